@@ -41,6 +41,8 @@ void claim_rules::looked(timestamp begun, timestamp ended, const result<claim_si
   trouble_.reset();
   if (!found) {
     trouble_ = found.error();
+    // Who has the claim may have been kept from renewing it by the same: what was seen before counts for nothing.
+    watched_.reset();
     // What the last renewal has written may stand for nothing by now: the next one begins with a write again.
     return state_ == claim_state::watching ? look_at(later(ended, pause())) : begin_renewal(later(ended, pause() / 2));
   }
@@ -68,11 +70,13 @@ void claim_rules::watch(timestamp begun, timestamp ended, const claim_sighting& 
   const auto wait = is_adopters && record->phase == claim_phase::holding ? duration::zero() : wait_of(lease);
   if (owns && is_adopters)
     return make_next(found, wait, ended);
+  const auto last_look = std::exchange(last_look_, ended);
   const bool same = watched_ && watched_->number == found.number;
   const bool still = same && watched_->fingerprint == found.fingerprint;
   if (owns && same && !still && watched_->record && record)
     return end_as(claim_state::refused);
-  if (!still) {
+  // Nobody knows whether the holder could have renewed it while nobody could look.
+  if (!still || ended - last_look > lease) {
     watched_ = found;
     still_since_ = ended;
   } else if (begun - still_since_ >= wait_of(lease)) {

@@ -69,10 +69,11 @@ enum class claim_state : std::uint8_t {
 /// writes another counter into it and *then* looks for a higher one. Having found none, it may write for a lease from
 /// the beginning of that renewal on, by its own clock.
 ///
-/// Who wants to take over has seen the counter stand still for a lease and a margin, makes the next number, and waits
-/// as long again: whoever renewed just before has nothing left by then, and whoever renews after finds the higher
-/// claim. So no clocks are compared, and it does not matter whether the one before is dead, frozen, or cut off. Two who
-/// want to take over want to make the same number, which one of them does.
+/// Who wants to take over has seen the counter stand still for a lease and a margin, by looks of which none failed and
+/// none came more than a lease after the one before; makes the next number, and waits as long again: whoever renewed
+/// just before has nothing left by then, and whoever renews after finds the higher claim. So no clocks are compared,
+/// and it does not matter whether the one before is dead, frozen, or cut off. Two who want to take over want to make
+/// the same number, which one of them does.
 ///
 /// Claims that are no more in force stay for a while: a number may be made again by who was frozen before it made it,
 /// and that one has to find the higher claim.
@@ -131,6 +132,8 @@ private:
   /// What is watched, and since when it is known to be as it is.
   std::optional<claim_sighting> watched_;
   timestamp still_since_{};
+  /// When the last look ended that found something.
+  timestamp last_look_{};
   /// The own claim.
   claim_number number_ = 0;
   std::uint64_t counter_ = 0;

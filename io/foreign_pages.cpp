@@ -13,9 +13,8 @@ namespace {
 /// A file that could not be opened is tried again after this.
 constexpr duration open_pause = std::chrono::seconds(10);
 
-/// Slots that are read side by side, as long as their memory is no more than this.
+/// Slots that are read side by side, as long as there is memory for them.
 constexpr std::uint64_t frames_max = 32;
-constexpr std::uint64_t frame_bytes_max = std::uint64_t{64} << 20U;
 
 /// Whether a path that another node has named stays below the directory that it is put behind.
 bool stays_below(const std::filesystem::path& path) {
@@ -38,7 +37,7 @@ result<void> foreign_pages::try_open(const std::string& path, incarnation_number
   if (!opened)
     return tl::unexpected<error>(opened.error());
   if (!frames_) {
-    const auto count = std::clamp<std::uint64_t>(frame_bytes_max / expected.slot_bytes, 2, frames_max);
+    const auto count = std::clamp<std::uint64_t>(options_.frame_bytes / expected.slot_bytes, 2, frames_max);
     auto made = storage.reader->make_frames(expected.slot_bytes, count);
     if (!made)
       return tl::unexpected<error>(made.error());
@@ -62,7 +61,8 @@ bool foreign_pages::open(const std::string& path, incarnation_number incarnation
     told_.clear();
     return true;
   }
-  again_ = later(now, open_pause);
+  // Opening may have taken as long as its time was.
+  again_ = later(std::max(now, std::chrono::steady_clock::now()), open_pause);
   if (told_ != opened.error().text)
     trouble_ = told_ = opened.error().text;
   return false;
@@ -85,18 +85,23 @@ std::vector<errc> foreign_pages::read(const std::string& path, incarnation_numbe
     places.push_back(i);
   }
   bool shortened = false;
+  bool any_read = false;
+  bool any_failed = false;
   options_.storage.reader->read(
       file_, frames_, slots, until, [&](std::size_t at, errc code, std::span<std::byte> slot) {
         const auto& page = pages[places[at]];
         shortened |= code == errc::slab_damaged;
+        any_read |= code == errc::ok;
+        any_failed |= code == errc::io_error;
         if (code == errc::ok)
           code = verify_page(slot, {options_.space, page.key, options_.rank, page.where, page_bytes});
         if (code == errc::ok && page.block != null_block)
           std::memcpy(options_.blocks.data() + page.block * page_bytes, slot.data() + page_header_bytes, page_bytes);
         out[places[at]] = code;
       });
-  // It is not what it was: next time it is looked at anew.
-  if (shortened)
+  // It is not what it was, or its descriptor is of no use any more, as of a file system that was mounted anew: next
+  // time it is looked at anew.
+  if (shortened || (any_failed && !any_read))
     file_.reset();
   return out;
 }

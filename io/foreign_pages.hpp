@@ -42,6 +42,8 @@ public:
     std::uint64_t page_bytes = 0;
     /// One behind the other, of `page_bytes` each.
     std::span<std::byte> blocks;
+    /// Of memory that slots are read into; two slots at least.
+    std::uint64_t frame_bytes = std::uint64_t{64} << 20U;
   };
 
   explicit foreign_pages(options how) : options_(std::move(how)) {}

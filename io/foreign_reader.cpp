@@ -81,10 +81,13 @@ void foreign_reader::open_what_comes() {
     more_to_open_.wait(lock, [this] { return ends_ || !to_open_.empty(); });
     if (ends_)
       return;
-    const auto next = std::move(to_open_.front());
+    auto next = std::move(to_open_.front());
     to_open_.pop_front();
     lock.unlock();
     next();
+    // May have a file that nobody waits for any more. Letting go of that waits for the engine's thread, which may be
+    // waiting for the lock.
+    next = nullptr;
     lock.lock();
   }
 }

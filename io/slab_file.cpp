@@ -169,25 +169,39 @@ int rename_without_replacing(const fs::path& from, const fs::path& to) {
   return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno; // the lock on the temporary name has to do
 }
 
-result<void> fill_new_file(int descriptor, const slab_spec& spec) {
+// Giving space takes long, and others may have taken the directory over meanwhile.
+result<void> check_gate(const write_gate* gate, const slab_spec& spec) {
+  if (gate == nullptr || gate->is_open())
+    return {};
+  return fail(errc::io_error,
+              "cannot make " + quoted(spec.path) + ": this node's claim on its data directory is not valid");
+}
+
+result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_gate* gate) {
+  if (auto may = check_gate(gate, spec); !may)
+    return may;
   // What a crashed creator left: never published, so nobody's slab.
   if (::ftruncate(descriptor, 0) != 0)
     return tl::unexpected(system_error(errno, "cannot truncate the unfinished " + quoted(spec.path)));
   auto allocated = spec.grows ? slab_growth::begin(descriptor, spec) : allocate(descriptor, spec);
   if (!allocated)
     return allocated;
+  if (auto may = check_gate(gate, spec); !may)
+    return may;
   const auto trailer = make_slab_trailer(spec);
   if (auto written = write_all(descriptor, trailer, slab_file_bytes(spec) - slab_trailer_bytes, spec.path); !written)
     return written;
   if (::fsync(descriptor) != 0)
     return tl::unexpected(system_error(errno, "cannot sync " + quoted(spec.path)));
-  return {};
+  return check_gate(gate, spec);
 }
 
 // The new slab, locked and complete; no descriptor if another node was quicker and the round is void. The temporary
 // name is the same for all creators and locked while in use: only one creates at a time, and the next one clears up
 // what a crash left.
-result<unique_descriptor> create(slab_spec& spec) {
+result<unique_descriptor> create(slab_spec& spec, const write_gate* gate) {
+  if (auto may = check_gate(gate, spec); !may)
+    return tl::unexpected(may.error());
   spec.incarnation = fresh_incarnation();
   const fs::path temporary = spec.path.string() + ".new";
   unique_descriptor made(::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -201,8 +215,10 @@ result<unique_descriptor> create(slab_spec& spec) {
     ::unlink(temporary.c_str());
     return unique_descriptor{};
   }
-  if (auto filled = fill_new_file(made.get(), spec); !filled) {
-    ::unlink(temporary.c_str());
+  if (auto filled = fill_new_file(made.get(), spec, gate); !filled) {
+    // Where others may write by now it is theirs to clear up.
+    if (check_gate(gate, spec))
+      ::unlink(temporary.c_str());
     return tl::unexpected(filled.error());
   }
   if (const auto code = rename_without_replacing(temporary, spec.path); code != 0) {
@@ -295,7 +311,7 @@ std::uint64_t slab_file_bytes(const slab_spec& spec) noexcept {
   return spec.slots * spec.slot_bytes + (spec.grows ? slab_growth::record_bytes : 0) + slab_trailer_bytes;
 }
 
-result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct) {
+result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct, const write_gate* gate) {
   auto spec = wanted;
   std::error_code failed;
   spec.path = fs::absolute(spec.path, failed);
@@ -308,7 +324,7 @@ result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct) {
   for (int round = 0; round < open_rounds; ++round) {
     auto opened = open_existing(spec);
     if (opened && !*opened)
-      opened = create(spec);
+      opened = create(spec, gate);
     if (!opened)
       return tl::unexpected(std::move(opened).error());
     if (!*opened)

@@ -4,6 +4,7 @@
 #include "base/identifiers.hpp"
 #include "base/incarnation.hpp"
 #include "base/unique_descriptor.hpp"
+#include "base/write_gate.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -53,12 +54,13 @@ public:
   /// nodes create it at the same time. An existing one must be exactly what `spec` says, and is never truncated, grown
   /// or rewritten. One that grows has the number of slots it was made with, whatever `spec` says, and disk space for as
   /// many of them as it had at last, or is made with `first_slots`. With `try_direct` the descriptor is switched to
-  /// O_DIRECT where the file system can do that.
+  /// O_DIRECT where the file system can do that. `gate`: whether a file may be made, which is looked at before each
+  /// step of it; null where nobody else could take the directory over.
   ///
   /// Errors: `invalid_argument` (no slots, unaligned slot size), `no_space`, `busy` (in use by another node),
   /// `identity_mismatch` (another namespace, rank or shape), `slab_damaged` (truncated, grown or without its trailer),
   /// `unsupported` (the file system has no locks), `io_error`.
-  static result<slab_file> open(const slab_spec& spec, bool try_direct = true);
+  static result<slab_file> open(const slab_spec& spec, bool try_direct = true, const write_gate* gate = nullptr);
 
   slab_file(slab_file&&) noexcept = default;
   slab_file& operator=(slab_file&&) noexcept;

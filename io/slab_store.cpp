@@ -21,13 +21,13 @@ result<slab_file> open_slab(const slab_store_options& options) {
   /// Short next to what a person notices, long next to what opening costs.
   constexpr auto pause = std::chrono::milliseconds(20);
   const auto give_up = clock::now() + options.patience;
-  auto slab = slab_file::open(options.slab, options.direct);
+  auto slab = slab_file::open(options.slab, options.direct, options.engine.gate.get());
   const auto busy = [&] { return !slab && slab.error().code == errc::busy; };
   if (busy() && options.patience > duration::zero())
     log::get("io")->info("{} is in use: waiting, in case its last node has just died", options.slab.path.string());
   while (busy() && clock::now() < give_up) {
     std::this_thread::sleep_for(pause);
-    slab = slab_file::open(options.slab, options.direct);
+    slab = slab_file::open(options.slab, options.direct, options.engine.gate.get());
   }
   return slab;
 }

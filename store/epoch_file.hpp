@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/incarnation.hpp"
+#include "base/write_gate.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -16,8 +17,10 @@ namespace troupe::store {
 /// The epoch of the directory; nothing where there is no such file, or one that is not whole. io_error.
 result<std::optional<incarnation_number>> read_epoch(const std::filesystem::path& data_directory);
 
-/// Replaces the epoch: durable when this returns, and after a crash either the one or the other. io_error, no_space.
-result<void> write_epoch(const std::filesystem::path& data_directory, incarnation_number epoch);
+/// Replaces the epoch: durable when this returns, and after a crash either the one or the other. `gate`: whether the
+/// directory may be written; null where nobody else could take it over. io_error, also where it may not, no_space.
+result<void> write_epoch(const std::filesystem::path& data_directory, incarnation_number epoch,
+                         const write_gate* gate = nullptr);
 
 /// Whether an index that noted `epoch` and `next` was kept by the last run of the directory.
 constexpr bool continues_epoch(incarnation_number epoch, incarnation_number next,

@@ -20,8 +20,8 @@ namespace {
 
 /// A node keeps its slab files in its data directory, or in one in there, which may be a link.
 constexpr int depth_max = 2;
-/// Memory is asked for in steps of so many pages.
-constexpr std::uint64_t pages_per_step = 4096;
+/// Memory is asked for in steps of so many pages at least.
+constexpr std::size_t pages_per_step = 4096;
 
 } // namespace
 
@@ -35,7 +35,8 @@ std::optional<slot_ref> adopted_rank::find(const key_digest& key) const {
 /// Fills one.
 class adopted_index_reader final : public store::load_visitor {
 public:
-  adopted_index_reader(adopted_index& into, shared_budget memory) : into_(into), memory_(std::move(memory)) {
+  adopted_index_reader(adopted_index& into, shared_budget memory, std::function<bool()> ends)
+      : into_(into), memory_(std::move(memory)), ends_(std::move(ends)) {
     into_.memory_ = memory_share(memory_);
   }
 
@@ -61,6 +62,8 @@ public:
   result<void> on_rank(const store::rank_record&) override { return {}; }
 
   result<void> on_pages(std::span<const store::page_record> pages) override {
+    if (ends_ && ends_())
+      return fail(errc::shutting_down, "the node is being stopped");
     if (!is_believed_)
       return {};
     for (const auto& x : pages) {
@@ -72,10 +75,11 @@ public:
       if (rank == space->second.end() || x.incarnation == 0 || rank->second.incarnation != x.incarnation ||
           x.where.slot >= rank->second.slots)
         continue;
-      if (into_.pages_ % pages_per_step == 0)
-        if (auto room = make_room(); !room)
+      auto& pages_there = rank->second.pages;
+      if (pages_there.size() == pages_there.capacity())
+        if (auto room = make_room(pages_there); !room)
           return room;
-      rank->second.pages.push_back({x.key, x.where});
+      pages_there.push_back({x.key, x.where});
       ++into_.pages_;
       into_.keys_ += rank == space->second.begin() ? 1 : 0;
     }
@@ -85,7 +89,7 @@ public:
   void finish() {
     for (auto& [space, ranks] : into_.spaces_)
       for (auto& [number, x] : ranks) {
-        x.pages.shrink_to_fit();
+        shrink(x.pages);
         std::ranges::sort(x.pages, {}, &adopted_rank::entry::key);
       }
   }
@@ -104,24 +108,53 @@ private:
     into_.spaces_[spec->space][spec->rank] = {below.string(), spec->incarnation, spec->slot_bytes, spec->slots};
   }
 
-  result<void> make_room() {
-    constexpr auto bytes = pages_per_step * sizeof(adopted_rank::entry);
-    // Not at the expense of what this node keeps itself.
-    if (memory_ && (!memory_->has_room(bytes) || into_.memory_.bytes() + bytes > memory_->limit() / 4))
+  using entries = std::vector<adopted_rank::entry>;
+
+  static std::uint64_t bytes_of(std::size_t count) { return std::uint64_t{count} * sizeof(adopted_rank::entry); }
+
+  /// Whether there is memory for so many more. Not at the expense of what this node keeps itself.
+  bool has_room(std::size_t count) const {
+    const auto bytes = bytes_of(count);
+    return !memory_ || (memory_->has_room(bytes) && into_.memory_.bytes() + bytes <= memory_->limit() / 4);
+  }
+
+  /// Another capacity: both are there while one is copied into the other.
+  void change(entries& x, std::size_t capacity) {
+    const auto before = into_.memory_.bytes();
+    const auto old = bytes_of(x.capacity());
+    into_.memory_.set(before + bytes_of(capacity));
+    entries made;
+    made.reserve(capacity);
+    made.assign(x.begin(), x.end());
+    x.swap(made);
+    made = {};
+    into_.memory_.set(before - old + bytes_of(x.capacity()));
+  }
+
+  result<void> make_room(entries& x) {
+    const auto wanted = x.capacity() + std::max<std::size_t>(x.capacity() / 2, pages_per_step);
+    if (!has_room(wanted))
       return fail(errc::no_space, "there is no memory for its index (registry.memory_bytes)");
-    into_.memory_.set(into_.memory_.bytes() + bytes);
+    change(x, wanted);
     return {};
+  }
+
+  void shrink(entries& x) {
+    if (x.size() < x.capacity() && has_room(x.size()))
+      change(x, x.size());
   }
 
   adopted_index& into_;
   shared_budget memory_;
+  const std::function<bool()> ends_;
   bool is_believed_ = false;
 };
 
 result<std::shared_ptr<const adopted_index>> adopted_index::read(const fs::path& directory, const fs::path& shared,
-                                                                 const shared_budget& memory) {
+                                                                 const shared_budget& memory,
+                                                                 const std::function<bool()>& ends) {
   auto out = std::make_shared<adopted_index>();
-  adopted_index_reader reader(*out, memory);
+  adopted_index_reader reader(*out, memory, ends);
   reader.find_files(directory, shared);
   const auto epoch = store::read_epoch(directory);
   if (!epoch)

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,9 +45,12 @@ public:
   /// Reads the index in `directory`, which nobody may be writing to, and finds the slab files there, which have to lie
   /// in `shared`. What a start of the node would not believe is left out. Empty where there is nothing to be had.
   ///
-  /// Errors: `no_space` where `memory` has no room for it; those of reading the index.
-  static result<std::shared_ptr<const adopted_index>>
-  read(const std::filesystem::path& directory, const std::filesystem::path& shared, const shared_budget& memory);
+  /// Errors: `no_space` where `memory` has no room for it; `shutting_down` as soon as `ends`, which is asked now and
+  /// then; those of reading the index.
+  static result<std::shared_ptr<const adopted_index>> read(const std::filesystem::path& directory,
+                                                           const std::filesystem::path& shared,
+                                                           const shared_budget& memory,
+                                                           const std::function<bool()>& ends = {});
 
   /// Whether it has a file for each of so many ranks, with slots for pages of so many bytes.
   bool has(const namespace_id& space, std::size_t ranks, std::uint64_t page_bytes) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <pthread.h>
 
 namespace troupe::cluster {
@@ -11,12 +12,17 @@ namespace troupe::cluster {
 namespace {
 
 constexpr int threads_max = 4;
-/// Of each thread.
-constexpr std::size_t files_max = 8;
+constexpr std::size_t files_max = 4;
+/// For slots of each.
+constexpr std::uint64_t frame_bytes = std::uint64_t{16} << 20U;
+
+/// As long as reads of files of a node that lives take at most.
+constexpr duration read_patience = std::chrono::seconds(2);
 
 /// For each page, that it was not read.
 transfer_result nothing_read(std::size_t pages, errc why) {
   transfer_result out;
+  out.files_failed = pages;
   out.results.items.assign(pages, static_cast<std::uint8_t>(why));
   return out;
 }
@@ -44,6 +50,7 @@ adopted_reads::~adopted_reads() {
 }
 
 void adopted_reads::post(adopted_read what) {
+  what.until = later(std::chrono::steady_clock::now(), std::min<duration>(what.work.deadline, read_patience));
   {
     const std::lock_guard guard(mutex_);
     waiting_.push_back(std::move(what));
@@ -51,49 +58,98 @@ void adopted_reads::post(adopted_read what) {
   more_.notify_one();
 }
 
+void adopted_reads::drop_unused() {
+  {
+    const std::lock_guard guard(mutex_);
+    has_unused_ = true;
+  }
+  more_.notify_one();
+}
+
+std::size_t adopted_reads::open_files() const {
+  const std::lock_guard guard(mutex_);
+  return files_.size();
+}
+
 void adopted_reads::run() {
-  open_files files;
   for (;;) {
     adopted_read next;
+    // Closed when nobody is kept waiting for it.
+    std::vector<open_file> unused;
     {
       std::unique_lock guard(mutex_);
-      more_.wait(guard, [this] { return ends_ || !waiting_.empty(); });
+      more_.wait(guard, [this] { return ends_ || has_unused_ || !waiting_.empty(); });
       if (ends_)
         return;
+      if (std::exchange(has_unused_, false))
+        unused = take_unused();
+      if (waiting_.empty())
+        continue;
       next = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    next.done(read(files, next));
-    // They know the memory of a namespace, which may go.
-    if (files.size() > files_max)
-      files.clear();
+    unused.clear();
+    next.done(read(next));
   }
 }
 
-transfer_result adopted_reads::read(open_files& files, const adopted_read& what) {
+std::vector<adopted_reads::open_file> adopted_reads::take_unused() {
+  const auto kept = std::partition(files_.begin(), files_.end(), [](const auto& x) { return !x.is_unused(); });
+  std::vector<open_file> out(std::make_move_iterator(kept), std::make_move_iterator(files_.end()));
+  files_.erase(kept, files_.end());
+  return out;
+}
+
+adopted_reads::open_file adopted_reads::take(const adopted_read& what, const adopted_rank& rank) {
+  const auto page_bytes = what.memory->view().geometry.page_bytes();
+  open_file out{rank.path + "/" + std::to_string(page_bytes), what.index, what.memory, nullptr};
+  {
+    const std::lock_guard guard(mutex_);
+    // The same file may be read into the memory of a namespace that was made anew.
+    const auto found = std::ranges::find_if(files_, [&](const open_file& x) {
+      return x.name == out.name && x.index.lock() == what.index && x.memory.lock() == what.memory;
+    });
+    if (found != files_.end()) {
+      out = std::move(*found);
+      files_.erase(found);
+      return out;
+    }
+  }
+  out.pages = std::make_unique<io::foreign_pages>(
+      io::foreign_pages::options{storage_, what.space, what.rank, page_bytes, what.memory->blocks(), frame_bytes});
+  return out;
+}
+
+void adopted_reads::give_back(open_file x) {
+  std::vector<open_file> unused;
+  const std::lock_guard guard(mutex_);
+  files_.push_back(std::move(x));
+  unused = take_unused();
+  if (files_.size() > files_max) {
+    unused.push_back(std::move(files_.front()));
+    files_.erase(files_.begin());
+  }
+}
+
+transfer_result adopted_reads::read(const adopted_read& what) {
   const auto& keys = what.work.keys.items;
   const auto* const rank = what.index->rank(what.space, what.rank);
   if (rank == nullptr || what.work.blocks.size() != keys.size())
     return nothing_read(keys.size(), errc::not_found);
-  const auto page_bytes = what.memory->view().geometry.page_bytes();
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= what.until)
+    return nothing_read(keys.size(), errc::timeout);
   std::vector<io::foreign_page> pages;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto where = rank->find(keys[i]);
     // One that is not there is none of the file: it is refused as any other wrong slot.
     pages.push_back({keys[i], where.value_or(slot_ref{static_cast<slot_number>(-1), 0}), what.work.blocks.items[i]});
   }
-  const auto blocks = what.memory->blocks();
-  // The same file may be read into the memory of a namespace that was made anew.
-  const auto name = rank->path + "@" + std::to_string(reinterpret_cast<std::uintptr_t>(blocks.data())) + "+" +
-                    std::to_string(blocks.size()) + "/" + std::to_string(page_bytes);
-  auto& file = files[name];
-  if (!file)
-    file = std::make_unique<io::foreign_pages>(
-        io::foreign_pages::options{storage_, what.space, what.rank, page_bytes, blocks});
-  const auto now = std::chrono::steady_clock::now();
-  const auto codes = file->read(rank->path, rank->incarnation, pages, later(now, what.work.deadline), now);
-  if (const auto trouble = file->take_trouble(); !trouble.empty())
+  auto file = take(what, *rank);
+  const auto codes = file.pages->read(rank->path, rank->incarnation, pages, what.until, now);
+  if (const auto trouble = file.pages->take_trouble(); !trouble.empty())
     log::get("cluster")->warn("pages of a dead node cannot be read: {}", trouble);
+  give_back(std::move(file));
   transfer_result out;
   for (const auto code : codes) {
     out.results.items.push_back(static_cast<std::uint8_t>(code));
@@ -102,7 +158,7 @@ transfer_result adopted_reads::read(open_files& files, const adopted_read& what)
     out.files_damaged += code == errc::corrupt ? 1 : 0;
     out.files_failed += code != errc::ok && code != errc::identity_mismatch && code != errc::corrupt ? 1 : 0;
   }
-  out.bytes = out.from_files * page_bytes;
+  out.bytes = out.from_files * what.memory->view().geometry.page_bytes();
   return out;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/cluster/adopted_index.hpp"
+#include "actors/cluster/membership.hpp"
 #include "actors/cluster/passing_memory.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -11,7 +12,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +20,9 @@
 #include <vector>
 
 namespace troupe::cluster {
+
+/// A dead node is a peer with a number from here on: of those that live there are never so many.
+inline constexpr peer_number first_adopted = peer_number{1} << 40U;
 
 /// Pages of a dead node that are to be read into passing memory.
 struct adopted_read {
@@ -30,31 +33,54 @@ struct adopted_read {
   transfer_task work;
   /// By one of the threads.
   std::function<void(transfer_result)> done;
+  /// Set by `post`.
+  timestamp until{};
 };
 
-/// Reads them, in threads of its own, since whoever reads waits for a file system.
+/// Reads them, in threads of its own, since whoever reads waits for a file system; two seconds at most from when it was
+/// posted. Memory: that of eight files at most, of which no more than four are read at a time.
 class adopted_reads {
 public:
   explicit adopted_reads(io::foreign_storage storage);
   adopted_reads(const adopted_reads&) = delete;
   adopted_reads& operator=(const adopted_reads&) = delete;
-  /// What has not been begun is answered with nothing read.
+  /// What has not been begun is answered with nothing read; what has is waited for.
   ~adopted_reads();
 
   /// Any thread.
   void post(adopted_read what);
 
+  /// Lets go of files of indexes and of memory that are nobody's any more, soon. Any thread.
+  void drop_unused();
+
+  /// Those that nothing is read of now, with memory for their slots. Any thread.
+  std::size_t open_files() const;
+
 private:
-  /// Of one thread: files that it has open.
-  using open_files = std::map<std::string, std::unique_ptr<io::foreign_pages>>;
+  /// The file of a rank, read into the memory of a namespace. Of the thread that has taken it.
+  struct open_file {
+    std::string name{};
+    std::weak_ptr<const adopted_index> index{};
+    std::weak_ptr<passing_memory> memory{};
+    std::unique_ptr<io::foreign_pages> pages{};
+
+    bool is_unused() const { return index.expired() || memory.expired(); }
+  };
 
   void run();
-  transfer_result read(open_files& files, const adopted_read& what);
+  transfer_result read(const adopted_read& what);
+  open_file take(const adopted_read& what, const adopted_rank& rank);
+  void give_back(open_file x);
+  /// Has `mutex_`.
+  std::vector<open_file> take_unused();
 
   const io::foreign_storage storage_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable more_;
   std::deque<adopted_read> waiting_;
+  /// That nobody has taken; the one that was given back last is at the end.
+  std::vector<open_file> files_;
+  bool has_unused_ = false;
   bool ends_ = false;
   std::vector<std::thread> threads_;
 };

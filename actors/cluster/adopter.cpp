@@ -21,6 +21,13 @@ constexpr duration read_pause = std::chrono::seconds(10);
 /// Before a directory is looked at again that is another cluster's.
 constexpr duration strange_pause = std::chrono::seconds(60);
 
+/// This node has made the claim that follows that of an adopter: nobody writes there, and it is not sure yet of having
+/// it.
+bool follows_an_adopter(const io::claim_status& x) {
+  return x.state == io::claim_state::waiting && x.other && x.other->kind == io::claim_kind::adopter &&
+         x.other->phase != io::claim_phase::waiting;
+}
+
 /// Nobody writes there, until there is a higher claim.
 bool is_at_rest(const io::claim_status& x) {
   if (x.state == io::claim_state::holding)
@@ -57,6 +64,11 @@ std::uint64_t adopter::claims_lost() const {
   return lost_;
 }
 
+std::size_t adopter::watched() const {
+  const std::lock_guard guard(mutex_);
+  return watched_;
+}
+
 void adopter::run() {
   const auto pause = std::min(options_.lease / 4, longest_pause);
   for (;;) {
@@ -72,6 +84,11 @@ void adopter::run() {
     bool is_news = false;
     for (auto& [name, x] : directories_)
       is_news = follow(name, x) || is_news;
+    std::erase_if(directories_, [](const auto& x) { return x.second.is_gone; });
+    {
+      const std::lock_guard guard(mutex_);
+      watched_ = directories_.size();
+    }
     if (is_news)
       publish();
   }
@@ -129,12 +146,20 @@ bool adopter::follow(const std::string& name, directory& x) {
   const auto now = x.claim->status();
   if (is_at_rest(now)) {
     const bool was_own = std::exchange(x.own, now.state == io::claim_state::holding);
+    // The claim that was before this node's was that of an adopter, and nobody's between them.
+    if (x.index && x.own && x.of + 1 == now.number)
+      x.of = now.number;
     if (x.index && x.of == now.in_force)
       return was_own != x.own;
     return read(name, x, now.in_force);
   }
   const bool had = x.index != nullptr;
-  if (had)
+  if (had && follows_an_adopter(now))
+    return false;
+  const bool changes_hands = now.other && now.other->kind == io::claim_kind::adopter;
+  if (had && changes_hands)
+    log::get("cluster")->info("what lies in {} is let go of until it is clear which node has its claim", name);
+  else if (had)
     log::get("cluster")->info("what lies in {} is its node's again, and let go of", name);
   x.index.reset();
   if (now.state == io::claim_state::lost || now.state == io::claim_state::refused) {
@@ -144,6 +169,8 @@ bool adopter::follow(const std::string& name, directory& x) {
     }
     if (now.state == io::claim_state::refused && now.other)
       x.again = std::chrono::steady_clock::now() + strange_pause;
+    // A look for directories finds it when it has claims again.
+    x.is_gone = now.state == io::claim_state::refused && !now.other;
     x.claim.reset(); // another one goes on watching
   }
   x.own = false;
@@ -156,7 +183,9 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
   x.index.reset();
   if (clock_now < x.again)
     return had;
-  auto index = adopted_index::read(options_.shared / name, options_.shared, options_.memory);
+  auto index = adopted_index::read(options_.shared / name, options_.shared, options_.memory, [this] { return ends(); });
+  if (!index && index.error().code == errc::shutting_down)
+    return had;
   if (!index) {
     log::get("cluster")->warn("what the node of {} has left cannot be read: {}", name, index.error().text);
     x.again = clock_now + read_pause;
@@ -172,11 +201,16 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
   return true;
 }
 
+bool adopter::ends() const {
+  const std::lock_guard guard(mutex_);
+  return ends_;
+}
+
 void adopter::publish() {
   std::vector<adopted_node> all;
   for (const auto& [name, x] : directories_)
     if (x.index)
-      all.push_back({name, x.own, x.index});
+      all.push_back({name, x.own, x.index, timestamp::min()});
   {
     const std::lock_guard guard(mutex_);
     nodes_ = std::move(all);

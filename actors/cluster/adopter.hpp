@@ -38,6 +38,8 @@ struct adopted_node {
   /// This node has the claim; else another one has, and this one reads along.
   bool own = false;
   std::shared_ptr<const adopted_index> index;
+  /// Of who reads: not before.
+  timestamp files_from = timestamp::min();
 };
 
 /// Watches the claims of all other nodes of a cluster that keep their data on one file system, and takes over what the
@@ -56,6 +58,8 @@ public:
   std::vector<adopted_node> nodes() const;
   /// How often a claim of this node's was lost to an owner that came back, or to another adopter.
   std::uint64_t claims_lost() const;
+  /// Directories of other nodes that are looked after.
+  std::size_t watched() const;
 
 private:
   struct directory {
@@ -66,6 +70,8 @@ private:
     io::claim_number of = 0;
     /// After an index that could not be read, or a claim of another cluster.
     timestamp again{};
+    /// There are no claims any more, and maybe no directory.
+    bool is_gone = false;
   };
 
   void run();
@@ -75,6 +81,7 @@ private:
   bool follow(const std::string& name, directory& x);
   bool read(const std::string& name, directory& x, io::claim_number of);
   void publish();
+  bool ends() const;
 
   const adopter_options options_;
   const incarnation_number incarnation_;
@@ -85,6 +92,7 @@ private:
   std::condition_variable changed_;
   std::vector<adopted_node> nodes_;
   std::uint64_t lost_ = 0;
+  std::size_t watched_ = 0;
   bool ends_ = false;
   std::thread thread_;
 };

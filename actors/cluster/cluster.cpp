@@ -94,7 +94,8 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
       members_(rules_of(parts_), addresses_of(parts_.options->cluster)),
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
                  parts_.options->transfer.task_deadline, 32, 256, 4096,
-                 [this](const namespace_id& space) { return peers_for(space); }, parts_.options->cluster.keep_copies}),
+                 [this](const namespace_id& space) { return peers_for(space); }, parts_.options->cluster.keep_copies,
+                 first_adopted}),
       rules_(tie_pause) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {

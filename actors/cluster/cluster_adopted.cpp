@@ -2,6 +2,7 @@
 #include "base/log.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 /// Nodes that are dead, and whose pages are read where they have left them: asked as peers are, and without a word to
@@ -11,8 +12,13 @@ namespace troupe::cluster {
 
 namespace {
 
-/// Of peers there are never so many.
-constexpr peer_number first_adopted = peer_number{1} << 40U;
+/// Files of a dead node of which nothing could be read are left alone for so long, as those of one that lives.
+constexpr duration files_pause = std::chrono::seconds(10);
+
+/// Other pages than those that were asked for are read as well.
+bool nothing_readable(const transfer_result& x) {
+  return x.files_failed > 0 && x.from_files + x.files_stale + x.files_damaged == 0;
+}
 
 } // namespace
 
@@ -58,6 +64,8 @@ void cluster::look_at_adopted() {
   }
   for (auto& x : now_there)
     adopted_.emplace(next_adopted_++, std::move(x));
+  if (adopted_reads_)
+    adopted_reads_->drop_unused();
   follow();
 }
 
@@ -71,13 +79,13 @@ void cluster::add_adopted(const namespace_id& space, std::vector<peer_number>& t
   if (own == spaces_.end())
     return;
   for (const auto& [number, x] : adopted_)
-    if (x.index->has(space, own->second.memory.size(), own->second.geometry.page_bytes()))
+    if (x.files_from <= now() && x.index->has(space, own->second.memory.size(), own->second.geometry.page_bytes()))
       to.push_back(number);
 }
 
 void cluster::ask_adopted(const adopted_node& of, const fetch_ask& x) {
   lookup_result found;
-  found.matched = of.index->match(x.space, x.keys);
+  found.matched = of.files_from <= now() ? of.index->match(x.space, x.keys) : 0;
   fetching_.on_found(x.call, found, now());
 }
 
@@ -86,8 +94,11 @@ void cluster::load_adopted(const adopted_node& of, fetch_load& x) {
   if (own == spaces_.end() || x.rank >= own->second.memory.size())
     return fetching_.on_loaded(x.call, fail(errc::unreachable, "the namespace is not here any more"), now());
   adopted_reads_->post({of.index, own->second.memory[x.rank], x.space, x.rank, std::move(x.work),
-                        [this, call = x.call, post = poster()](transfer_result outcome) {
-                          post([this, call, outcome = std::move(outcome)] {
+                        [this, call = x.call, peer = x.peer, post = poster()](transfer_result outcome) {
+                          post([this, call, peer, outcome = std::move(outcome)] {
+                            if (const auto found = adopted_.find(peer);
+                                found != adopted_.end() && nothing_readable(outcome))
+                              found->second.files_from = later(now(), files_pause);
                             fetching_.on_loaded(call, outcome, now());
                             flush();
                           });

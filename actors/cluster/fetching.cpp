@@ -158,16 +158,18 @@ void fetching::on_found(fetch_call number, const result<lookup_result>& found, t
     ++counts_[what.peer].had;
     x.offers.push_back({what.peer, std::min(found->matched, static_cast<std::uint32_t>(x.keys.size())), found->lease});
   }
-  if (x.asked.empty() || (has_some && found->matched >= x.keys.size()))
+  if (x.asked.empty() || (has_some && !is_dead(what.peer) && found->matched >= x.keys.size()))
     choose(what.round, now);
 }
 
 void fetching::choose(round_number number, timestamp now) {
   auto& x = rounds_.at(number);
   x.asked.clear();
-  // Of two that have as much, the one that is less busy.
+  // Of two that have as much, the one that lives, or is less busy.
   const auto best = std::ranges::max_element(x.offers, [this](const offer& a, const offer& b) {
-    return a.keys != b.keys ? a.keys < b.keys : moving_from(a.peer) > moving_from(b.peer);
+    if (a.keys != b.keys)
+      return a.keys < b.keys;
+    return is_dead(a.peer) != is_dead(b.peer) ? is_dead(a.peer) : moving_from(a.peer) > moving_from(b.peer);
   });
   auto& space = spaces_.at(x.space);
   if (best == x.offers.end() || space.removed) {

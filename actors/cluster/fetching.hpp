@@ -96,12 +96,16 @@ struct fetching_options {
   std::function<std::vector<peer_number>(const namespace_id&)> peers;
   /// What is fetched stays here, and the peer may let its own go first; else this node does so.
   bool keep_copies = true;
+  /// Peers from this number on are dead: they say at once what they have, and are fetched from where no other one has
+  /// as much. To read what they have left may take as long as a file system likes.
+  peer_number first_dead = ~peer_number{0};
 };
 
 /// Brings pages of other nodes here: plain rules.
 ///
 /// Whoever misses keys waits for a *round*: all peers are asked at once how many of the keys they have, from the first
-/// one on, and lease these. The one that has most of them is fetched from; the others give their leases back. Its pages
+/// one on, and lease these. The one that has most of them is fetched from, one that lives before one that is dead; the
+/// others give their leases back. Its pages
 /// come in chunks, rank by rank, into passing memory, where they have been verified as any load is, and are saved from
 /// there as any page is. So what comes of a round is either pages of this node, or nothing.
 ///
@@ -231,6 +235,7 @@ private:
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& who);
   std::size_t moving_from(peer_number peer) const;
+  bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }
 
   fetching_options options_;
   std::map<namespace_id, space_entry> spaces_;

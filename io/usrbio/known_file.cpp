@@ -1,5 +1,7 @@
 #include "io/usrbio/known_file.hpp"
 
+#include "base/log.hpp"
+
 #include <cerrno>
 #include <fcntl.h>
 #include <filesystem>
@@ -32,6 +34,10 @@ result<std::unique_ptr<known_file>> known_file::add(const std::shared_ptr<mount>
   if (auto done = made->register_duplicate_of(descriptor); !done)
     return tl::unexpected(std::move(done.error()));
   return made;
+}
+
+bool known_file::is_read_only() const noexcept {
+  return (flags_ & O_ACCMODE) == O_RDONLY;
 }
 
 known_file::~known_file() {
@@ -89,10 +95,23 @@ result<unique_descriptor> known_file::opened_again() const {
     return tl::unexpected(system_error(errno, "cannot open '" + path_ + "' again"));
   if (status.st_ino != inode_)
     return fail(errc::io_error, "'" + path_ + "' is another file since 3FS's daemon was restarted");
-  // The lock went with the daemon, and somebody may have been faster.
-  if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0)
+  // The lock went with the daemon, and somebody may have been faster. Who only reads had none: it would keep the owner
+  // of the file out.
+  if (!is_read_only() && ::flock(made.get(), LOCK_EX | LOCK_NB) != 0)
     return tl::unexpected(system_error(errno, "cannot lock '" + path_ + "' again"));
   return made;
+}
+
+result<void> renew_all(std::span<const std::unique_ptr<known_file>> files, const std::string& engine) {
+  for (const auto& file : files) {
+    auto done = file ? file->renew() : result<void>{};
+    if (done)
+      continue;
+    if (!file->is_read_only())
+      return done;
+    log::get("io")->warn("{}: {}; it has to be opened anew", engine, done.error().text);
+  }
+  return {};
 }
 
 } // namespace troupe::io::usrbio

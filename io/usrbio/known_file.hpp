@@ -4,6 +4,7 @@
 #include "io/usrbio/mount.hpp"
 
 #include <memory>
+#include <span>
 #include <string>
 #include <sys/types.h>
 
@@ -24,11 +25,14 @@ public:
   known_file& operator=(const known_file&) = delete;
   ~known_file();
 
-  /// Of what is registered.
+  /// Of what is registered; -1 after a renewal that failed.
   int descriptor() const noexcept { return own_.get(); }
 
+  /// It is somebody else's, who may have the lock on it.
+  bool is_read_only() const noexcept;
+
   /// Registers the same file anew, with another daemon. Where the descriptor went with the last one, the file is opened
-  /// again by its path; it must be the same one, and is locked as its owner had it. Error: `io_error`, `busy`.
+  /// again by its path; it must be the same one, and is locked unless it is only read. Error: `io_error`, `busy`.
   result<void> renew();
 
 private:
@@ -44,5 +48,9 @@ private:
   ino_t inode_ = 0;
   int flags_ = 0;
 };
+
+/// Renews all of them that are there. An own file comes back, or the error says why not; one that is only read is
+/// somebody else's, and may be gone for good: its transfers fail then, until whoever reads it opens it anew.
+result<void> renew_all(std::span<const std::unique_ptr<known_file>> files, const std::string& engine);
 
 } // namespace troupe::io::usrbio

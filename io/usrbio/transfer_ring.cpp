@@ -45,6 +45,8 @@ transfer_ring::~transfer_ring() {
 
 int transfer_ring::prepare(const iov& memory, std::byte* data, std::uint64_t length, int descriptor,
                            std::uint64_t offset, std::uint64_t handle) {
+  if (descriptor < 0) // of a file that could not be registered anew; the library's own names of files are negative, too
+    return -EBADF;
   const auto index = mount_->client().prep_io(&ring_, &memory, reads_, data, descriptor, offset, length,
                                               reinterpret_cast<const void*>(static_cast<std::uintptr_t>(handle)));
   return index < 0 ? index : 0;

@@ -304,9 +304,8 @@ private:
     auto opened = session::open(engine_.mount_, number, engine_.options_.depth);
     if (!opened)
       return tl::unexpected(std::move(opened.error()));
-    for (const auto& file : files_)
-      if (auto done = file ? file->renew() : result<void>{}; !done)
-        return done;
+    if (auto done = usrbio::renew_all(files_, engine_.options_.name); !done)
+      return done;
     for (std::uint32_t id = 0; id < buffers_.size(); ++id)
       if (!resources_.buffer(id).empty())
         if (auto told = tell(buffers_[id], **opened); !told)

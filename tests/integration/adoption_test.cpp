@@ -3,8 +3,10 @@
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/patience.hpp"
+#include "tests/usrbio/served_directory.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -49,13 +51,13 @@ outcome check_slabs(const fs::path& config, const arguments& more = {}) {
   return run(program_with(arguments{"check-slabs", "--config", config.string(), "--json", "--quiet"} + more));
 }
 
-/// What a node must not change that has lost its directory: everything there but claims, its lock and its notes.
+/// What a node must not change that has lost its directory: everything there but claims and its lock.
 std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_t i) {
   std::map<std::string, std::string> out;
   const auto data = nodes.scratch.path() / std::to_string(i) / "data";
   for (const auto& x : fs::recursive_directory_iterator(data)) {
     const auto name = x.path().lexically_relative(data).string();
-    if (!x.is_regular_file() || name.starts_with("claims") || name.starts_with("requests"))
+    if (!x.is_regular_file() || name.starts_with("claims"))
       continue;
     std::ifstream in(x.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>{in}, {}};
@@ -123,6 +125,8 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
   nodes.shared = true;
   nodes.claim_lease = lease;
+  // Also what it writes now and then and when it ends.
+  nodes.change = [](std::size_t, nlohmann::json& config) { config["registry"]["record_keys"] = 10000; };
   nodes.start_all();
   const auto model = expected(small_trace);
   check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
@@ -260,6 +264,83 @@ TEST_CASE("a node that shares nothing makes no claims") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.start(0);
   CHECK_FALSE(fs::exists(nodes.scratch.path() / "0/data/claims"));
+  nodes.stop_all();
+}
+
+TEST_CASE("a dead node whose slab cannot be read costs one order now and then, and is a miss") {
+  test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  nodes.node(0).program().kill();
+  nodes.all[0].reset();
+  wait_until_adopted(nodes.node(1), 0);
+  fs::remove(slab_path(nodes.config(0)));
+  const auto begun = std::chrono::steady_clock::now();
+  check_report(nodes.replay(1, small_trace, one_at_a_time), nodes.shape);
+  const auto failed = sum_of_metric(nodes.node(1), "troupe_adopted_failed_pages_total");
+  const auto passed = std::chrono::steady_clock::now() - begun;
+  // A request has two orders of 32 pages at most; after them nothing is asked of it for ten seconds.
+  const auto requests = 1 + passed / std::chrono::seconds(10);
+  CHECK(failed > 0);
+  CHECK(failed <= 64 * static_cast<double>(requests));
+  CHECK(sum_of_metric(nodes.node(1), "troupe_adopted_pages_total") == 0);
+  nodes.node(1).program().wait_for_line(stream::err, "pages of a dead node cannot be read");
+  nodes.stop_all();
+}
+
+TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken back by its owner") {
+  served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
+  test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+  nodes.change = [&](std::size_t i, nlohmann::json& config) {
+    config["data_dir"] = (served.path() / ("node-" + std::to_string(i)) / "data").string();
+    config["io"] = {{"engine", "usrbio"}};
+    config["storage"]["usrbio_library"] = TROUPE_USRBIO_LIBRARY;
+    config["storage"]["shared_directory"] = served.path().string();
+  };
+  nodes.start_all();
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  nodes.node(0).program().kill();
+  nodes.all[0].reset();
+  wait_until_adopted(nodes.node(1), 0);
+  const auto before = served.control().reads.load();
+  const auto found = nodes.replay(1, small_trace);
+  check_clean(found, nodes.shape);
+  CHECK(found.count("hit_blocks") == model.blocks);
+  CHECK(served.control().reads - before >= model.unique_blocks);
+  CHECK(sum_of_metric(nodes.node(1), "troupe_adopted_pages_total") == static_cast<double>(model.unique_blocks));
+  nodes.start(0);
+  const auto back = nodes.replay(0, small_trace);
+  check_clean(back, nodes.shape);
+  CHECK(back.count("hit_blocks") == model.blocks);
+  nodes.stop_all();
+}
+
+TEST_CASE("a node whose index is not in the shared directory makes no claims, and says what that means") {
+  test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
+  nodes.shared = true;
+  // A local disk, with a link to where the slab files lie.
+  const auto slabs = nodes.scratch.path() / "everybody/0";
+  const auto data = nodes.scratch.path() / "0/data";
+  fs::create_directories(slabs);
+  fs::create_directories(data);
+  fs::permissions(data, fs::perms::owner_all);
+  fs::create_directory_symlink(slabs, data / "3fs");
+  nodes.change = [&](std::size_t, nlohmann::json& config) {
+    config["storage"]["shared_directory"] = slabs.parent_path().string();
+    for (auto& x : config["storage"]["ranks"])
+      x["directory"] = "3fs";
+  };
+  nodes.start(0);
+  nodes.node(0).program().wait_for_line(stream::err, "no claim is made on it");
+  CHECK_FALSE(fs::exists(data / "claims"));
   nodes.stop_all();
 }
 

@@ -225,6 +225,8 @@ TEST_CASE("a node whose slabs do not lie where the others look does not start, a
 
 TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon that dies costs no more than the way") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
+  // The mount that comes back is another one.
+  served.control().lose_descriptors = 1;
   test_cluster nodes(2, {.page_bytes = 65536});
   nodes.shared = true;
   nodes.change = [&](std::size_t i, nlohmann::json& config) {
@@ -254,6 +256,19 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
   served.start();
   nodes.node(1).program().wait_for_line(stream::err, "pages move by USRBIO again");
   check_report(nodes.replay(1, small_trace, {"--salt", "1"}), nodes.shape);
+  // Each has its own files again, and reads those of the other one.
+  const auto salted = [](int n) { return arguments{"--salt", std::to_string(n), "--concurrency", "1"}; };
+  const auto file_pages = files_of(nodes.node(1)).pages;
+  int salt = 1;
+  CHECK(eventually(
+      [&] {
+        ++salt;
+        check_report(nodes.replay(0, small_trace, salted(salt)), nodes.shape);
+        nodes.node(0).wait_for_statistics([](const auto& x) { return x.at_rest(); });
+        check_report(nodes.replay(1, small_trace, salted(salt)), nodes.shape);
+        return files_of(nodes.node(1)).pages > file_pages;
+      },
+      std::chrono::milliseconds(500)));
   nodes.stop_all();
 }
 

@@ -76,6 +76,9 @@ void world::check_take(const contender& x, io::claim_number number) {
   // It was as it was then when it was seen for the last time; what came after that, nobody could know.
   if (before->second.written <= x.seen_at && x.seen_at - before->second.written < what.lease)
     broken("alive", "a claim was taken over that was renewed a moment ago");
+  // Nor of one that could not, nor had the time to do so since it can.
+  if (away_until_ <= now_ && now_ - away_until_ < what.lease / 3)
+    broken("alive", "a claim was taken over as soon as the file system was there again");
 }
 
 // -- steps ------------------------------------------------------------------------------------------------------------
@@ -112,10 +115,15 @@ void world::carry_out(std::uint64_t number, std::size_t which, incarnation_numbe
   after(there, [this, number, which, life, what, comes, stale, found, outcome, asker] {
     auto* const p = find(number);
     auto& me = p != nullptr && p->contenders[which].incarnation == life ? p->contenders[which] : *asker;
+    if (is_away()) {
+      count("away");
+      *outcome = fail(errc::io_error, "the file system is away");
+      return;
+    }
     if (!comes)
       return;
     if (what.what == step_kind::look) {
-      *found = look_at(me.directory, me, stale);
+      me.seen = *found = look_at(me.directory, me, stale);
       if (has(defect::renew_without_looking) && me.own.number != 0)
         *found = me.own;
     } else if (what.what == step_kind::make) {
@@ -146,8 +154,11 @@ void world::carry_out(std::uint64_t number, std::size_t which, incarnation_numbe
       case step_kind::look: {
         const auto early =
             has(defect::take_the_frozen_for_dead) ? io::claim_rules::wait_of(io::longest_claim_lease) : duration();
+        const bool tells = *outcome || (has(defect::look_from_memory) && me.seen.number != 0);
+        if (!*outcome && tells)
+          *found = me.seen;
         me.rules->looked(later(begun, early), ended,
-                         *outcome ? result<io::claim_sighting>(*found) : tl::unexpected(outcome->error()));
+                         tells ? result<io::claim_sighting>(*found) : tl::unexpected(outcome->error()));
         break;
       }
       case step_kind::make:

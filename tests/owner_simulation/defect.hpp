@@ -30,9 +30,11 @@ enum class defect : std::uint8_t {
   trust_the_index,
   /// An adopter keeps what it has adopted when it has lost its claim.
   keep_the_adopted,
+  /// A look that the file system refuses counts as one that has found what the one before had.
+  look_from_memory,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 10> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
     {"take-without-waiting", defect::take_without_waiting},
     {"renew-without-looking", defect::renew_without_looking},
     {"write-after-lease", defect::write_after_lease},
@@ -43,6 +45,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 10> defect_name
     {"tell-own-lease", defect::tell_own_lease},
     {"trust-the-index", defect::trust_the_index},
     {"keep-the-adopted", defect::keep_the_adopted},
+    {"look-from-memory", defect::look_from_memory},
 }};
 
 constexpr defect find_defect(std::string_view name) noexcept {

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
                                          "frozen",
                                          "given back",
                                          "failed",
+                                         "away",
                                          "somebody was faster",
                                          "taken of one that gave it back",
                                          "taken back from an adopter",

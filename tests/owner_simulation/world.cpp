@@ -22,7 +22,7 @@ constexpr auto patience = minutes(8);
 } // namespace
 
 world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
-    : random_(seed), steps_(steps), defect_(built_in) {
+    : random_(seed), weather_(~seed), steps_(steps), defect_(built_in) {
   directories_.resize(random_.number(2, 3));
   for (auto& x : directories_)
     x.slots.resize(4);
@@ -51,6 +51,14 @@ duration world::file_time() {
   if (is_calm_ || !random_.one_in(8))
     return random_.time(std::chrono::microseconds(200), milliseconds(20));
   return random_.skewed_time(milliseconds(20), 2 * lease_max);
+}
+
+/// Longer than any look that was begun before it takes, and than the two longest leases together.
+void world::plan_outage(timestamp end) {
+  if (weather_.one_in(2))
+    return;
+  away_from_ = later(now_, weather_.time({}, end - now_));
+  away_until_ = later(away_from_, weather_.time(3 * lease_max, 8 * lease_max));
 }
 
 // -- processes --------------------------------------------------------------------------------------------------------
@@ -96,7 +104,7 @@ void world::start(std::size_t home) {
   for (std::size_t i = 0; i < directories_.size(); ++i) {
     const auto which = (home + i) % directories_.size();
     x.contenders.push_back(
-        {which, i == 0 ? io::claim_kind::owner : io::claim_kind::adopter, 0, lease, {}, {}, {}, false, {}, 0});
+        {which, i == 0 ? io::claim_kind::owner : io::claim_kind::adopter, 0, lease, {}, {}, {}, {}, false, {}, 0});
   }
   count("started");
   begin(x, 0);
@@ -219,6 +227,9 @@ outcome world::run() {
     time = later(time, random_.skewed_time(milliseconds(5), seconds(6)));
     at(time, [this] { step(); });
   }
+  plan_outage(time);
+  // What was wanted before it has come to nothing by its end.
+  time = std::max(time, away_until_);
   at(later(time, seconds(1)), [this] { finish(); });
   const auto end = later(time, 2 * patience + seconds(10));
   while (!agenda_.empty() && agenda_.begin()->first.first <= end && out_.property.empty()) {

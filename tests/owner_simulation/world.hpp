@@ -17,7 +17,8 @@
 
 /// Nodes whose data directories lie on one file system: each has one of its own, and adopts those of the others. They
 /// crash, freeze and come back, also on another host, their clocks run apart, and whatever they do with files takes
-/// time, fails, or comes late. All of it in virtual time, from one seed.
+/// time, fails, or comes late; and for a while the file system is away for all of them. All of it in virtual time, from
+/// one seed.
 
 namespace troupe::owner_simulation {
 
@@ -73,6 +74,7 @@ private:
     timestamp seen_at{};
     /// Of what was seen last, for mistakes.
     io::claim_sighting own{};
+    io::claim_sighting seen{};
     bool held = false;
     /// Of an owner, in memory; of an adopter, as it was when it held its claim.
     page_index index;
@@ -104,6 +106,8 @@ private:
   bool has(defect x) const noexcept { return defect_ == x; }
   void trace(std::uint64_t x) { out_.trace_hash = (out_.trace_hash ^ x) * 0x100000001b3ULL; }
   duration file_time();
+  void plan_outage(timestamp end);
+  bool is_away() const noexcept { return away_from_ <= now_ && now_ < away_until_; }
 
   // processes
   process* find(std::uint64_t number);
@@ -139,6 +143,11 @@ private:
   void check_returned();
 
   simulation::random_source random_;
+  /// Of its own, so that the rest goes as it would without.
+  simulation::random_source weather_;
+  /// When the file system says no to all.
+  timestamp away_from_{};
+  timestamp away_until_{};
   const std::uint64_t steps_;
   const defect defect_;
   timestamp now_{std::chrono::hours(1000)};

@@ -26,7 +26,7 @@ const std::uint64_t page_bytes = geometry.page_bytes();
 
 /// What a dead node has left: two ranks with pages, in slab files and index.
 struct dead_node {
-  explicit dead_node(std::uint64_t keys, std::uint64_t fewer_of_second = 0) {
+  explicit dead_node(std::uint64_t keys, std::uint64_t fewer_of_second = 0, std::uint64_t slots = 64) : slots_(slots) {
     fs::create_directories(data / "disks");
     // One of them lies elsewhere, as on another mount.
     fs::create_directories(scratch / "elsewhere");
@@ -45,17 +45,18 @@ struct dead_node {
     REQUIRE(store::write_epoch(data, epoch));
   }
 
-  static io::slab_spec spec(rank_number rank, const fs::path& path) {
+  io::slab_spec spec(rank_number rank, const fs::path& path) const {
     return {.path = path,
             .space = space,
             .space_name = "a",
             .rank = rank,
             .slot_bytes = io::slot_bytes(page_bytes),
-            .slots = 64};
+            .slots = slots_,
+            .length_only = slots_ > 64};
   }
 
   store::page_record page(std::uint64_t n, rank_number rank) const {
-    auto out = page_number(n, rank, {static_cast<slot_number>(63 - n), 3});
+    auto out = page_number(n, rank, {static_cast<slot_number>(slots_ - 1 - n), 3});
     out.incarnation = slabs[rank].spec().incarnation;
     return out;
   }
@@ -86,6 +87,7 @@ struct dead_node {
     return *out;
   }
 
+  std::uint64_t slots_;
   scratch_directory scratch;
   fs::path data = scratch / "dead";
   std::vector<io::slab_file> slabs;
@@ -167,6 +169,66 @@ TEST_CASE("An index for which there is no memory is not read", "[cluster][adopte
   CHECK(enough->used() == 0);
 }
 
+TEST_CASE("All memory that an index takes while it is read is asked for", "[cluster][adopted][memory]") {
+  constexpr std::uint64_t keys = 10'000;
+  dead_node node(keys, 0, 16'384);
+  node.die();
+  // A quarter of it, for what two ranks have in the end, and not for what is copied on the way there.
+  constexpr std::uint64_t in_the_end = 2 * keys * sizeof(adopted_rank::entry);
+  const auto read = [&](std::uint64_t share) {
+    const auto memory = std::make_shared<memory_budget>(4 * share);
+    const auto index = adopted_index::read(node.data, node.scratch.path(), memory);
+    if (index)
+      CHECK(memory->used() >= in_the_end);
+    return index.has_value();
+  };
+  CHECK_FALSE(read(in_the_end + in_the_end / 20));
+  CHECK(read(3 * in_the_end));
+}
+
+TEST_CASE("An index that is being read is left where its reader ends", "[cluster][adopted]") {
+  dead_node node(3);
+  node.die();
+  const auto left = adopted_index::read(node.data, node.scratch.path(), nullptr, [] { return true; });
+  REQUIRE_FALSE(left);
+  CHECK(left.error().code == errc::shutting_down);
+}
+
+TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than what is known of them",
+          "[cluster][adopted][memory]") {
+  dead_node node(4);
+  for (rank_number rank = 0; rank < 2; ++rank)
+    node.write(0, rank, std::byte{1});
+  auto index = node.read();
+  io::engine_options how;
+  how.kind = io::engine_kind::threads;
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true});
+  const auto read = [&](const std::shared_ptr<passing_memory>& memory, rank_number rank, duration time) {
+    std::promise<transfer_result> done;
+    transfer_task work;
+    work.keys.items = keys(0, 1);
+    work.blocks.items = {0};
+    work.deadline = time;
+    reads.post({index, memory, space, rank, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
+    return static_cast<errc>(done.get_future().get().results.items.at(0));
+  };
+  std::vector<std::shared_ptr<passing_memory>> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(std::make_shared<passing_memory>(geometry, 2));
+    for (rank_number rank = 0; rank < 2; ++rank)
+      CHECK(read(all.back(), rank, std::chrono::seconds(60)) == errc::ok);
+  }
+  CHECK(eventually([&] { return reads.open_files() == 4; }));
+  // What was wanted by a time that is over is not waited for.
+  CHECK(read(std::make_shared<passing_memory>(geometry, 2), 0, -std::chrono::seconds(1)) == errc::timeout);
+  all.resize(19);
+  reads.drop_unused();
+  CHECK(eventually([&] { return reads.open_files() == 2; }));
+  index.reset();
+  reads.drop_unused();
+  CHECK(eventually([&] { return reads.open_files() == 0; }));
+}
+
 TEST_CASE("Pages of a dead node are read where they verify, and others are as they were", "[cluster][adopted]") {
   dead_node node(4);
   for (std::uint64_t n = 0; n < 3; ++n)
@@ -239,6 +301,29 @@ TEST_CASE("Two adopters take over what a dead node has left: one has the claim, 
   CHECK(back->wait([](const io::claim_status&) { return true; }).state == io::claim_state::holding);
   CHECK(eventually([&] { return a.nodes().empty() && b.nodes().empty(); }));
   CHECK(eventually([&] { return a.claims_lost() + b.claims_lost() >= 1; }));
+}
+
+TEST_CASE("A directory that is removed is not looked after any more, and is when it is there again",
+          "[cluster][adopted][claims]") {
+  scratch_directory scratch;
+  const auto claim = [&] {
+    fs::create_directories(scratch / "gone");
+    io::claim_directory claims(scratch / "gone");
+    return claims.make(1, {"gone", 1, io::claim_kind::owner, io::claim_phase::holding, io::longest_claim_lease, 9});
+  };
+  adopter_options how;
+  how.shared = scratch.path();
+  how.own = scratch / "own";
+  how.node_name = "own";
+  how.lease = milliseconds(400);
+  adopter a(how);
+  for (int round = 0; round < 2; ++round) {
+    REQUIRE(claim());
+    REQUIRE(eventually([&] { return a.watched() == 1; }));
+    fs::remove_all(scratch / "gone");
+    CHECK(eventually([&] { return a.watched() == 0; }));
+  }
+  CHECK(a.nodes().empty());
 }
 
 } // namespace cluster_adopted_test

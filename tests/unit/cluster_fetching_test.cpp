@@ -78,6 +78,34 @@ struct desk {
 
 } // namespace
 
+TEST_CASE("a dead node is fetched from only where none that lives has as much", "[cluster]") {
+  desk d({0, 1, 900});
+  auto how = d.options();
+  how.first_dead = 900;
+  d.state = fetching(how);
+  d.state.add_space(test_space, 4096, 1, 8);
+  d.state.bring(wanted(4), t0);
+  const auto asks = d.take<fetch_ask>();
+  REQUIRE(asks.size() == 3);
+  // It answers at once, and has everything.
+  d.has(asks[2], 4);
+  CHECK(d.take<fetch_load>().empty());
+  d.has(asks[0], 0);
+  SECTION("one that lives has all of it as well") {
+    d.has(asks[1], 4);
+    CHECK(d.one<fetch_load>().peer == 1);
+    CHECK(d.one<fetch_release>().peer == 900);
+  }
+  SECTION("one that lives has less") {
+    d.has(asks[1], 3);
+    CHECK(d.one<fetch_load>().peer == 900);
+  }
+  SECTION("one that lives does not answer") {
+    d.state.on_tick(t0 + 50 * ms);
+    CHECK(d.one<fetch_load>().peer == 900);
+  }
+}
+
 TEST_CASE("fetching: all peers are asked at once, and the one with most is fetched from", "[cluster]") {
   desk x;
   const auto who = x.state.bring(wanted(10, 5), t0);

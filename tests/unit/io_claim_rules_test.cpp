@@ -131,6 +131,48 @@ TEST_CASE("A claim that stands still is taken over after twice as long as its ho
   CHECK(c.files.contains(2));
 }
 
+TEST_CASE("Who could not look waits anew: the holder may have been kept from renewing by the same", "[claims]") {
+  claims c;
+  claim_rules a(as("a", 1), c.now);
+  c.until(a, claim_state::holding);
+  claim_rules b(as("b", 2, claim_kind::adopter), c.now);
+  c.step(b);
+  const auto begun = c.now;
+  SECTION("looks that fail") {
+    while (c.now - begun < 3 * lease) {
+      REQUIRE(b.next().what == kind::look);
+      c.now = std::max(c.now, b.next().at);
+      b.looked(c.now, c.now, fail(errc::io_error, "away"));
+    }
+  }
+  SECTION("a look that takes long, and finds what was") {
+    c.now = b.next().at;
+    b.looked(c.now, c.now + 3 * lease, c.look());
+    c.now += 3 * lease;
+  }
+  SECTION("no looks at all") {
+    c.now += 3 * lease;
+  }
+  const auto back = c.now;
+  // Of the two, the one who adopts is faster now.
+  c.step(b);
+  c.step(b);
+  CHECK(b.state() == claim_state::watching);
+  CHECK(b.next().what == kind::look);
+  CHECK(c.now - back < lease);
+  SECTION("a holder that lives renews its claim, and keeps it") {
+    while (c.now - back < 2 * wait)
+      c.step(a.next().at <= b.next().at ? a : b);
+    CHECK(a.may_write(c.now));
+    CHECK(c.files.size() == 1);
+  }
+  SECTION("one that is dead has lost it a while later") {
+    c.until(b, claim_state::waiting);
+    CHECK(c.now - back >= wait);
+    CHECK(c.now - back < wait + lease);
+  }
+}
+
 TEST_CASE("A holder that was frozen may not write, and finds the higher claim when it renews", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);

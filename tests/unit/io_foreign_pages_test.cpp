@@ -2,10 +2,12 @@
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <set>
 #include <sys/stat.h>
+#include <thread>
 
 namespace io_foreign_pages_test {
 
@@ -119,7 +121,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
   disk.write(1);
   const std::vector<foreign_page> wanted{shared_disk::page(1, 0)};
   const auto begun = now();
-  const auto later_on = begun + std::chrono::seconds(11);
+  const auto later_on = begun + std::chrono::minutes(20);
   const auto until = begun + std::chrono::hours(1);
   const auto read = [&](const char* path, incarnation_number of, timestamp when) {
     return disk.pages.read(path, of, wanted, until, when).front();
@@ -171,6 +173,30 @@ TEST_CASE("who reads pages waits for a file system that stands still no longer t
   // Frames that were given up are used again when they are free.
   CHECK(disk.read({shared_disk::page(1, 3)}) == std::vector{errc::ok});
   CHECK(disk.block_is(3, shared_disk::fill_of(1, 1)));
+}
+
+TEST_CASE("files that come when nobody waits for them any more are let go of while others are read",
+          "[io][foreign_pages]") {
+  shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
+  for (slot_number i = 0; i < 100; ++i)
+    disk.write(i);
+  auto expected = disk.spec();
+  expected.incarnation = disk.incarnation();
+  std::atomic<bool> ends = false;
+  // Its time is over before it begins, and the file comes all the same.
+  auto late = std::async(std::launch::async, [&] {
+    while (!ends) {
+      static_cast<void>(disk.reader->open(disk.spec().path, expected, true, now() - std::chrono::seconds(1)));
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  std::vector<foreign_page> wanted;
+  for (slot_number i = 0; i < 64; ++i)
+    wanted.push_back(shared_disk::page(i, i));
+  for (int round = 0; round < 300; ++round)
+    REQUIRE(disk.read(wanted) == std::vector(64, errc::ok));
+  ends = true;
+  late.get();
 }
 
 TEST_CASE("several threads read through one engine", "[io][foreign_pages]") {

@@ -1,4 +1,5 @@
 #include "base/unique_descriptor.hpp"
+#include "io/page.hpp"
 #include "io/usrbio/chunk_advice.hpp"
 #include "tests/catch.hpp"
 
@@ -7,6 +8,7 @@
 namespace io_usrbio_chunks_test {
 
 using namespace troupe;
+using namespace troupe::io;
 using namespace troupe::io::usrbio;
 
 TEST_CASE("usrbio: who has slots of whole chunks hears nothing, nor who does not know", "[usrbio]") {
@@ -15,14 +17,18 @@ TEST_CASE("usrbio: who has slots of whole chunks hears nothing, nor who does not
   CHECK(chunk_advice(1052672, 0).empty());
 }
 
-TEST_CASE("usrbio: slots that are no whole chunks are told of, with chunks of which they are", "[usrbio]") {
-  const auto told = chunk_advice(1052672, 1048576);
-  CHECK(told.find("slots are of 1052672 bytes and chunks of the file of 1048576") != std::string::npos);
-  CHECK(told.find("chunks of 1052672 bytes") != std::string::npos);
-  // No chunk is larger than 64 MiB, and what is named is one of which the slot is a multiple.
-  constexpr std::uint64_t large = (std::uint64_t{128} << 20U) + 8192;
-  CHECK(chunk_advice(large, 1048576).find("chunks of " + std::to_string(large / 5) + " bytes") != std::string::npos);
-  CHECK(chunk_advice(large, large / 5).empty());
+TEST_CASE("usrbio: slots that are no whole chunks are told of, with pages whose slots are", "[usrbio]") {
+  constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
+  const auto told = chunk_advice(slot_bytes(mib), mib);
+  CHECK(told.find("slots are of 1052672 bytes, a header of 4096 among them") != std::string::npos);
+  CHECK(told.find("chunks of the file of 1048576") != std::string::npos);
+  CHECK(told.find("pages of 1044480 or 2093056 bytes") != std::string::npos);
+  // Less than a chunk.
+  CHECK(chunk_advice(slot_bytes(16384), 2 * mib).find("pages of 2093056 bytes") != std::string::npos);
+  // What is named does, with all chunks that 3FS offers.
+  for (const auto chunk : {mib / 2, mib, 2 * mib, 4 * mib, 16 * mib, 64 * mib})
+    for (const std::uint64_t count : {1, 2, 3})
+      CHECK(chunk_advice(slot_bytes(count * chunk - page_header_bytes), chunk).empty());
 }
 
 TEST_CASE("usrbio: chunks are as large as the file says", "[usrbio]") {

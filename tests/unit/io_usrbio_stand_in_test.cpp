@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <dlfcn.h>
+#include <future>
 #include <optional>
 
 namespace io_usrbio_stand_in_test {
@@ -181,6 +182,116 @@ TEST_CASE("3fs stand-in: memory is made, opened by its number, wrapped, and lies
   CHECK(b.f.iovopen(&opened, none.data(), b.mount.c_str(), page, 0, -1) == -EINVAL);
   std::filesystem::remove(link);
   CHECK(b.f.ior_size(7) > b.f.ior_size(6));
+}
+
+TEST_CASE("3fs stand-in: memory whose name is gone stays with who has it, and is nobody else's", "[io][usrbio]") {
+  bench b;
+  iov more;
+  REQUIRE(b.f.iovcreate(&more, b.mount.c_str(), page, 0, -1) == 0);
+  const auto* const id = reinterpret_cast<const std::uint8_t*>(more.id);
+  iov opened;
+  b.f.iovunlink(&more);
+  CHECK(b.f.iovopen(&opened, id, b.mount.c_str(), page, 0, -1) == -ENOENT);
+  std::memset(more.base, 'y', page);
+  CHECK(more.base[page - 1] == 'y');
+  b.f.iovdestroy(&more);
+}
+
+TEST_CASE("3fs stand-in: one file has two names", "[io][usrbio]") {
+  bench b;
+  const auto link = (b.served.path() / "link").string();
+  CHECK(b.f.hardlink((b.served.path() / "file").c_str(), link.c_str()) == 0);
+  CHECK(std::filesystem::equivalent(b.served.path() / "file", link));
+  CHECK(b.f.hardlink((b.served.path() / "file").c_str(), link.c_str()) == EEXIST);
+  CHECK(b.f.hardlink((b.served.path() / "none").c_str(), (link + "-2").c_str()) == ENOENT);
+}
+
+TEST_CASE("3fs stand-in: a ring of the first kind is one of normal priority without a time limit", "[io][usrbio]") {
+  bench b;
+  auto& ring = b.rings.emplace_back();
+  REQUIRE(b.f.iorcreate(&ring, b.mount.c_str(), 4, true, 0, -1) == 0);
+  CHECK(ring.priority == 0);
+  CHECK(ring.timeout == 0);
+  CHECK(ring.flags == 0);
+  b.prepare(ring, 2, 5 * page);
+  CHECK(b.result(ring) == static_cast<std::int64_t>(page));
+  CHECK(b.memory.base[2 * page] == 'f');
+}
+
+TEST_CASE("3fs stand-in: a wait without a time limit lasts until there is a result", "[io][usrbio]") {
+  bench b;
+  auto& reads = b.ring(true);
+  b.served.control().stalled = 1;
+  b.prepare(reads, 0, 0);
+  b.f.submit_ios(&reads);
+  cqe one;
+  auto waited = std::async(std::launch::async, [&] { return b.f.wait_for_ios(&reads, &one, 1, 1, nullptr); });
+  CHECK(eventually([&] { return b.served.control().blocking_waits > 0; }));
+  CHECK(waited.wait_for(std::chrono::milliseconds(20)) == std::future_status::timeout);
+  b.served.control().stalled = 0;
+  CHECK(waited.get() == 1);
+}
+
+TEST_CASE("3fs stand-in: no more than 32 transfers of a ring are taken at a time", "[io][usrbio]") {
+  bench b;
+  auto& reads = b.ring(true, 0, 0, 0, 64);
+  for (std::uint64_t i = 0; i < 40; ++i)
+    REQUIRE(b.prepare(reads, i % bench::pages, 0) >= 0);
+  b.f.submit_ios(&reads);
+  CHECK(b.wait(reads, 40).size() == 40);
+  CHECK(b.served.control().largest_batch == 32);
+  CHECK(b.served.control().batches == 2);
+}
+
+TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of one is nothing to the other",
+          "[io][usrbio]") {
+  bench b;
+  auto& reads = b.ring(true);
+  auto told = make_pipe();
+  const auto child = ::fork();
+  if (child == 0) {
+    // As another program that knows nothing of this one: memory and a ring of its own, on the same file.
+    iov own;
+    ior ring;
+    const unique_descriptor file(::open((b.served.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
+    bool fine = b.f.iovcreate(&own, b.mount.c_str(), page, 0, -1) == 0 && b.f.reg_fd(file.get(), 0) <= 0 &&
+                b.f.iorcreate4(&ring, b.mount.c_str(), 4, true, 0, 0, -1, 0) == 0;
+    cqe one;
+    for (bool first = true; fine; first = false) {
+      const auto until = bench::in(test_patience);
+      fine = b.f.prep_io(&ring, &own, true, own.base, file.get(), page, page, nullptr) >= 0 &&
+             b.f.submit_ios(&ring) == 0 && b.f.wait_for_ios(&ring, &one, 1, 1, &until) == 1 &&
+             one.result == static_cast<std::int64_t>(page) && own.base[0] == 'b';
+      if (first)
+        b.f.iovunlink(&own); // the daemon has it, and nobody clears up after who is killed
+      if (::write(told.write_end.get(), fine ? "y" : "n", 1) != 1)
+        break;
+    }
+    ::_exit(1);
+  }
+  told.write_end.reset();
+  const auto both_read = [&] {
+    char said = 0;
+    REQUIRE(::read(told.read_end.get(), &said, 1) == 1);
+    CHECK(said == 'y');
+    b.prepare(reads, 0, 2 * page);
+    CHECK(b.result(reads) == static_cast<std::int64_t>(page));
+    CHECK(b.memory.base[0] == 'c');
+  };
+  for (int i = 0; i < 20; ++i)
+    both_read();
+  CHECK(b.served.control().rings_live == 2);
+  // In the middle of whatever it is doing.
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WTERMSIG(status) == SIGKILL);
+  CHECK(eventually([&] { return b.served.control().rings_live == 1; }));
+  for (std::uint64_t i = 0; i < bench::pages; ++i) {
+    b.prepare(reads, i, i * page);
+    CHECK(b.result(reads) == static_cast<std::int64_t>(page));
+    CHECK(b.memory.base[i * page] == static_cast<std::uint8_t>('a' + i));
+  }
 }
 
 TEST_CASE("3fs stand-in: files are registered, and taken back while they are open", "[io][usrbio]") {

@@ -365,6 +365,14 @@ TEST_CASE("usrbio: what is missing is said, and nothing takes its place unasked"
     served.kill();
     part = "is not on 3FS";
   }
+  SECTION("the name of the daemon's semaphore") {
+    std::filesystem::remove(served.path() / "3fs-virt/iovs/submit-ios");
+    part = "has no semaphore for transfers";
+  }
+  SECTION("the daemon's semaphore, as in a container with a /dev/shm of its own") {
+    std::filesystem::remove(std::filesystem::read_symlink(served.path() / "3fs-virt/iovs/submit-ios"));
+    part = "a container needs the host's /dev/shm";
+  }
   const auto made = make_engine(options, log.sink());
   REQUIRE_FALSE(made.has_value());
   CHECK(made.error().code == errc::unsupported);

@@ -1,5 +1,9 @@
+#include "actors/node/supervisor/trace_file.hpp"
 #include "base/write_gate.hpp"
 #include "io/engine.hpp"
+#include "io/page.hpp"
+#include "io/slab_file.hpp"
+#include "store/epoch_file.hpp"
 #include "store/rocksdb_store.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
@@ -39,6 +43,46 @@ store::write_batch one_page(std::uint64_t n) {
 }
 
 } // namespace
+
+TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written while the gate is closed", "[claims]") {
+  scratch_directory directory;
+  const auto gate = std::make_shared<write_gate>();
+  io::slab_spec spec{.path = directory / "a.slab", .space = {1, 2}, .space_name = "a", .rank = 0};
+  spec.slot_bytes = io::slot_bytes(4096);
+  spec.slots = 4;
+  const auto recorder = std::make_shared<request_recorder>(100);
+  const trace_file trace(recorded_trace(directory.path()), recorder, gate, hours(1));
+  REQUIRE(store::write_epoch(directory.path(), 5));
+  // As of somebody who is making them there now.
+  std::ofstream(directory / "epoch.new") << "theirs";
+  std::ofstream(directory / "a.slab.new") << "theirs";
+  const auto before = contents(directory.path());
+  for (int round = 0; round < 2; ++round) {
+    const auto epoch = store::write_epoch(directory.path(), 6, gate.get());
+    REQUIRE_FALSE(epoch);
+    CHECK(missing(epoch.error().text, {"claim", (directory / "epoch").string()}).empty());
+    const auto slab = io::slab_file::open(spec, false, gate.get());
+    REQUIRE_FALSE(slab);
+    CHECK(missing(slab.error().text, {"claim", spec.path.string()}).empty());
+    CHECK(trace.write());
+    CHECK(contents(directory.path()) == before);
+    if (round == 0)
+      gate->open_until(boot_time()); // is over
+  }
+  gate->open_until(later(boot_time(), hours(1)));
+  CHECK(store::write_epoch(directory.path(), 6, gate.get()));
+  CHECK(io::slab_file::open(spec, false, gate.get()));
+  CHECK(trace.write());
+  const auto after = contents(directory.path());
+  CHECK(after.contains("requests.jsonl"));
+  CHECK(after.contains("a.slab"));
+  CHECK(store::read_epoch(directory.path()).value() == 6);
+  gate->shut();
+  CHECK(trace.write());
+  // One that is there is opened, which changes nothing.
+  CHECK(io::slab_file::open(spec, false, gate.get()));
+  CHECK(contents(directory.path()) == after);
+}
 
 TEST_CASE("No engine writes while the gate is closed, and all read", "[claims][engine]") {
   for (const auto kind : {io::engine_kind::threads, io::engine_kind::automatic}) {

@@ -36,9 +36,9 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
   const auto logger = log::get("node");
   const auto where = options.data_dir.string();
   if (!is_reached_by_others(options)) {
-    logger->info(
-        "{} does not lie in {}: nobody else can take it over, and nothing of it is adopted when this node dies", where,
-        config::shared_directory(options).string());
+    logger->warn("{} does not lie in {}: no claim is made on it, so what this node leaves when it dies is adopted by "
+                 "nobody, and nothing but locks keeps another node out of its slab files",
+                 where, config::shared_directory(options).string());
     return nullptr;
   }
   auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options.data_dir),

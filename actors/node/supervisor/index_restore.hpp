@@ -36,10 +36,10 @@ struct known_namespaces {
 /// made known to the shards, with an allocator for each of their ranks.
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
                                        const namespaces_config& shards, const config::node_config& options,
-                                       std::span<const known_rank> own_ranks);
+                                       std::span<const known_rank> own_ranks, const write_gate* gate = nullptr);
 
 /// For a run without a store: begins an epoch of the data directory of which no index knows, so that one that is there
 /// is not believed any more. Before anything is served.
-result<void> leave_index_aside(const config::node_config& options);
+result<void> leave_index_aside(const config::node_config& options, const write_gate* gate = nullptr);
 
 } // namespace troupe

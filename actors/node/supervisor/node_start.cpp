@@ -397,14 +397,14 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
   known_namespaces known;
   if (*store) {
-    auto restored = restore_index(system, **store, run_time, options, own_ranks);
+    auto restored = restore_index(system, **store, run_time, options, own_ranks, gate.get());
     if (!restored) {
       end_all(system, children);
       return tl::unexpected<error>(restored.error());
     }
     known = std::move(*restored);
   } else {
-    auto left = leave_index_aside(options);
+    auto left = leave_index_aside(options, gate.get());
     if (left)
       left = tell_shards(system, children.shards(), own_ranks);
     if (!left) {
@@ -454,7 +454,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
                                             std::move(*store), std::move(*lock), std::move(*claim));
   watch_claim(out->claim(), options.data_dir, condition);
   if (recorder)
-    out->record(std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder));
+    out->record(std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder, gate));
   return out;
 }
 

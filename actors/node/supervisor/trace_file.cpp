@@ -13,8 +13,9 @@ std::filesystem::path recorded_trace(const std::filesystem::path& data_dir) {
   return data_dir / "requests.jsonl";
 }
 
-trace_file::trace_file(std::filesystem::path path, std::shared_ptr<const request_recorder> recorder, duration interval)
-    : path_(std::move(path)), recorder_(std::move(recorder)) {
+trace_file::trace_file(std::filesystem::path path, std::shared_ptr<const request_recorder> recorder,
+                       std::shared_ptr<const write_gate> gate, duration interval)
+    : path_(std::move(path)), recorder_(std::move(recorder)), gate_(std::move(gate)) {
   thread_ = std::thread([this, interval] {
     bool complained = false;
     for (bool last = false; !last;) {
@@ -40,12 +41,17 @@ trace_file::~trace_file() {
 }
 
 result<void> trace_file::write() const {
+  if (gate_ && !gate_->is_open())
+    return {};
   const auto next = path_.string() + ".new";
   std::ofstream out(next, std::ios::binary | std::ios::trunc);
   out << recorder_->trace() << std::flush;
   if (!out)
     return tl::unexpected(system_error(errno == 0 ? EIO : errno, "cannot write " + next));
   out.close();
+  // Writing may have taken as long as the claim is valid.
+  if (gate_ && !gate_->is_open())
+    return {};
   std::error_code failure;
   std::filesystem::rename(next, path_, failure);
   if (failure)
