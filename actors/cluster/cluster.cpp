@@ -112,8 +112,7 @@ cluster::behavior_type cluster::make_behavior() {
       [this](const bring_request& wanted) { return bring(wanted); },
       [this](stats_atom) { return stats(); },
       [this](caf::tick_atom) {
-        if (now() >= next_tick_)
-          next_tick_ = timestamp::max();
+        tick_.came(now());
         on_tick();
       },
       [this](in_turn& x) {
@@ -255,10 +254,8 @@ void cluster::plan_tick() {
     next = std::min(next, etcd_->next_event());
   if (fetching_.needs_ticks())
     next = std::min(next, now() + when_busy);
-  if (next >= next_tick_)
-    return;
-  next_tick_ = next;
-  delayed_send(this, std::max(next - now(), duration::zero()), caf::tick_atom_v);
+  if (tick_.plan(next))
+    delayed_send(this, std::max(next - now(), duration::zero()), caf::tick_atom_v);
 }
 
 void cluster::flush() {

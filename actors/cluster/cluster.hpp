@@ -13,6 +13,7 @@
 #include "actors/cluster/tie_rules.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
+#include "base/next_tick.hpp"
 #include "base/node_condition.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
@@ -189,7 +190,7 @@ private:
   /// Questions that a shard has not answered.
   std::map<reuse_call, give_up_function> asked_shards_;
   timestamp next_look_{};
-  timestamp next_tick_ = timestamp::max();
+  next_tick tick_;
 };
 
 } // namespace troupe::cluster
