@@ -2,30 +2,35 @@
 
 #include "base/clock.hpp"
 
+#include <vector>
+
 namespace troupe {
 
-/// When the next of the ticks comes that an actor sends to itself.
+/// When the ticks come that an actor has sent to itself.
 ///
-/// A tick can't be called back. One that an earlier one has overtaken still comes, and leads to no further one: if each
-/// that comes were followed by another, there would be more of them each time that something is due sooner, for ever.
+/// A tick can't be called back. Where one is sent that comes before it, it comes all the same, and does for what is due
+/// then; if another one were sent for that each time, there would be more of them for as long as the actor lives. So
+/// one is sent only where it is earlier than all that are on their way: no more of them than there were things due
+/// sooner and sooner.
 class next_tick {
 public:
   /// Something is due then: true where a tick is to be sent for it, as none comes by then.
-  bool plan(timestamp due) noexcept {
-    if (due >= at_)
+  bool plan(timestamp due) {
+    if (due == timestamp::max() || (!coming_.empty() && due >= coming_.back()))
       return false;
-    at_ = due;
+    coming_.push_back(due);
     return true;
   }
 
-  /// A tick has come.
-  void came(timestamp now) noexcept {
-    if (now >= at_)
-      at_ = timestamp::max();
+  /// A tick has come. One that somebody else has sent counts for nothing.
+  void came(timestamp now) {
+    while (!coming_.empty() && coming_.back() <= now)
+      coming_.pop_back();
   }
 
 private:
-  timestamp at_ = timestamp::max();
+  /// The next one last.
+  std::vector<timestamp> coming_;
 };
 
 } // namespace troupe

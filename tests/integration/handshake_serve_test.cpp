@@ -139,8 +139,13 @@ TEST_CASE("serve: what the config says of handshakes holds") {
 
 TEST_CASE("serve: the example of a node that is nothing but a directory is one") {
   const scratch_directory directory;
-  const auto config = std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/handshakes.json";
-  serving_node node(config, {"--set", "data_dir=" + (directory / "data").string(), "--set", "handshake.http.port=0"});
+  std::ifstream example(std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/handshakes.json");
+  auto config = json::parse(example, nullptr, true, true);
+  config["data_dir"] = (directory / "data").string();
+  config["handshake"]["http"]["port"] = 0;
+  const auto file = directory / "node.json";
+  std::ofstream(file) << config;
+  serving_node node(file);
   CHECK(call(port_of(node, "handshake"), "PUT", std::string(rank_0) + "?incarnation=7", "x").code == 201);
   CHECK_FALSE(std::filesystem::exists(directory / "data" / "troupe.sock"));
   CHECK(node.stop() == 0);

@@ -105,7 +105,8 @@ TEST_CASE("completion for bash knows every command and every option") {
                        "echo \"${COMPREPLY[*]}\"; }; ask ''; ask replay --tr; ask whatif --; ask help check-s; "
                        "ask cluster st; ask cluster --json ''; touch node.sock; ask status no; "
                        "ask top --plain ''; ask check-config n; ask top --interval n; ask status --ca node.s"};
-  how.directory = scratch.path();
+  how.directory = scratch / "empty";
+  std::filesystem::create_directory(how.directory);
   const auto x = run(how);
   INFO(x.out << x.err);
   CHECK(x.code == 0);

@@ -154,9 +154,10 @@ class FakeDirectory:
     def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
         self.published[rank] = ENCODED.decode(ENCODED.decode(payload)[0])
         self.sizes.add(sizes)
+        return ttl
 
     def heartbeat(self, engine, incarnation, ttl):
-        return True
+        return True, ttl
 
     def withdraw(self, engine, incarnation):
         self.published.clear()

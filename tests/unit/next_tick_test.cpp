@@ -7,7 +7,7 @@ namespace next_tick_test {
 
 using namespace troupe;
 
-TEST_CASE("The next tick: one that has been overtaken leads to no further one") {
+TEST_CASE("The next tick: one that was overtaken does for what is due then") {
   const timestamp start{std::chrono::seconds(100)};
   const auto after = [&](int seconds) { return start + std::chrono::seconds(seconds); };
   next_tick it;
@@ -18,14 +18,19 @@ TEST_CASE("The next tick: one that has been overtaken leads to no further one") 
   CHECK_FALSE(it.plan(after(11)));
   CHECK(it.plan(after(2)));
 
+  // One that somebody else has sent.
+  it.came(after(1));
+  CHECK_FALSE(it.plan(after(3)));
   it.came(after(2));
+  CHECK_FALSE(it.plan(after(12)));
+  for (int i = 3; i < 9; ++i) {
+    CHECK(it.plan(after(i)));
+    it.came(after(i));
+    CHECK_FALSE(it.plan(after(12)));
+  }
+  // It comes a little late.
+  it.came(after(11));
   CHECK(it.plan(after(12)));
-  // The first one of all.
-  it.came(after(10));
-  CHECK_FALSE(it.plan(after(20)));
-  // Another one comes a little late.
-  it.came(after(13));
-  CHECK(it.plan(after(20)));
 }
 
 } // namespace next_tick_test

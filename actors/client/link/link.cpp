@@ -106,8 +106,7 @@ link::behavior_type link::make_behavior() {
       },
       [this](attached_atom) -> caf::result<attach_reply> { return reply_; },
       [this](caf::tick_atom) {
-        while (!alarms_.empty() && alarms_.back() <= now())
-          alarms_.pop_back();
+        tick_.came(now());
         state_.on_time(now());
         flush();
       },
@@ -155,11 +154,8 @@ void link::flush() {
   for (auto effects = state_.take_outbox(); !effects.empty(); effects = state_.take_outbox())
     for (const auto& effect : effects)
       std::visit([this](const auto& x) { perform(x); }, effect);
-  const auto next = state_.next_event();
-  if (next < (alarms_.empty() ? timestamp::max() : alarms_.back())) {
-    alarms_.push_back(next);
+  if (const auto next = state_.next_event(); tick_.plan(next))
     delayed_send(this, std::max(next - now(), duration::zero()), caf::tick_atom_v);
-  }
 }
 
 void link::perform(const link_seek& x) {

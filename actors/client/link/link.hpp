@@ -2,6 +2,7 @@
 
 #include "actors/client/link/link_state.hpp"
 #include "actors/client/link/node_address.hpp"
+#include "base/next_tick.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
 
@@ -11,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 namespace troupe {
 
@@ -112,9 +112,7 @@ private:
   caf::error end_reason_;
   std::unordered_map<link_wait, waiting_client> waiting_;
   link_wait last_wait_ = 0;
-  /// When the ticks come that are on their way, the next one last. One is set only where it is earlier than all of
-  /// them, so there are no more than there are things that may run out; a tick that somebody else sends sets none.
-  std::vector<timestamp> alarms_;
+  next_tick tick_;
 };
 
 } // namespace troupe
