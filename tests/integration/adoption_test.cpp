@@ -2,6 +2,7 @@
 #include "tests/catch.hpp"
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/metrics_page.hpp"
+#include "tests/live_copy.hpp"
 #include "tests/patience.hpp"
 #include "tests/usrbio/served_directory.hpp"
 
@@ -241,7 +242,7 @@ TEST_CASE("check-slabs looks beside a node on another host, whose locks it does 
   const auto seen = nodes.scratch.path() / "seen";
   fs::create_directory(seen, data);
   fs::create_directory_symlink(data / "claims", seen / "claims");
-  fs::copy(data / "index", seen / "index", fs::copy_options::recursive);
+  copy_live(data / "index", seen / "index");
   fs::copy_file(data / "epoch", seen / "epoch");
   fs::copy_file(slab_path(nodes.config(0)), seen / slab_path(nodes.config(0)).filename());
   auto config = nodes.config(0);

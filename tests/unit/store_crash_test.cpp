@@ -1,5 +1,6 @@
 #include "store/rocksdb_store.hpp"
 #include "tests/catch.hpp"
+#include "tests/live_copy.hpp"
 #include "tests/unit/store_faults.hpp"
 #include "tests/unit/store_support.hpp"
 
@@ -312,7 +313,6 @@ TEST_CASE("a torn log keeps every batch before the tear, whole, and nothing afte
   scratch_directory directory;
   constexpr std::uint64_t steps = 60;
   std::vector<std::uintmax_t> size_after{0};
-  fs::create_directories(directory / "image");
   {
     const auto store = open_store(options_for(directory / "live", durability::relaxed));
     size_after[0] = fs::file_size(only_log(directory / "live"));
@@ -320,8 +320,7 @@ TEST_CASE("a torn log keeps every batch before the tear, whole, and nothing afte
       REQUIRE(commit_now(*store, step_batch(n)));
       size_after.push_back(fs::file_size(only_log(directory / "live")));
     }
-    for (const auto& entry : fs::directory_iterator(directory / "live"))
-      fs::copy_file(entry.path(), directory / "image" / entry.path().filename().string());
+    copy_live(directory / "live", directory / "image");
   }
   for (int round = 0; round < 40; ++round) {
     const auto torn = directory / "torn";
@@ -400,7 +399,7 @@ TEST_CASE("a store that ends while its disk is full says so, and has what it ans
     REQUIRE(steps.commit(*store));
     REQUIRE(eventually([&] { return store->stats().no_room.has_value(); }));
     if (killed)
-      fs::copy(directory.path(), left);
+      copy_live(directory.path(), left);
     const auto closed = store->close();
     REQUIRE_FALSE(closed);
     CHECK(closed.error().code == errc::no_space);

@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/live_copy.hpp"
 #include "tests/unit/store_support.hpp"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages)
   for (std::uint64_t n = 0; n < pages; ++n)
     batch.put(page_number(n, 0, {static_cast<slot_number>(n), 1}));
   REQUIRE(commit_now(*store, std::move(batch)));
-  fs::copy(from, to);
+  copy_live(from, to);
 }
 
 } // namespace
