@@ -1,5 +1,6 @@
 #include "actors/cluster/adopted_reads.hpp"
 
+#include "actors/client/transfer/file_patience.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -15,9 +16,6 @@ constexpr int threads_max = 4;
 constexpr std::size_t files_max = 4;
 /// For slots of each.
 constexpr std::uint64_t frame_bytes = std::uint64_t{16} << 20U;
-
-/// As long as reads of files of a node that lives take at most.
-constexpr duration read_patience = std::chrono::seconds(2);
 
 /// For each page, that it was not read.
 transfer_result nothing_read(std::size_t pages, errc why) {
@@ -50,7 +48,7 @@ adopted_reads::~adopted_reads() {
 }
 
 void adopted_reads::post(adopted_read what) {
-  what.until = later(std::chrono::steady_clock::now(), std::min<duration>(what.work.deadline, read_patience));
+  what.until = later(std::chrono::steady_clock::now(), std::min(what.work.deadline, transfer::read_patience));
   {
     const std::lock_guard guard(mutex_);
     waiting_.push_back(std::move(what));

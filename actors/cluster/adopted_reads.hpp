@@ -1,7 +1,6 @@
 #pragma once
 
 #include "actors/cluster/adopted_index.hpp"
-#include "actors/cluster/membership.hpp"
 #include "actors/cluster/passing_memory.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -20,9 +19,6 @@
 #include <vector>
 
 namespace troupe::cluster {
-
-/// A dead node is a peer with a number from here on: of those that live there are never so many.
-inline constexpr peer_number first_adopted = peer_number{1} << 40U;
 
 /// Pages of a dead node that are to be read into passing memory.
 struct adopted_read {

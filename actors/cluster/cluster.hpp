@@ -102,6 +102,9 @@ private:
     caf::io::middleman_actor entrance{};
   };
 
+  /// A dead node is a peer with a number from here on: of those that live there are never so many.
+  static constexpr peer_number first_adopted = peer_number{1} << 40U;
+
   timestamp now() const { return clock().now(); }
   /// Has it done in this actor's turn, from wherever it is called.
   std::function<void(std::function<void()>)> poster();

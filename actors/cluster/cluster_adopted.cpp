@@ -1,8 +1,8 @@
+#include "actors/client/transfer/file_patience.hpp"
 #include "actors/cluster/cluster.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 /// Nodes that are dead, and whose pages are read where they have left them: asked as peers are, and without a word to
@@ -11,9 +11,6 @@
 namespace troupe::cluster {
 
 namespace {
-
-/// Files of a dead node of which nothing could be read are left alone for so long, as those of one that lives.
-constexpr duration files_pause = std::chrono::seconds(10);
 
 /// Other pages than those that were asked for are read as well.
 bool nothing_readable(const transfer_result& x) {
@@ -98,7 +95,7 @@ void cluster::load_adopted(const adopted_node& of, fetch_load& x) {
                           post([this, call, peer, outcome = std::move(outcome)] {
                             if (const auto found = adopted_.find(peer);
                                 found != adopted_.end() && nothing_readable(outcome))
-                              found->second.files_from = later(now(), files_pause);
+                              found->second.files_from = later(now(), transfer::files_pause);
                             fetching_.on_loaded(call, outcome, now());
                             flush();
                           });

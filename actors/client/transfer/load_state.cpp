@@ -1,5 +1,7 @@
 #include "actors/client/transfer/load_state.hpp"
 
+#include "actors/client/transfer/file_patience.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -17,12 +19,6 @@ bool page_is_bad(errc code) noexcept {
 /// was read first need not wait for what is read last.
 constexpr std::size_t reads_at_once = 2;
 constexpr std::uint32_t read_pages = 32;
-
-/// How long one order may take: long for any file system that works, and a part of what a fetch from another node may.
-constexpr duration read_patience = std::chrono::seconds(2);
-
-/// For how long files are left alone that could not be read at all.
-constexpr duration files_pause = std::chrono::seconds(10);
 
 } // namespace
 
