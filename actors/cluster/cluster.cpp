@@ -571,16 +571,15 @@ void cluster::perform(const ask_shard& x) {
       flush();
     });
   };
-  if (!x.who.peer) {
-    asked_shards_[x.call] =
-        ask_for_long<reuse_reply>(system(), parts_.shards.at(x.who.shard), told, reuse_request{x.space});
-    return;
-  }
+  const auto ask_it = [&](caf::actor_system& through, const auto& shard) {
+    asked_shards_[x.call] = ask_for_long<reuse_reply>(through, shard, told, reuse_request{x.space});
+  };
+  if (!x.who.peer)
+    return ask_it(system(), parts_.shards.at(x.who.shard));
   const auto* const there = ready_tie(*x.who.peer, x.space);
   if (there == nullptr || x.who.shard >= there->shards.size())
     return learning_.on_told(x.call, fail(errc::unreachable, "there is no tie to this node any more"));
-  asked_shards_[x.call] =
-      ask_for_long<reuse_reply>(*parts_.outside, there->shards[x.who.shard], told, reuse_request{x.space});
+  ask_it(*parts_.outside, there->shards[x.who.shard]);
 }
 
 void cluster::perform(const give_up_shard& x) {
