@@ -48,6 +48,28 @@ void wait_until_adopted(serving_node& node, std::size_t which, std::size_t from 
   node.program().wait_for_line(stream::err, std::to_string(which) + "/data is adopted", from);
 }
 
+/// All data in one directory, with claims that are soon waited out.
+void share(test_cluster& nodes) {
+  nodes.shared = true;
+  nodes.claim_lease = lease;
+}
+
+/// Until the first node has all of the small trace in its slabs.
+auto fill_first(test_cluster& nodes) {
+  const auto model = expected(small_trace);
+  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
+  wait_until_written(nodes.node(0), model.unique_blocks);
+  return model;
+}
+
+/// Until all others have adopted what the first node has left.
+void kill_first(test_cluster& nodes) {
+  nodes.node(0).program().kill();
+  nodes.all[0].reset();
+  for (std::size_t i = 1; i < nodes.all.size(); ++i)
+    wait_until_adopted(nodes.node(i), 0);
+}
+
 outcome check_slabs(const fs::path& config, const arguments& more = {}) {
   return run(program_with(arguments{"check-slabs", "--config", config.string(), "--json", "--quiet"} + more));
 }
@@ -71,8 +93,7 @@ std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_
 
 TEST_CASE("what a node had that was killed is found through those that survive, every byte of it, until it is back") {
   test_cluster nodes(3, {.ranks = GENERATE(1U, 2U), .page_bytes = 16384, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.start_all();
   const auto model = expected(small_trace);
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
@@ -80,10 +101,7 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
   check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
   check_clean(nodes.replay(0, small_trace, second), nodes.shape);
   wait_until_written(nodes.node(0), 2 * model.unique_blocks);
-  nodes.node(0).program().kill();
-  nodes.all[0].reset();
-  for (std::size_t i = 1; i < 3; ++i)
-    wait_until_adopted(nodes.node(i), 0);
+  kill_first(nodes);
   // One has the claim, and both read.
   CHECK(eventually([&] {
     return sum_of_metric(nodes.node(1), "troupe_adopted_claims") +
@@ -124,14 +142,11 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
 
 TEST_CASE("a node that stood still while it was adopted writes nothing when it goes on, says so, and comes back") {
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   // Also what it writes now and then and when it ends.
   nodes.change = [](std::size_t, nlohmann::json& config) { config["registry"]["record_keys"] = 10000; };
   nodes.start_all();
-  const auto model = expected(small_trace);
-  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
-  wait_until_written(nodes.node(0), model.unique_blocks);
+  const auto model = fill_first(nodes);
   nodes.node(0).program().send(SIGSTOP);
   wait_until_adopted(nodes.node(1), 0);
   const auto before = data_of(nodes, 0);
@@ -171,16 +186,10 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
 
 TEST_CASE("an adopter that dies is followed by another one") {
   test_cluster nodes(3, {.page_bytes = 4096, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.start_all();
-  const auto model = expected(small_trace);
-  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
-  wait_until_written(nodes.node(0), model.unique_blocks);
-  nodes.node(0).program().kill();
-  nodes.all[0].reset();
-  for (std::size_t i = 1; i < 3; ++i)
-    wait_until_adopted(nodes.node(i), 0);
+  const auto model = fill_first(nodes);
+  kill_first(nodes);
   std::size_t adopter = 0;
   REQUIRE(eventually([&] {
     for (std::size_t i = 1; i < 3; ++i)
@@ -203,8 +212,7 @@ TEST_CASE("an adopter that dies is followed by another one") {
 
 TEST_CASE("a second node on a data directory is refused while the first one lives, and check-slabs as well") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.start(0);
   // As on another host: locks are of no use between them.
   const auto data = nodes.scratch.path() / "0/data";
@@ -231,12 +239,9 @@ TEST_CASE("a second node on a data directory is refused while the first one live
 
 TEST_CASE("check-slabs looks beside a node on another host, whose locks it does not see, where it is told to") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.start(0);
-  const auto model = expected(small_trace);
-  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
-  wait_until_written(nodes.node(0), model.unique_blocks);
+  const auto model = fill_first(nodes);
   // The same files, not locked, and the claims that the node goes on renewing.
   const auto data = nodes.scratch.path() / "0/data";
   const auto seen = nodes.scratch.path() / "seen";
@@ -270,15 +275,10 @@ TEST_CASE("a node that shares nothing makes no claims") {
 
 TEST_CASE("a dead node whose slab cannot be read costs one order now and then, and is a miss") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.start_all();
-  const auto model = expected(small_trace);
-  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
-  wait_until_written(nodes.node(0), model.unique_blocks);
-  nodes.node(0).program().kill();
-  nodes.all[0].reset();
-  wait_until_adopted(nodes.node(1), 0);
+  fill_first(nodes);
+  kill_first(nodes);
   fs::remove(slab_path(nodes.config(0)));
   const auto begun = std::chrono::steady_clock::now();
   check_report(nodes.replay(1, small_trace, one_at_a_time), nodes.shape);
@@ -296,8 +296,7 @@ TEST_CASE("a dead node whose slab cannot be read costs one order now and then, a
 TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken back by its owner") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.change = [&](std::size_t i, nlohmann::json& config) {
     config["data_dir"] = (served.path() / ("node-" + std::to_string(i)) / "data").string();
     config["io"] = {{"engine", "usrbio"}};
@@ -305,12 +304,8 @@ TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken 
     config["storage"]["shared_directory"] = served.path().string();
   };
   nodes.start_all();
-  const auto model = expected(small_trace);
-  check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
-  wait_until_written(nodes.node(0), model.unique_blocks);
-  nodes.node(0).program().kill();
-  nodes.all[0].reset();
-  wait_until_adopted(nodes.node(1), 0);
+  const auto model = fill_first(nodes);
+  kill_first(nodes);
   const auto before = served.control().reads.load();
   const auto found = nodes.replay(1, small_trace);
   check_clean(found, nodes.shape);
@@ -352,8 +347,7 @@ TEST_CASE("a real trace over two nodes, one of which is killed in the middle and
   }
   const auto trace = real_trace().string();
   test_cluster nodes(2, {.page_bytes = 4096, .slots = 32768, .strict = true});
-  nodes.shared = true;
-  nodes.claim_lease = lease;
+  share(nodes);
   nodes.start_all();
   const arguments some{"--limit", "300"};
   const arguments first_some{"--limit", "300", "--salt", "4"};
