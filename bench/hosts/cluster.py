@@ -19,7 +19,6 @@ import asyncio
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,21 +29,12 @@ import urllib.request
 import zlib
 
 import cluster_model
+from processes import free_ports
 
 PAGE_BYTES = 4096
 SLOT_BYTES = 8192
 LOOKUP_KEYS = 512
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 class Line:

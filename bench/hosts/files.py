@@ -9,7 +9,6 @@ ways in each round, one after the other, with new pages in each; every byte is c
 import argparse
 import json
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -17,15 +16,7 @@ import tempfile
 import time
 import urllib.request
 
-
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+from processes import free_ports
 
 
 class Pair:

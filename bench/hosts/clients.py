@@ -8,56 +8,15 @@ host: first all pages are saved, then all are loaded, again and again. Rounds of
 import argparse
 import json
 import math
-import os
 import pathlib
-import resource
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_of(process):
-    """Seconds of user and system time so far."""
-    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def children_cpu():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def perftest(transports, interfaces, test, page_bytes, total):
-    """GB/s of ucx_perftest, and its cores: both ends."""
-    port = free_port()
-    env = dict(os.environ, UCX_TLS=transports, UCX_NET_DEVICES=interfaces)
-    before = children_cpu()
-    command = ["ucx_perftest", "-p", str(port), "-f"]
-    server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(0.5)
-    count = max(total // page_bytes, 20)
-    client = subprocess.run(
-        command[:1] + ["127.0.0.1"] + command[1:] + ["-t", test, "-s", str(page_bytes), "-n", str(count), "-w", "10"],
-        env=env, capture_output=True, text=True, timeout=300, check=True)
-    server.wait(timeout=30)
-    final = [line.split() for line in client.stdout.splitlines() if line.split() and line.split()[0] == str(count)]
-    # Iterations, latencies, then megabytes per second: last interval and in all.
-    rate = float(final[-1][-3]) * 2**20 / 1e9
-    seconds = count * page_bytes / 1e9 / rate
-    return rate, (children_cpu() - before) / max(seconds, 1e-9)
-
+from processes import Hosts, children_cpu, cpu_of, perftest
 
 class Node:
     def __init__(self, troupe, directory, page_bytes, pages, variant):
@@ -150,8 +109,9 @@ def measure(options, page_bytes, name, variant):
                     ours = rates(report, kind)
                     theirs, their_cores = math.nan, math.nan
                     if not options.alone:
-                        theirs, their_cores = perftest(options.transports, options.interfaces, test, page_bytes, total)
-                    for into, value in zip(found[kind], (ours, theirs, cores / ours, their_cores / theirs)):
+                        theirs, their_cores = perftest(Hosts(False), options.transports, options.interfaces, test,
+                                                      page_bytes, total)
+                    for into, value in zip(found[kind], (ours, theirs, cores / ours, their_cores)):
                         into.append(value)
         finally:
             node.stop()

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Pages from one node's memory to another node's, beside what ucx_perftest moves.
+
+An engine saves at one of two nodes, both with pages in memory only. Another one, one request after the other, looks up
+the same at the second node, which fetches all of it before it answers: the bytes of a request by the time that its
+lookup takes. The hosts of the two are network namespaces with a cable between them; where pages go through shared
+memory they are one. New pages in each round, which go all ways, one after the other.
+
+Beside it ucx_perftest, whose server is where the first node is, in the same round: its put over the same cable, one page
+at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of them
+never leave the processor's caches.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from processes import Hosts, cpu_of, free_ports, may_be_apart, perftest
+
+SHARED_MEMORY = "posix,sysv,cma,self"
+LARGE = 256 << 20
+
+
+class Pair:
+    """Two nodes, of which the second fetches from the first."""
+
+    def __init__(self, options, directory, hosts, port, page_bytes, pages, remote):
+        directory.mkdir()
+        self.troupe, self.hosts = options.troupe, hosts
+        shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
+                 "element_bytes": 2, "block_tokens": 64}
+        ports = [port, port] if hosts.apart else free_ports(2)
+        seeds = [{"host": host, "port": port} for host, port in zip(hosts.addresses, ports)]
+        self.processes, self.sockets = [], []
+        logs = [directory / f"log-{i}" for i in range(2)]
+        for i in range(2):
+            config = {
+                "node_name": f"node-{i}", "data_dir": str(directory / f"data-{i}"),
+                "actors": {"host": hosts.addresses[i], "port": ports[i], "insecure": True},
+                "remote": dict(remote, enabled=True), "attach": {"always_remote": hosts.apart},
+                "cluster": {"name": "bench", "hello_interval": "500 ms", "fetch_time": "30 s", "seeds": seeds},
+                "memory": {"bytes": f"{pages * (page_bytes + 8192) + (128 << 20)} B", "write_back": "never",
+                           "client_bytes": "256 MiB"},
+                "storage": {"ranks": [{"slab_bytes": "0 B"}]},
+                "namespaces": [{"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}],
+            }
+            if options.cluster_mebibytes:
+                config["cluster"]["memory_bytes"] = f"{options.cluster_mebibytes} MiB"
+            file = directory / f"node-{i}.json"
+            file.write_text(json.dumps(config))
+            with open(logs[i], "w", encoding="utf-8") as log:
+                self.processes.append(subprocess.Popen(hosts.on(i) + [self.troupe, "serve", "--config", str(file)],
+                                                       text=True, stdout=subprocess.PIPE, stderr=log))
+        for process in self.processes:
+            ready = json.loads(process.stdout.readline() or "null")
+            if not ready:
+                sys.exit("a node does not start: " + logs[len(self.sockets)].read_text(encoding="utf-8"))
+            self.sockets.append(ready["actors"]["socket"])
+        while not all("are fetched from" in log.read_text(encoding="utf-8") for log in logs):
+            if any(process.poll() is not None for process in self.processes):
+                sys.exit("a node has ended")
+            time.sleep(0.1)
+
+    def replay(self, i, trace, salt):
+        # The node's Unix socket is reached from any network namespace.
+        done = subprocess.run([self.troupe, "replay", "--attach", self.sockets[i], "--trace", trace, "--transfer-only",
+                               "--json", "--quiet", "--concurrency", "1", "--salt", str(salt)],
+                              capture_output=True, text=True, timeout=600, check=True)
+        return json.loads(done.stdout)
+
+    def cpu(self):
+        return sum(cpu_of(process.pid) for process in self.processes)
+
+    def round(self, trace, salt, request_bytes):
+        """GB/s of the lookups, and what the two nodes need for one of them, in cores."""
+        saved = self.replay(0, trace, salt)
+        assert saved["save_failures"] == 0, saved
+        before = self.cpu()
+        found = self.replay(1, trace, salt)
+        used = self.cpu() - before
+        assert found["load_failures"] == 0 and found["hit_blocks"] == found["blocks"], found
+        return (request_bytes / 1e9 / (found["lookup_us"]["p50"] / 1e6),
+                used / (found["loaded_bytes"] / 1e9))
+
+    def stop(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("troupe")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mebibytes", type=int, default=256, help="of pages that are fetched in a round, each way")
+    parser.add_argument("--request-mebibytes", type=int, default=32, help="of pages that one lookup asks for")
+    parser.add_argument("--cluster-mebibytes", type=int, help="cluster.memory_bytes")
+    parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
+    parser.add_argument("--ways", nargs="+", help="only these", default=["encrypted", "clear", "ucx", "shared"],
+                        choices=["encrypted", "clear", "ucx", "shared"])
+    options = parser.parse_args()
+    if not shutil.which("ucx_perftest"):
+        sys.exit("ucx_perftest is not there: install ucx-utils")
+    apart = may_be_apart()
+    print(f"From node to node; hosts are {'network namespaces' if apart else 'this one, twice: no network namespaces'};"
+          f" medians of {options.rounds} rounds, GB/s; cores of both ends per GB/s")
+    print("| page | way | Troupe | least to most | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
+    print("|---|---|---|---|---|---|---|---|")
+    far = Hosts(apart)
+    try:
+        for kibibytes in options.page_kibibytes:
+            measure(options, far, Hosts(False), kibibytes << 10)
+    finally:
+        far.remove()
+
+
+def measure(options, far, near, page_bytes):
+    blocks = (options.mebibytes << 20) // page_bytes
+    length = (options.request_mebibytes << 20) // page_bytes
+    trace = f"loogle:{blocks // length},{length * 64},1,0"
+    ucx = {"transport": "ucx", "ucx_transports": "tcp,self", "ucx_interfaces": far.interface}
+    ways = {
+        "encrypted": ("tcp, encrypted", far, {"transport": "tcp", "encrypt": True}),
+        "clear": ("tcp, in the clear", far, {"transport": "tcp", "encrypt": False}),
+        "ucx": ("ucx over tcp", far, ucx),
+        "shared": ("shared memory", near, {}),
+    }
+    ways = {name: ways[name] for name in options.ways}
+    with tempfile.TemporaryDirectory() as name:
+        pairs = {}
+        rates = {way: [] for way in ways}
+        beside = {"far": [], "near": [], "large": []}
+        try:
+            # Room for two rounds: those that warm up. From then on pages of an older round make room, as in a node that
+            # has been running for a while, and no memory is touched for the first time.
+            for port, (way, (_, hosts, remote)) in enumerate(ways.items(), 7001):
+                pairs[way] = Pair(options, pathlib.Path(name) / way, hosts, port, page_bytes,
+                                  2 * blocks, remote)
+            for salt in range(options.rounds + 3):
+                for way, pair in pairs.items():
+                    found = pair.round(trace, salt, length * page_bytes)
+                    if salt > 2:
+                        rates[way].append(found)
+                if salt < 3:
+                    continue
+                if set(ways) != {"shared"}:
+                    beside["far"].append(perftest(far, "tcp,self", far.interface, "ucp_put_bw", page_bytes, 512 << 20))
+                if "shared" in ways:
+                    for which, size in ("near", page_bytes), ("large", LARGE):
+                        beside[which].append(perftest(near, SHARED_MEMORY, "all", "ucp_put_bw", size, 2 << 30))
+        finally:
+            for pair in pairs.values():
+                pair.stop()
+    for way, (title, hosts, _) in ways.items():
+        for which in ("near", "large") if way == "shared" else ("far",):
+            ours, cores = (statistics.median(column) for column in zip(*rates[way]))
+            theirs, their_cores = (statistics.median(column) for column in zip(*beside[which]))
+            title_of = title + {"far": "", "near": ", beside puts of a page", "large": ", beside puts of 256 MiB"}[which]
+            print(f"| {page_bytes >> 10} KiB | {title_of} | {ours:.2f} | {min(rates[way])[0]:.2f} to"
+                  f" {max(rates[way])[0]:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {cores:.1f} |"
+                  f" {their_cores:.1f} |", flush=True)
+
+
+main()

@@ -1,0 +1,96 @@
+"""Processes that are measured, and what they use: for the benchmarks of this folder."""
+
+import os
+import pathlib
+import resource
+import socket
+import subprocess
+import time
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(process):
+    """Seconds of user and system time so far."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def children_cpu():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def free_ports(count):
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+class Hosts:
+    """Two hosts: network namespaces with a cable between them, or, without `apart`, this one twice."""
+
+    def __init__(self, apart):
+        self.apart = apart
+        self.names = [f"troupe-bench-{os.getpid()}-{i}" for i in range(2)]
+        self.addresses = ["10.231.8.1", "10.231.8.2"] if apart else ["127.0.0.1"] * 2
+        self.interface = "cable" if apart else "lo"
+        if apart:
+            for name in self.names:
+                self.ip("netns", "add", name)
+            self.ip("-n", self.names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns",
+                    self.names[1])
+            for name, address in zip(self.names, self.addresses):
+                self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
+                for device in ("lo", "cable"):
+                    self.ip("-n", name, "link", "set", device, "up")
+
+    @staticmethod
+    def ip(*arguments):
+        subprocess.run(["ip", *arguments], check=True)
+
+    def on(self, i):
+        """In front of a command that is to run there."""
+        return ["ip", "netns", "exec", self.names[i]] if self.apart else []
+
+    def remove(self):
+        if self.apart:
+            for name in self.names:
+                subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def may_be_apart():
+    """Whether this user may make network namespaces."""
+    hosts = Hosts(False)
+    hosts.apart = True
+    try:
+        made = subprocess.run(["ip", "netns", "add", hosts.names[0]], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    subprocess.run(["ip", "netns", "del", hosts.names[0]], capture_output=True, check=False)
+    return made.returncode == 0
+
+
+def perftest(hosts, transports, interfaces, test, message_bytes, total):
+    """GB/s of ucx_perftest, and its cores for one of them: both ends."""
+    port = free_ports(1)[0]
+    env = dict(os.environ, UCX_TLS=transports, UCX_NET_DEVICES=interfaces)
+    before = children_cpu()
+    command = ["ucx_perftest", "-p", str(port), "-f"]
+    server = subprocess.Popen(hosts.on(0) + command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.5)
+    count = max(total // message_bytes, 20)
+    client = subprocess.run(
+        hosts.on(1) + command[:1] + [hosts.addresses[0]] + command[1:]
+        + ["-t", test, "-s", str(message_bytes), "-n", str(count), "-w", "10"],
+        env=env, capture_output=True, text=True, timeout=300, check=True)
+    server.wait(timeout=30)
+    final = [line.split() for line in client.stdout.splitlines() if line.split() and line.split()[0] == str(count)]
+    # Iterations, latencies, then megabytes per second: last interval and in all.
+    rate = float(final[-1][-3]) * 2**20 / 1e9
+    seconds = count * message_bytes / 1e9 / rate
+    return rate, (children_cpu() - before) / max(seconds, 1e-9) / rate
