@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <string>
 
 namespace troupe {
 
@@ -20,6 +21,12 @@ void write_gate::open_until(timestamp until) noexcept {
 
 bool write_gate::is_open_at(timestamp now) const noexcept {
   return !is_shut() && now.time_since_epoch().count() < until_.load(std::memory_order_seq_cst);
+}
+
+result<void> check_gate(const write_gate* gate, std::string_view doing, errc code) {
+  if (gate == nullptr || gate->is_open())
+    return {};
+  return fail(code, "cannot " + std::string(doing) + ": " + std::string(no_claim));
 }
 
 } // namespace troupe

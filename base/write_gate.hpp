@@ -1,9 +1,11 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "base/error.hpp"
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 namespace troupe {
 
@@ -34,5 +36,12 @@ private:
   std::atomic<timestamp::rep> until_{timestamp::min().time_since_epoch().count()};
   std::atomic<bool> shut_{false};
 };
+
+/// Why a closed gate keeps something from being written.
+inline constexpr std::string_view no_claim = "this node's claim on its data directory is not valid";
+
+/// Whether something may be done, "write 'a'", that changes the data directory; `code` where it may not. Nobody can
+/// take the directory over where there is no gate.
+result<void> check_gate(const write_gate* gate, std::string_view doing, errc code = errc::io_error);
 
 } // namespace troupe

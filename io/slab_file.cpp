@@ -171,10 +171,7 @@ int rename_without_replacing(const fs::path& from, const fs::path& to) {
 
 // Giving space takes long, and others may have taken the directory over meanwhile.
 result<void> check_gate(const write_gate* gate, const slab_spec& spec) {
-  if (gate == nullptr || gate->is_open())
-    return {};
-  return fail(errc::io_error,
-              "cannot make " + quoted(spec.path) + ": this node's claim on its data directory is not valid");
+  return troupe::check_gate(gate, "make " + quoted(spec.path));
 }
 
 result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_gate* gate) {

@@ -76,20 +76,15 @@ result<std::optional<incarnation_number>> read_epoch(const fs::path& data_direct
 
 result<void> write_epoch(const fs::path& data_directory, incarnation_number epoch, const write_gate* gate) {
   const auto path = data_directory / file_name;
-  const auto may_not = [&] { return gate != nullptr && !gate->is_open(); };
-  const auto refused = [&] {
-    return fail(errc::io_error, "cannot write '" + path.string() +
-                                    "': this node's claim on its data directory is not "
-                                    "valid");
-  };
-  if (may_not())
-    return refused();
+  const auto check = [&] { return check_gate(gate, "write '" + path.string() + "'"); };
+  if (auto may = check(); !may)
+    return may;
   const fs::path temporary = path.string() + ".new";
   if (auto written = write_whole(temporary, text_of(epoch)); !written)
     return written;
   // Another node's index may be that of the epoch that is replaced here.
-  if (may_not())
-    return refused();
+  if (auto may = check(); !may)
+    return may;
   if (::rename(temporary.c_str(), path.c_str()) != 0)
     return failed(errno, "rename the new", path);
   const auto directory = open_file(data_directory, O_RDONLY | O_DIRECTORY);

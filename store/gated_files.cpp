@@ -25,7 +25,7 @@ template <class F>
 IOStatus gated(const shared_gate& gate, F&& f) {
   if (gate->is_open())
     return std::forward<F>(f)();
-  return IOStatus::NoSpace("this node's claim on its data directory is not valid");
+  return IOStatus::NoSpace(std::string(no_claim));
 }
 
 class gated_file final : public FSWritableFileOwnerWrapper {

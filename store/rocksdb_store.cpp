@@ -353,10 +353,8 @@ private:
 
   // Before RocksDB fails: what was refused here has not been tried, and needs no new start.
   result<void> may_write() const {
-    if (!wanted_.gate || wanted_.gate->is_open())
-      return {};
-    return fail(errc::no_space, "the metadata store in '" + directory_.path().string() +
-                                    "' may not be written while this node's claim on its data directory is not valid");
+    return check_gate(wanted_.gate.get(), "write to the metadata store in '" + directory_.path().string() + "'",
+                      errc::no_space);
   }
 
   static tl::unexpected<error> closed() { return fail(errc::shutting_down, "the metadata store is closed"); }

@@ -81,8 +81,8 @@ public:
   std::uint64_t slots() const noexcept override { return file_->slots(); }
   std::uint64_t slot_bytes() const noexcept override { return file_->slot_bytes(); }
   result<void> grow(std::uint64_t slots) override {
-    if (!gate_->is_open())
-      return fail(errc::io_error, "this node's claim on its data directory is not valid");
+    if (auto may = check_gate(gate_.get(), "let a slab file grow"); !may)
+      return may;
     return file_->grow(slots);
   }
 
@@ -96,8 +96,8 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
                           std::string engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
   auto& rules = parts.options;
-  if (gate && !gate->is_open())
-    return fail(errc::io_error, "this node's claim on its data directory is not valid");
+  if (auto may = check_gate(gate.get(), "open '" + slab.path.string() + "'"); !may)
+    return may;
   io::slab_store_options wanted;
   wanted.direct = options.storage.direct;
   wanted.patience = slab_patience;

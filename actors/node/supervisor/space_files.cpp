@@ -38,16 +38,16 @@ public:
   }
 
   result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
-    if (gate_ && !gate_->is_open())
-      return fail(errc::io_error, "this node's claim on " + options_->data_dir.string() + " is not valid");
+    if (auto may = check_gate(gate_.get(), "make a slab file of '" + space.name + "'"); !may)
+      return tl::unexpected(std::move(may).error());
     return open_made_rank(*options_, space, rank, first_slots, extents_, gate_);
   }
 
   void remove(const std::string& name) override {
     std::error_code failed;
     const auto path = made_slabs(*options_) / name;
-    if (gate_ && !gate_->is_open())
-      return log::get("node")->warn("{} stays: this node's claim on its data directory is not valid", path.string());
+    if (const auto may = check_gate(gate_.get(), "remove '" + path.string() + "'"); !may)
+      return log::get("node")->warn("{}", may.error().text);
     fs::remove(path, failed);
     if (failed)
       log::get("node")->warn("cannot remove {}: {}", path.string(), failed.message());
