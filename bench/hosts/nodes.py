@@ -6,8 +6,8 @@ the same at the second node, which fetches all of it before it answers: the byte
 lookup takes. The hosts of the two are network namespaces with a cable between them; where pages go through shared
 memory they are one. New pages in each round, which go all ways, one after the other.
 
-Beside it ucx_perftest, whose server is where the first node is, in the same round: its put over the same cable, one page
-at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of them
+Beside it ucx_perftest, whose server is where the first node is, in the same round: its put over the same cable, one
+page at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of them
 never leave the processor's caches.
 """
 
@@ -162,8 +162,8 @@ def measure(options, far, near, page_bytes):
         for which in ("near", "large") if way == "shared" else ("far",):
             ours, cores = (statistics.median(column) for column in zip(*rates[way]))
             theirs, their_cores = (statistics.median(column) for column in zip(*beside[which]))
-            title_of = title + {"far": "", "near": ", beside puts of a page", "large": ", beside puts of 256 MiB"}[which]
-            print(f"| {page_bytes >> 10} KiB | {title_of} | {ours:.2f} | {min(rates[way])[0]:.2f} to"
+            of_what = {"far": "", "near": ", beside puts of a page", "large": ", beside puts of 256 MiB"}[which]
+            print(f"| {page_bytes >> 10} KiB | {title}{of_what} | {ours:.2f} | {min(rates[way])[0]:.2f} to"
                   f" {max(rates[way])[0]:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {cores:.1f} |"
                   f" {their_cores:.1f} |", flush=True)
 
