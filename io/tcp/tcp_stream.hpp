@@ -47,10 +47,12 @@ public:
   static tcp_stream accept(int listener);
 
   /// Before anything is moved: from now on all is encrypted, by TLS 1.3 with a key that follows from the token, which
-  /// both ends prove to have. Who has another ends with the first read or write. The node asks, the client answers.
-  /// Errors: `io_error`.
+  /// both ends prove to have before the first byte is moved. Who has another, or shows a certificate instead, ends with
+  /// the first read or write. The node asks, the client answers. What is written gets a new key after that many
+  /// records. Errors: `io_error`.
   enum class role : std::uint8_t { asks, answers };
-  result<void> encrypt(role mine, const connection_token& token);
+  result<void> encrypt(role mine, const connection_token& token,
+                       std::uint64_t records_of_a_key = std::uint64_t{1} << 23U);
 
   explicit operator bool() const noexcept { return static_cast<bool>(descriptor_); }
   int descriptor() const noexcept { return descriptor_.get(); }

@@ -69,6 +69,11 @@ void identity::fill(std::string_view name, const identity* issuer) {
   demand(X509_sign(x, (issuer != nullptr ? issuer->key_ : key_).get(), EVP_sha256()) > 0, "signature");
 }
 
+bool identity::use_in(SSL_CTX& context) const {
+  return SSL_CTX_use_certificate(&context, certificate_.get()) == 1 &&
+         SSL_CTX_use_PrivateKey(&context, key_.get()) == 1;
+}
+
 std::string identity::certificate() const {
   return as_pem([&](BIO* out) { return PEM_write_bio_X509(out, certificate_.get()); });
 }

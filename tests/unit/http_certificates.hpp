@@ -29,6 +29,8 @@ public:
 
   std::string certificate() const;
   std::string key() const;
+  /// Has it shown by whoever has this context.
+  bool use_in(SSL_CTX& context) const;
 
 private:
   void fill(std::string_view name, const identity* issuer);

@@ -3,6 +3,7 @@
 #include "io/tcp/tcp_memory.hpp"
 #include "io/tcp/tcp_stream.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/http_certificates.hpp"
 #include "tests/unit/remote_ends.hpp"
 
 #include <algorithm>
@@ -407,6 +408,154 @@ TEST_CASE("tcp memory: what is encrypted cannot be read on its way, and what is 
       CHECK(arrived[i] == std::byte{0});
       break;
     }
+}
+
+TEST_CASE("tcp memory: a certificate in place of the key opens nothing", "[tcp]") {
+  const false_client between;
+  auto name = between.name;
+  name.address.back() = 1; // encrypted
+  const std::vector<std::byte> some(4096);
+  remote_end_of far(new_mover(), name);
+  auto ended = far.begin(remote_direction::put, {{const_cast<std::vector<std::byte>&>(some), 0}});
+  const auto from = between.accept();
+
+  // Somebody on the way who does not know the key, and says that it goes by a certificate of his own.
+  const http::identity anybody("anybody");
+  const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context{SSL_CTX_new(TLS_server_method()), SSL_CTX_free};
+  REQUIRE(anybody.use_in(*context));
+  const std::unique_ptr<SSL, void (*)(SSL*)> with{SSL_new(context.get()), SSL_free};
+  REQUIRE(SSL_set_fd(with.get(), from.descriptor()) == 1);
+  const auto wait = [&] {
+    pollfd what{from.descriptor(), POLLIN, 0};
+    return ::poll(&what, 1, 30000) == 1;
+  };
+  const auto waits = [&](int done) { return SSL_get_error(with.get(), done) == SSL_ERROR_WANT_READ && wait(); };
+  int done = 0;
+  while ((done = SSL_accept(with.get())) != 1 && waits(done)) {
+  }
+  std::size_t heard = 0;
+  std::array<std::byte, 4096> bytes{};
+  if (done == 1)
+    while ((done = SSL_read_ex(with.get(), bytes.data(), bytes.size(), &heard)) != 1 && waits(done)) {
+    }
+  CHECK(heard == 0);
+  CHECK(ended.get().error().code == errc::unreachable);
+}
+
+namespace {
+
+/// Two ends that speak encrypted, and somebody between them who sees the records of the first one, and may keep back
+/// what it likes.
+struct encrypted_pair {
+  explicit encrypted_pair(std::uint64_t records_of_a_key) {
+    const std::array doors{io::tcp::listen_on(loopback), io::tcp::listen_on(loopback)};
+    REQUIRE((doors[0] && doors[1]));
+    auto first = io::tcp::tcp_stream::connect(doors[0]->where);
+    auto second = io::tcp::tcp_stream::connect(doors[1]->where);
+    REQUIRE((first && second));
+    for (const auto& x : doors) {
+      pollfd what{x->descriptor.get(), POLLIN, 0};
+      REQUIRE(::poll(&what, 1, 30000) == 1);
+    }
+    a = std::move(*first);
+    far_of_b = std::move(*second);
+    far_of_a = io::tcp::tcp_stream::accept(doors[0]->descriptor.get());
+    b = io::tcp::tcp_stream::accept(doors[1]->descriptor.get());
+    io::tcp::connection_token token{};
+    token[3] = std::byte{9};
+    REQUIRE(a.encrypt(io::tcp::tcp_stream::role::asks, token, records_of_a_key));
+    REQUIRE(b.encrypt(io::tcp::tcp_stream::role::answers, token, records_of_a_key));
+  }
+
+  /// Of what `a` has sent, all but so many bytes; everything of `b`.
+  void pass_on(std::size_t keep_back = 0) {
+    std::array<std::byte, 65536> some{};
+    const std::array<iovec, 1> room{{{some.data(), some.size()}}};
+    for (auto got = far_of_a.read(room); got.bytes > 0; got = far_of_a.read(room))
+      of_a.insert(of_a.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(got.bytes));
+    while (passed + keep_back < of_a.size()) {
+      const auto n = far_of_b.write(std::array<iovec, 1>{{{of_a.data() + passed, of_a.size() - keep_back - passed}}});
+      if (n.bytes == 0)
+        break;
+      passed += n.bytes;
+    }
+    for (auto got = far_of_b.read(room); got.bytes > 0; got = far_of_b.read(room))
+      REQUIRE(far_of_a.write(std::array<iovec, 1>{{{some.data(), got.bytes}}}).bytes == got.bytes);
+  }
+
+  /// Until `b` has as many bytes as `a` was to send.
+  void move(std::vector<std::byte>& from, std::vector<std::byte>& to) {
+    std::size_t sent = 0;
+    for (std::size_t got = 0; got < to.size(); pass_on()) {
+      if (sent < from.size())
+        sent += a.write(std::array<iovec, 1>{{{from.data() + sent, from.size() - sent}}}).bytes;
+      const auto n = b.read(std::array<iovec, 1>{{{to.data() + got, to.size() - got}}});
+      REQUIRE_FALSE(n.ended);
+      got += n.bytes;
+    }
+  }
+
+  io::tcp::tcp_stream a, b, far_of_a, far_of_b;
+  std::vector<std::byte> of_a;
+  std::size_t passed = 0;
+};
+
+} // namespace
+
+TEST_CASE("tcp memory: of a record that has not come whole there is nothing to be read", "[tcp]") {
+  encrypted_pair ends(1000);
+  auto some = byte_pattern(8000, 3);
+  std::vector<std::byte> arrived(48);
+  std::vector<std::byte> first(some.begin(), some.begin() + 48);
+  ends.move(first, arrived);
+  const std::array<iovec, 1> all{{{some.data(), some.size()}}};
+  while (ends.a.write(all).bytes == 0)
+    ends.pass_on();
+  arrived.assign(some.size(), {});
+  const std::array<iovec, 1> room{{{arrived.data(), arrived.size()}}};
+  // As long as it takes to come through.
+  for (int i = 0; i < 100; ++i) {
+    ends.pass_on(100);
+    CHECK(ends.b.read(room).bytes == 0);
+    CHECK_FALSE(ends.b.has_more());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ends.pass_on();
+  std::size_t got = 0;
+  while ((got = ends.b.read(room).bytes) == 0) {
+    pollfd what{ends.b.descriptor(), POLLIN, 0};
+    REQUIRE(::poll(&what, 1, 30000) == 1);
+  }
+  CHECK(got == some.size());
+  CHECK(arrived == some);
+}
+
+TEST_CASE("tcp memory: what is read in part is more, of which poll does not know", "[tcp]") {
+  encrypted_pair ends(1000);
+  auto some = byte_pattern(8000, 3);
+  std::vector<std::byte> arrived(100);
+  ends.move(some, arrived);
+  CHECK(ends.b.has_more());
+}
+
+TEST_CASE("tcp memory: no key is used for ever", "[tcp]") {
+  const std::uint64_t records_of_a_key = GENERATE(10, 1000);
+  encrypted_pair ends(records_of_a_key);
+  auto some = byte_pattern(2U << 20U, 4);
+  std::vector<std::byte> arrived(some.size());
+  ends.move(some, arrived);
+  CHECK(arrived == some);
+  // The order to take a new key is 5 bytes, to which TLS adds one, and 16 that prove it.
+  std::size_t records = 0;
+  std::size_t orders = 0;
+  const auto byte_at = [&](std::size_t i) { return std::to_integer<std::size_t>(ends.of_a[i]); };
+  for (std::size_t at = 0; at + 5 <= ends.of_a.size(); ++records) {
+    const auto length = byte_at(at + 3) << 8U | byte_at(at + 4);
+    orders += byte_at(at) == 23 && length == 22 ? 1 : 0;
+    at += 5 + length;
+  }
+  CHECK(records > 120);
+  CHECK(orders == (records_of_a_key == 10 ? 12 : 0));
 }
 
 TEST_CASE("tcp memory: a mover that ends takes what is under way with it", "[tcp]") {
