@@ -79,6 +79,7 @@ void node_client::add_rank(rank_memory memory) {
   copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()};
   copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
   copies.remote_bytes = options_.transfer.remote_bytes;
+  copies.keeps = std::move(memory.keeps);
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
@@ -103,35 +104,9 @@ result<void> node_client::bind(duration limit) {
 }
 
 result<void> node_client::stop(duration limit) {
-  if (!link_)
-    return {};
   const auto until = std::chrono::steady_clock::now() + limit;
-  {
-    caf::scoped_actor self{system_};
-    const auto end = [&](const auto& x, caf::exit_reason how = caf::exit_reason::user_shutdown) {
-      if (x)
-        self->send_exit(x, how);
-    };
-    // First those who give orders, then the link, which tells the node when the orders that are left have ended, then
-    // those who carry them out.
-    for (const auto& x : parts_.ranks) {
-      end(x.load);
-      end(x.save);
-    }
-    end(parts_.lookup);
-    self->monitor(link_);
-    end(link_);
-    self->receive([](const caf::down_msg&) {}, caf::after(limit) >> [&] { end(link_, caf::exit_reason::kill); });
-    for (const auto& x : parts_.ranks)
-      end(x.copier);
-    // What one has begun ends before it does, and it writes to the memory of its rank until then.
-    for (const auto& x : readers_)
-      end(x);
-    for (const auto& x : std::exchange(readers_, {}))
-      self->wait_for(x);
-  }
-  link_ = nullptr;
-  parts_ = {};
+  if (link_)
+    end_actors(until);
   // A copy that is under way ends before the lane that makes it does, and keeps its mover so long.
   const auto busy = [&] {
     return std::any_of(movers_.begin(), movers_.end(), [](const auto& x) { return !x.expired(); });
@@ -143,6 +118,41 @@ result<void> node_client::stop(duration limit) {
   }
   movers_.clear();
   return {};
+}
+
+void node_client::end_actors(std::chrono::steady_clock::time_point until) {
+  const auto left = [&] { return std::max<duration>(until - std::chrono::steady_clock::now(), duration::zero()); };
+  {
+    caf::scoped_actor self{system_};
+    caf::scoped_actor watch{system_};
+    const auto end = [&](const auto& x, caf::exit_reason how = caf::exit_reason::user_shutdown) {
+      if (x)
+        self->send_exit(x, how);
+    };
+    // First those who give orders, then the link, which tells the node when the orders that are left have ended, then
+    // those who carry them out.
+    for (const auto& x : parts_.ranks)
+      for (const auto& coordinator : {x.load, x.save}) {
+        watch->monitor(coordinator);
+        end(coordinator);
+      }
+    end(parts_.lookup);
+    self->monitor(link_);
+    end(link_);
+    self->receive([](const caf::down_msg&) {}, caf::after(left()) >> [&] { end(link_, caf::exit_reason::kill); });
+    for (const auto& x : parts_.ranks)
+      end(x.copier);
+    // What one has begun ends before it does, and it writes to the memory of its rank until then.
+    for (const auto& x : readers_)
+      end(x);
+    for (const auto& x : std::exchange(readers_, {}))
+      self->wait_for(x);
+    // By then their callers have answers.
+    for (std::size_t i = 0; i < 2 * parts_.ranks.size(); ++i)
+      watch->receive([](const caf::down_msg&) {}, caf::after(left()) >> [] {});
+  }
+  link_ = nullptr;
+  parts_ = {};
 }
 
 } // namespace troupe

@@ -40,6 +40,9 @@ public:
     /// The same blocks as host memory, in which they lie as pages do; empty where they do not, or nobody asks. With it
     /// and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
     std::span<std::byte> as_pages{};
+    /// The memory itself, kept as long as a copy may touch it, also one that `stop` has not waited for; null where
+    /// whoever it belongs to sees to that.
+    std::shared_ptr<const void> keeps{};
 
     /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
@@ -60,7 +63,9 @@ public:
   /// Waits until all actors are bound to the node. When it is lost later, they are bound again as it comes back.
   result<void> bind(duration limit);
 
-  /// Ends everything, and returns when nothing touches the memory of the ranks any more, or after `limit`: timeout.
+  /// Ends everything, and returns when nothing touches the memory of the ranks any more, or after `limit`: timeout. May
+  /// be called again then, to go on waiting. A task under way whose blocks are being written has its answer no sooner
+  /// than that is over.
   result<void> stop(duration limit);
 
   /// The directory of handshakes of the node that was attached to; usable longer than this, as long as the system.
@@ -73,6 +78,8 @@ public:
   const transfer_actor& save(std::size_t i) const { return parts_.ranks.at(i).save; }
 
 private:
+  void end_actors(std::chrono::steady_clock::time_point until);
+
   caf::actor_system& system_;
   options options_;
   attach_reply node_;

@@ -78,6 +78,7 @@ result<opened_client> open_client(caf::actor_system& system, const node_client::
     auto rank = node_client::rank_memory::of(out.node.ranks[i].rank, out.memory[i]->view(), {});
     if (!rank)
       return tl::unexpected<error>(rank.error());
+    rank->keeps = out.memory[i];
     if (!out.node.ranks[i].slab.path.empty())
       rank->as_pages = out.memory[i]->blocks();
     out.client->add_rank(std::move(*rank));

@@ -142,9 +142,11 @@ public:
   result<void> unregister_kv_caches() override {
     if (!cache_)
       return {};
-    auto left = leave([](worker_state& x) { x.detach(steady_clock::now()); });
+    // Until nothing touches it any more it is this cache, and whoever asks again is told no sooner.
+    if (auto left = leave([](worker_state& x) { x.detach(steady_clock::now()); }); !left)
+      return left;
     cache_.reset();
-    return left;
+    return {};
   }
 
   result<void> attached() const override {
@@ -318,7 +320,8 @@ private:
       }));
     core_->let_go();
     auto stopped = client_->stop(std::chrono::seconds(10));
-    client_.reset();
+    if (stopped)
+      client_.reset();
     return stopped;
   }
 

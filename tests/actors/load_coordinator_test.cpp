@@ -122,12 +122,17 @@ TEST_CASE_METHOD(world, "load coordinator: unbinding answers every task", "[load
     CHECK(results(numbers[2]) == std::vector{errc::ok});
     CHECK(shard.take<release_request>().empty());
   }
-  SECTION("by its end, which no answer outlives") {
+  SECTION("by its end, which waits for what is written at this moment") {
     end(load);
     CHECK(results(numbers[0]) == std::vector{errc::shutting_down});
     CHECK(results(numbers[1]) == std::vector{errc::shutting_down});
-    CHECK(client().answer_to(numbers[2]).code() == errc::shutting_down);
+    CHECK_FALSE(client().answer_to(numbers[2]).came);
+    CHECK(ask(load, bind_atom_v, binding(78)).code() == errc::shutting_down);
+    CHECK_FALSE(client().answer_to(numbers[2]).came);
     copy(filling);
+    CHECK(results(numbers[2]) == std::vector{errc::ok});
+    // That was the last of it.
+    CHECK(ask(load, unbind_atom_v).code() != errc::ok);
   }
   locate(locates[0]);
   give(fetches[0]);

@@ -85,6 +85,18 @@ TEST_CASE_METHOD(world, "load coordinator: bound anew, it reads from the file of
   CHECK(worker.take<fetch_atom, frame_request>().size() == 1);
 }
 
+TEST_CASE_METHOD(world, "load coordinator: its end waits for blocks that are read into from a file",
+                 "[load_coordinator]") {
+  bind(first);
+  const auto number = begin(load, test_task(2));
+  locate_in_slab(locate_one());
+  const auto order = reader.take_one<read_order>();
+  end(load);
+  CHECK_FALSE(client().answer_to(number).came);
+  reply(reader, order, read_reply{codes({errc::ok, errc::corrupt})});
+  CHECK(results(number) == std::vector{errc::ok, errc::shutting_down});
+}
+
 TEST_CASE_METHOD(sim, "slab reading: an order is read from the file into blocks, a code for each page",
                  "[slab_reading]") {
   const scratch_directory scratch;

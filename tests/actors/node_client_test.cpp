@@ -28,8 +28,8 @@ constexpr auto patience = std::chrono::seconds(60);
 constexpr std::uint32_t blocks = 4;
 constexpr owner_id owner = 4711;
 
-/// Shared with a device whose gathers wait for a sign.
-struct gather_gate {
+/// Shared with a device whose copies wait for a sign.
+struct copy_gate {
   void open() {
     {
       std::lock_guard guard(mutex);
@@ -51,7 +51,7 @@ struct gather_gate {
 
 class gated_device final : public page_mover {
 public:
-  gated_device(const kv_cache_view& view, std::shared_ptr<gather_gate> gate)
+  gated_device(const kv_cache_view& view, std::shared_ptr<copy_gate> gate)
       : host_(*make_host_page_mover(view)), gate_(std::move(gate)) {}
 
   const kv_cache_view& cache() const noexcept override { return host_->cache(); }
@@ -65,11 +65,12 @@ private:
     return host_->gather(moves, events);
   }
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
+    gate_->pass();
     return host_->scatter(moves, events);
   }
 
   std::unique_ptr<page_mover> host_;
-  std::shared_ptr<gather_gate> gate_;
+  std::shared_ptr<copy_gate> gate_;
 };
 
 struct world {
@@ -78,9 +79,12 @@ struct world {
     std::thread engine([this] {
       link_options where;
       where.local = node.as<reception_actor>();
-      if (client.attach(where, patience)) {
-        client.add_rank({0, std::make_unique<gated_device>(cache.view(), gate)});
-        bound = client.bind(patience).has_value();
+      if (client->attach(where, patience)) {
+        node_client::rank_memory rank;
+        rank.mover = std::make_unique<gated_device>(cache.view(), gate);
+        rank.keeps = std::exchange(kept, nullptr);
+        client->add_rank(std::move(rank));
+        bound = client->bind(patience).has_value();
       }
     });
     answer(node, await<attach_request, caf::actor>(node), welcome());
@@ -121,7 +125,7 @@ struct world {
 
   /// A save of one page, up to its copy, which waits at the gate.
   void begin_save() {
-    caller->send(client.save(0), test_task(1, 0, patience));
+    caller->send(client->save(0), test_task(1, 0, patience));
     const auto reserve = await<reserve_request>(shard);
     answer(shard, reserve, reserve_reply{locations(reserve.get<reserve_request>(0).keys)});
     const auto place = await<place_atom, frame_request>(worker);
@@ -132,11 +136,29 @@ struct world {
       std::this_thread::yield();
   }
 
+  /// A load of one page, up to its copy, which waits at the gate.
+  void begin_load() {
+    caller->send(client->load(0), test_task(1, 0, patience));
+    const auto locate = await<locate_request>(shard);
+    answer(shard, locate, locate_reply{locations(locate.get<locate_request>(0).keys), {}});
+    const auto fetch = await<fetch_atom, frame_request>(worker);
+    const auto page = fetch.get<frame_request>(1).pages[0];
+    REQUIRE(memory->provide(0));
+    const auto frame = memory->bytes().subspan(slot, slot);
+    const io::page_identity identity{space.id(), page.key, 0, page.where, space.geometry.page_bytes()};
+    io::seal_page(frame, identity);
+    frame_reply frames{9, {}};
+    frames.frames.items.push_back({slot, 0});
+    answer(worker, fetch, frames);
+    while (gate->waiting == 0)
+      std::this_thread::yield();
+  }
+
   const namespace_spec space = small_space();
   const std::uint64_t slot = io::slot_bytes(space.geometry.page_bytes());
   replay::device_memory cache = *replay::device_memory::create(space.geometry, blocks, {});
   std::shared_ptr<io::arena> memory = *io::arena::create({4 * slot, 2 * slot, io::huge_page_choice::off});
-  std::shared_ptr<gather_gate> gate = std::make_shared<gather_gate>();
+  std::shared_ptr<copy_gate> gate = std::make_shared<copy_gate>();
   system_config config{{}};
   caf::actor_system system{config};
   probe node{system};
@@ -144,7 +166,10 @@ struct world {
   probe worker{system};
   caf::scoped_actor caller{system};
   std::atomic<bool> bound{false};
-  node_client client{system, {}};
+  /// In the place of the cache's memory, which is somebody else's here.
+  std::shared_ptr<int> kept = std::make_shared<int>();
+  const std::weak_ptr<int> is_kept = kept;
+  std::unique_ptr<node_client> client = std::make_unique<node_client>(system, node_client::options{});
 };
 
 } // namespace
@@ -154,7 +179,7 @@ TEST_CASE("node client: it leaves at once, and says that it is at rest when its 
   w.begin_save();
   std::atomic<bool> ended{false};
   std::thread engine([&] {
-    CHECK(w.client.stop(patience));
+    CHECK(w.client->stop(patience));
     ended = true;
   });
   CHECK(w.await<caf::leave_atom, owner_id>(w.node).get<owner_id>(1) == owner);
@@ -169,12 +194,47 @@ TEST_CASE("node client: it leaves at once, and says that it is at rest when its 
 TEST_CASE("node client: where a copy does not end in time, it says so, and nothing to the node", "[node_client]") {
   world w;
   w.begin_save();
-  const auto stopped = w.client.stop(std::chrono::milliseconds(50));
+  const auto stopped = w.client->stop(std::chrono::milliseconds(50));
   REQUIRE_FALSE(stopped);
   CHECK(stopped.error().code == errc::timeout);
+  // Whoever asks again learns when it may let go of the memory.
+  CHECK(w.client->stop(std::chrono::milliseconds(50)).error().code == errc::timeout);
   w.gate->open();
-  CHECK(w.client.stop(patience)); // again: nothing is left to end
+  CHECK(w.client->stop(patience));
+  CHECK(w.client->stop(patience)); // nothing is left to end
   CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
+}
+
+TEST_CASE("node client: a copy that outlives it keeps the memory it works on", "[node_client]") {
+  world w;
+  w.begin_save();
+  CHECK_FALSE(w.client->stop(std::chrono::milliseconds(50)));
+  std::thread engine([&] { w.client.reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK_FALSE(w.is_kept.expired());
+  w.gate->open();
+  engine.join();
+  for (const auto until = std::chrono::steady_clock::now() + patience;
+       !w.is_kept.expired() && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  CHECK(w.is_kept.expired());
+}
+
+TEST_CASE("node client: a load whose blocks are being written is answered when that is over, also at the end",
+          "[node_client]") {
+  world w;
+  w.begin_load();
+  std::thread engine([&] { CHECK(w.client->stop(patience)); });
+  w.await<caf::leave_atom, owner_id>(w.node);
+  bool came = false;
+  w.caller->receive([&](const transfer_result&) { came = true; }, [&](const caf::error&) { came = true; },
+                    caf::after(std::chrono::milliseconds(50)) >> [] {});
+  CHECK_FALSE(came);
+  w.gate->open();
+  w.caller->receive([&](const transfer_result&) { came = true; }, [&](const caf::error&) { came = true; },
+                    caf::after(patience) >> [] {});
+  CHECK(came);
+  engine.join();
 }
 
 } // namespace node_client_test

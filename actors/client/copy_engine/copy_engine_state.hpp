@@ -35,6 +35,8 @@ struct copy_engine_options {
   /// Where the node's arena is elsewhere: exposes memory to it, of so many bytes at most.
   std::shared_ptr<io::memory_exposer> exposer{};
   std::uint64_t remote_bytes = 0;
+  /// What the mover's blocks lie in; null where it outlives all orders anyway.
+  std::shared_ptr<const void> keeps{};
 };
 
 /// The rules of the copy engine of one device: gather blocks into frames of the node's arena and seal the pages there,
@@ -149,6 +151,7 @@ private:
   std::span<const std::uint32_t> further_blocks(const copy_order& order, std::size_t position) const;
   io::page_identity identity(const copy_item& item) const;
 
+  /// The first, as it keeps the memory that the mover works on.
   copy_engine_options options_;
   std::shared_ptr<page_mover> mover_;
   std::shared_ptr<const device_event_table> events_;

@@ -28,6 +28,9 @@ public:
   coordinating_actor(caf::actor_config& config, duration request_timeout, Ts&&... for_state)
       : Interface::base(config), state_(std::forward<Ts>(for_state)...), deadlines_(request_timeout) {}
 
+  /// Whether nothing of this is under way that its end has to wait for.
+  bool at_rest() const noexcept { return true; }
+
 protected:
   timestamp now() const { return this->clock().now(); }
   State& state() noexcept { return state_; }
@@ -64,6 +67,8 @@ protected:
   std::optional<error> check_node(const Binding& node) {
     if (!asked_from_here(*this))
       return not_this_process();
+    if (leaving_)
+      return error{errc::shutting_down, "the coordinator is ending"};
     if (node.owner == 0 || node.shards.empty())
       return error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"};
     return std::nullopt;
@@ -87,6 +92,7 @@ protected:
   /// The last word, from `on_exit`. Promises are left where the state waits for something whose answer will come too
   /// late now.
   void end() {
+    leaving_.reset();
     unbind(errc::shutting_down);
     for (auto& [id, promise] : std::exchange(promises_, {}))
       promise.deliver(to_caf(error{errc::shutting_down, "the coordinator is ending"}));
@@ -139,6 +145,15 @@ protected:
         .then([] {}, [](const caf::error&) {});
   }
 
+  // -- the end --
+
+  /// Ends all that is under way, as far as it can, and then this: at once, or with the last answer that `at_rest` waits
+  /// for.
+  void leave(caf::error why) {
+    leaving_ = std::move(why);
+    unbind(errc::shutting_down);
+  }
+
   void on_tick() {
     ticking_ = false;
     deadlines_.expire(*this, now());
@@ -150,6 +165,8 @@ protected:
   void flush() {
     for (auto& effect : state_.take_outbox())
       std::visit([this](auto& x) { static_cast<Derived*>(this)->perform(x); }, effect);
+    if (leaving_ && static_cast<Derived*>(this)->at_rest())
+      return this->quit(*std::exchange(leaving_, std::nullopt));
     if (!ticking_ && (state_.needs_ticks() || !deadlines_.empty())) {
       ticking_ = true;
       this->delayed_send(this, std::chrono::milliseconds(100), caf::tick_atom_v);
@@ -163,6 +180,8 @@ private:
   std::unordered_map<std::uint64_t, caf::response_promise> promises_;
   /// A tick is on its way; there is never a second.
   bool ticking_ = false;
+  /// Why it ends as soon as it is at rest.
+  std::optional<caf::error> leaving_;
 };
 
 } // namespace troupe

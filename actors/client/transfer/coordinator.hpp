@@ -25,8 +25,14 @@ public:
     worker_ = nullptr;
   }
 
+  /// Between two bindings all calls are of blocks that are being written.
+  bool at_rest() const noexcept { return this->state().calls_under_way() == 0; }
+
 protected:
   transfer_actor::behavior_type make_behavior() override {
+    // Whoever has its answer gives the blocks of the task to others: who still writes to them is waited for, and then
+    // the task has the answer that came of it.
+    this->set_exit_handler([this](caf::exit_msg& x) { this->leave(std::move(x.reason)); });
     return {
         [this](const transfer_task& work) { return this->template start<transfer_result>(work); },
         [this](cancel_atom, const packed<std::uint64_t>& tags) -> caf::result<void> {
