@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/support/shard_batches.hpp"
+#include "actors/support/bringing.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "messages/cluster_messages.hpp"
@@ -40,15 +40,8 @@ struct lookup_bring {
 
 using lookup_effect = std::variant<lookup_match, lookup_release, lookup_bring, lookup_finished>;
 
-/// Finds the longest complete prefix of a run of keys over all shards. Each shard reports and leases the leading
-/// complete keys of its own part; the prefix ends at the first key that any shard misses, and what was leased beyond
-/// that is given back. Plain state, driven like the load and save coordinators.
-///
-/// Where the node has peers and the prefix ends before the keys do, they are asked to bring the rest. If they have
-/// brought something, all is matched again, under a lease of its own: what counts is what is here then. If that is more
-/// than was brought, since what follows was here already, and not all, they are asked for what follows that, a bounded
-/// number of times, and within the time that the node gives one lookup for that. If they have brought nothing, or do
-/// not answer, or that fails, what was found before is the answer; its lease is shorter by what asking took.
+/// The lookups of a client: each is a `bringing`. Knows which are under way, which answer belongs to which of them, and
+/// what is held for callers. Plain state, driven like the load and save coordinators.
 class lookup_state {
 public:
   struct binding {
@@ -88,73 +81,23 @@ public:
   std::vector<lookup_effect> take_outbox();
 
 private:
-  struct part {
-    std::uint32_t shard = 0;
-    std::vector<std::uint32_t> positions;
-    std::uint32_t matched = 0;
-    std::vector<std::uint8_t> on_disk;
-    bool answered = false;
-  };
   struct lease_record {
     std::vector<std::uint32_t> shards;
     timestamp expires;
-  };
-  /// What is complete here, and held.
-  struct finding {
-    std::uint32_t matched = 0;
-    ticket lease;
-    lease_record record;
-    packed<std::uint8_t> on_disk{};
-  };
-  enum class phase : std::uint8_t {
-    matching,
-    /// Other nodes are asked.
-    bringing,
-    /// And have brought something.
-    matching_again,
-  };
-  struct lookup {
-    lookup_task work;
-    phase at = phase::matching;
-    /// Behind the first match.
-    finding before{};
-    /// As far as peers have said that it is here; how often they were asked.
-    std::uint32_t brought = 0;
-    std::uint32_t asked = 0;
-    /// When they were asked first.
-    timestamp asked_at{};
-    /// Of the match under way.
-    ticket lease;
-    timestamp deadline;
-    std::vector<part> parts;
-    std::size_t waiting = 0;
-    error failure{errc::ok, {}};
   };
   struct call {
     lookup_id owner = 0;
     std::size_t part = 0;
   };
 
-  /// All parts, under a new lease.
-  void send_matches(lookup_id id, lookup& x);
-  void send_match(lookup_id id, lookup& x, std::size_t part_index);
-  void finish(lookup_id id, lookup& x, timestamp now);
-  /// Gives back what was leased beyond the prefix.
-  finding settle(const lookup& x, timestamp now);
-  void send_bring(lookup_id id, lookup& x, timestamp now);
-  void answer(lookup_id id, finding found);
-  void release_finding(const finding& x);
-  /// Of the leading `matched` keys, where all parts have said so.
-  static packed<std::uint8_t> joined_on_disk(const lookup& x, std::uint32_t matched);
-  void release_everywhere(const lookup& x);
-
-  /// For one lookup.
-  static constexpr std::uint32_t brings_max = 4;
+  /// Sends what the lookup wants sent, and answers it if it has ended.
+  void go_on(lookup_id id, bringing& x);
+  ticket new_lease();
 
   std::uint32_t lookups_max_;
   duration time_limit_;
   binding binding_;
-  std::unordered_map<lookup_id, lookup> lookups_;
+  std::unordered_map<lookup_id, bringing> lookups_;
   std::unordered_map<std::uint64_t, call> calls_;
   std::unordered_map<ticket, lease_record> held_;
   std::vector<lookup_effect> outbox_;

@@ -1,0 +1,257 @@
+#include "actors/support/bringing.hpp"
+#include "actors/support/shard_batches.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace transfer_bringing_test {
+
+/// One lookup that asks peers, whoever looks up.
+
+using namespace troupe;
+using namespace troupe::transfer;
+using namespace troupe::test;
+
+namespace {
+
+constexpr duration hold = std::chrono::seconds(30);
+
+std::vector<key_digest> keys_of(std::uint32_t count) {
+  return test_task(count).keys.items;
+}
+
+/// The shards of a node, which hold what is leased, and one lookup.
+struct shelf {
+  explicit shelf(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
+                 timestamp deadline = timestamp::max())
+      : keys(keys_of(count)), shards(shard_count),
+        lookup({test_space, shard_count, hold, false, has_peers, deadline}, keys) {}
+
+  ticket new_lease() { return {77, ++last_lease}; }
+  void start(timestamp now = t0) {
+    lookup.start(new_lease(), now);
+    take();
+  }
+  /// What is to be sent, in its order; releases are carried out.
+  void take() {
+    for (auto& x : lookup.take_outbox()) {
+      if (auto* match = std::get_if<bringing::match>(&x))
+        matches.push_back(std::move(*match));
+      else if (auto* bring = std::get_if<bringing::bring>(&x))
+        brings.push_back(std::move(*bring));
+      else
+        release(std::get<bringing::release>(x));
+    }
+  }
+  /// As a shard does: what follows the first so many keys of its part is held no more.
+  void release(const bringing::release& x) {
+    const auto i = held.find({x.shard, x.request.lease});
+    if (i == held.end())
+      return;
+    if (x.request.keep < i->second.size())
+      i->second.resize(x.request.keep);
+    if (i->second.empty())
+      held.erase(i);
+  }
+  /// Leases the leading keys of a part that are here.
+  match_reply lease(const bringing::match& x) {
+    std::uint32_t count = 0;
+    while (count < x.request.keys.size() && here.contains(x.request.keys[count]))
+      ++count;
+    if (count > 0)
+      held[{x.shard, x.request.lease}].assign(x.request.keys.begin(), x.request.keys.begin() + count);
+    return match_reply{count};
+  }
+  /// Answers all matches.
+  void match_all(timestamp now = t0) {
+    for (const auto& x : std::exchange(matches, {}))
+      lookup.on_match(x.part, lease(x), now);
+    take();
+  }
+  void bring(std::uint32_t count) {
+    REQUIRE(brings.size() == 1);
+    brings.clear();
+    lookup.on_bring(bring_reply{count}, new_lease());
+    take();
+  }
+  void add(std::uint32_t from, std::uint32_t to) { here.insert(keys.begin() + from, keys.begin() + to); }
+  std::uint32_t leading() const {
+    std::uint32_t out = 0;
+    while (out < keys.size() && here.contains(keys[out]))
+      ++out;
+    return out;
+  }
+  /// All that is held under this lease is the first so many keys; and nothing is held under another one.
+  void check_held(const ticket& under, std::uint32_t count) const {
+    std::set<key_digest> all;
+    for (const auto& [where, some] : held) {
+      CHECK(where.second == under);
+      all.insert(some.begin(), some.end());
+    }
+    CHECK(all == std::set<key_digest>(keys.begin(), keys.begin() + count));
+  }
+  const bringing::finding& found() const {
+    REQUIRE(lookup.outcome());
+    REQUIRE(lookup.outcome()->has_value());
+    return **lookup.outcome();
+  }
+
+  std::vector<key_digest> keys;
+  std::uint32_t shards;
+  bringing lookup;
+  std::uint64_t last_lease = 0;
+  std::set<key_digest> here;
+  std::map<std::pair<std::uint32_t, ticket>, std::vector<key_digest>> held;
+  std::vector<bringing::match> matches;
+  std::vector<bringing::bring> brings;
+};
+
+} // namespace
+
+TEST_CASE("bringing: what was found stays held while peers are asked, and until it is found again", "[bringing]") {
+  shelf s(20, 4);
+  s.add(0, 7);
+  s.start();
+  s.match_all();
+  CHECK(s.lookup.is_asking());
+  s.check_held({77, 1}, 7);
+  REQUIRE(s.brings.size() == 1);
+  CHECK(s.brings[0].request.parent == s.keys[6]);
+  CHECK(s.brings[0].request.keys.items == std::vector<key_digest>(s.keys.begin() + 7, s.keys.end()));
+  s.add(7, 12);
+  s.bring(5);
+  CHECK_FALSE(s.lookup.is_asking());
+  s.match_all();
+  CHECK(s.found().matched == 12);
+  CHECK(s.found().lease == ticket{77, 2});
+  s.check_held({77, 2}, 12);
+}
+
+TEST_CASE("bringing: nobody is asked where there are no peers, or all is here, or nothing is wanted", "[bringing]") {
+  shelf alone(9, 2, false);
+  alone.add(0, 3);
+  alone.start();
+  alone.match_all();
+  CHECK(alone.brings.empty());
+  CHECK(alone.found().matched == 3);
+
+  shelf whole(9, 2);
+  whole.add(0, 9);
+  whole.start();
+  whole.match_all();
+  CHECK(whole.brings.empty());
+  CHECK(whole.found().matched == 9);
+
+  shelf nothing(0, 2);
+  nothing.start();
+  CHECK(nothing.matches.empty());
+  CHECK(nothing.brings.empty());
+  CHECK(nothing.found().matched == 0);
+}
+
+TEST_CASE("bringing: peers that say they have brought more than was asked for are not believed", "[bringing]") {
+  shelf s(9);
+  s.add(0, 2);
+  s.start();
+  s.match_all();
+  s.add(2, 8);
+  s.bring(~std::uint32_t{0});
+  s.match_all();
+  CHECK(s.brings.empty());
+  CHECK(s.found().matched == 8);
+}
+
+TEST_CASE("bringing: answers that come twice, late, or to nothing are not counted", "[bringing]") {
+  shelf s(40, 2);
+  s.start();
+  const auto first = s.matches;
+  REQUIRE(first.size() == 2);
+  s.lookup.on_bring(bring_reply{3}, s.new_lease());
+  s.lookup.on_match(first[0].part, match_reply{0}, t0);
+  s.lookup.on_match(first[0].part, match_reply{0}, t0);
+  CHECK_FALSE(s.lookup.is_asking());
+  s.lookup.on_match(first[1].part, match_reply{0}, t0);
+  CHECK(s.lookup.is_asking());
+  s.lookup.on_match(first[1].part, match_reply{1}, t0);
+  s.lookup.on_bring(bring_reply{}, s.new_lease());
+  CHECK(s.found().matched == 0);
+  s.lookup.on_bring(bring_reply{4}, s.new_lease());
+  s.lookup.on_match(first[1].part, match_reply{1}, t0);
+  s.lookup.on_tick(timestamp::max());
+  CHECK(s.found().matched == 0);
+}
+
+TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what it has found and no more",
+          "[bringing]") {
+  const auto seed = GENERATE(range(1U, 401U));
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto below = [&](std::uint32_t limit) { return std::uniform_int_distribution(0U, limit - 1)(random); };
+  const auto one_in = [&](std::uint32_t n) { return below(n) == 0; };
+  const auto count = 1 + below(40);
+  const auto limit = t0 + std::chrono::milliseconds(1 + below(60));
+  shelf s(count, 1 + below(4), !one_in(5), limit);
+  for (const auto& key : s.keys)
+    if (!one_in(6))
+      s.here.insert(key);
+  auto time = t0;
+  std::uint32_t asked = 0;
+  std::uint32_t most = s.leading();
+  s.start(time);
+  for (std::uint32_t steps = 0; !s.lookup.outcome(); ++steps) {
+    REQUIRE(steps < 1000);
+    time += std::chrono::milliseconds(below(3));
+    if (!s.matches.empty()) {
+      const auto at = s.matches.begin() + below(static_cast<std::uint32_t>(s.matches.size()));
+      const auto x = *at;
+      s.matches.erase(at);
+      // One that is lost may have been leased for.
+      const auto reply = s.lease(x);
+      if (one_in(20))
+        s.lookup.on_match(x.part, fail(one_in(2) ? errc::timeout : errc::shutting_down, "lost"), time);
+      else
+        s.lookup.on_match(x.part, reply, time);
+    } else if (!s.brings.empty()) {
+      ++asked;
+      const auto request = s.brings.front().request;
+      const auto from = count - static_cast<std::uint32_t>(request.keys.size());
+      REQUIRE(from < count);
+      CHECK(request.parent == (from > 0 ? s.keys[from - 1] : key_digest{}));
+      CHECK(std::equal(request.keys.begin(), request.keys.end(), s.keys.begin() + from));
+      // What is behind it is what is held.
+      s.check_held({77, s.last_lease}, from);
+      const auto brought = below(4);
+      s.add(from, std::min(from + brought, count));
+      most = std::max(most, s.leading());
+      s.brings.clear();
+      if (one_in(10))
+        s.lookup.on_bring(fail(errc::unreachable, "gone"), s.new_lease());
+      else
+        s.lookup.on_bring(bring_reply{brought}, s.new_lease());
+    }
+    s.take();
+    if (one_in(3)) {
+      s.lookup.on_tick(time);
+      s.take();
+    }
+  }
+  CHECK(asked <= bringing::brings_max);
+  if (const auto& outcome = *s.lookup.outcome(); outcome) {
+    CHECK(outcome->matched <= most);
+    s.check_held(outcome->lease, outcome->matched);
+    std::set<std::uint32_t> where;
+    for (const auto& [name, some] : s.held)
+      where.insert(name.first);
+    CHECK(where == std::set<std::uint32_t>(outcome->shards.begin(), outcome->shards.end()));
+    CHECK((outcome->lease == ticket{}) == (outcome->matched == 0));
+  } else {
+    CHECK(s.held.empty());
+  }
+}
+
+} // namespace transfer_bringing_test
