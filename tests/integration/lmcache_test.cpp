@@ -1,5 +1,5 @@
 #include "tests/catch.hpp"
-#include "tests/integration/lmcache_client.hpp"
+#include "tests/integration/lmcache_engine.hpp"
 #include "tests/integration/support.hpp"
 
 #include <random>
@@ -17,95 +17,12 @@ namespace {
 
 constexpr std::uint32_t chunk = lmcache_chunk;
 
-enum operations : std::uint8_t {
-  lookup = 8,
-  query = 9,
-  wait_status = 10,
-  free_locks = 12,
-  end_session = 13,
-  register_worker = 14,
-  unregister = 15,
-  prepare_store = 16,
-  commit_store = 17,
-  prepare_retrieve = 18,
-  commit_retrieve = 19,
-  clear = 20,
-  chunk_size = 21,
-  ping = 22,
-};
+using namespace lmcache_operation;
+using engine = lmcache_engine;
 
 json registration(std::int64_t instance, std::uint32_t hidden = 64, std::uint32_t world = 1) {
-  return {{"instance_id", instance}, {"model_name", "m"}, {"world_size", world},
-          {"block_size", 8},         {"num_layers", 2},   {"hidden_dim_size", hidden},
-          {"dtype_str", "bfloat16"}, {"use_mla", false},  {"num_physical_slots", chunk}};
+  return lmcache_registration(instance, hidden, world);
 }
-
-/// An engine with one worker: both halves have a connection of their own.
-struct engine {
-  std::uint16_t port;
-  std::int64_t instance;
-  lmcache_client scheduler{port};
-  lmcache_client worker{port};
-  std::unique_ptr<lmcache_pool> pool{};
-  std::uint32_t requests = 0;
-
-  engine(std::uint16_t at, std::int64_t id, std::uint32_t hidden = 64) : port(at), instance(id) {
-    CHECK(scheduler.call(chunk_size) == chunk);
-    enroll(hidden);
-  }
-
-  void enroll(std::uint32_t hidden = 64) {
-    const auto told = worker.call(register_worker, {registration(instance, hidden)});
-    REQUIRE(told);
-    REQUIRE(told->at("pool_size").get<std::size_t>() > 0);
-    pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
-                                          told->at("pool_size").get<std::size_t>());
-  }
-
-  std::string new_request() { return "r-" + std::to_string(instance) + "-" + std::to_string(++requests); }
-
-  /// Stores what is not there of the leading chunks; whether it was committed.
-  bool store(std::uint32_t sequence, std::uint32_t chunks) {
-    const auto key = lmcache_key(sequence, new_request(), 0, chunks, 0);
-    const auto told = worker.call(prepare_store, {key, instance});
-    REQUIRE(told);
-    const auto& context = told->at("context");
-    if (!context.contains("slots"))
-      return false;
-    if (context.at("slots").empty())
-      return true;
-    for (std::size_t i = 0; i < context.at("slots").size(); ++i)
-      pool->fill(context["slots"][i], value_of(sequence, context["chunk_indices"][i].get<std::uint32_t>()));
-    return worker.call(commit_store, {key, instance, json::binary({})}) == true;
-  }
-
-  std::uint32_t look_up(std::uint32_t sequence, std::uint32_t chunks, const std::string& request) {
-    CHECK_FALSE(scheduler.call(lookup, {lmcache_key(sequence, request, 0, chunks), 1}));
-    for (;;)
-      if (const auto found = scheduler.call(query, {request}))
-        return found->get<std::uint32_t>();
-  }
-
-  /// Whether all of it was there, and right.
-  bool retrieve(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const std::string& request) {
-    const auto key = lmcache_key(sequence, request, begin, end, 0);
-    const auto told = worker.call(prepare_retrieve, {key, instance});
-    REQUIRE(told);
-    bool right = told->at("success") == true;
-    if (right) {
-      const auto& slots = told->at("context").at("slots");
-      REQUIRE(slots.size() == end - begin);
-      for (std::uint32_t i = 0; i < slots.size(); ++i)
-        CHECK(pool->holds(slots[i], value_of(sequence, begin + i)));
-    }
-    CHECK(worker.call(commit_retrieve, {key, instance}) == right);
-    return right;
-  }
-
-  static std::uint8_t value_of(std::uint32_t sequence, std::uint32_t index) {
-    return static_cast<std::uint8_t>(1 + (sequence * 31 + index) % 250);
-  }
-};
 
 } // namespace
 
