@@ -81,6 +81,9 @@ public:
 
   void tick(timestamp now);
 
+  /// Lookups that have begun, were not answered, and never need to be, each once.
+  std::vector<std::uint64_t> take_given_up() { return std::exchange(given_up_, {}); }
+
   /// Leases that nobody needs any more, each once.
   std::vector<lease_number> take_ended() { return std::exchange(ended_, {}); }
 
@@ -114,6 +117,7 @@ private:
   options options_;
   session_map sessions_;
   std::vector<lease_number> ended_;
+  std::vector<std::uint64_t> given_up_;
   std::uint64_t locks_ = 0;
   std::uint64_t expired_ = 0;
   std::uint64_t last_order_ = 0;

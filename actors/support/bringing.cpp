@@ -90,8 +90,10 @@ bringing::finding bringing::settle(timestamp now) {
 
 void bringing::send_bring(timestamp now) {
   at_ = phase::bringing;
-  if (asked_++ == 0)
+  if (asked_++ == 0) {
     asked_at_ = now;
+    how_.deadline = std::min(how_.deadline, later(now, how_.peers_limit));
+  }
   const auto first = before_.matched;
   bring out{{how_.space, first > 0 ? keys_[first - 1] : key_digest{}, {}}};
   out.request.waited = now - asked_at_;
@@ -119,6 +121,36 @@ void bringing::on_tick(timestamp now) {
   if (at_ != phase::matching)
     return end(std::move(before_));
   end(fail(errc::timeout, "the registry did not answer in time"));
+}
+
+void bringing::give_up() {
+  if (at_ == phase::ended)
+    return;
+  if (at_ != phase::bringing)
+    release_everywhere();
+  if (at_ != phase::matching)
+    give_back(before_);
+  end(fail(errc::cancelled, "nobody waits for it any more"));
+}
+
+void bringing::keep(std::uint32_t count) {
+  if (!outcome_ || !*outcome_ || count >= (*outcome_)->matched)
+    return;
+  auto& found = **outcome_;
+  std::vector<std::uint32_t> shards;
+  for (const auto& p : parts_) {
+    const auto wanted = positions_within(p.positions, count);
+    if (wanted < positions_within(p.positions, found.matched))
+      outbox_.emplace_back(release{p.shard, {how_.space, found.lease, wanted}});
+    if (wanted > 0)
+      shards.push_back(p.shard);
+  }
+  found.shards = std::move(shards);
+  found.matched = count;
+  if (!found.on_disk.empty())
+    found.on_disk.items.resize(count);
+  if (count == 0)
+    found.lease = {};
 }
 
 void bringing::give_back(const finding& x) {

@@ -37,8 +37,9 @@ public:
     bool tell_on_disk = false;
     /// Other nodes can be asked for what is not here.
     bool has_peers = false;
-    /// It ends then at the latest.
+    /// It ends then at the latest; and so long after peers were asked first.
     timestamp deadline = timestamp::max();
+    duration peers_limit = duration::max();
   };
 
   /// Answered by `on_match`, with the part.
@@ -81,6 +82,12 @@ public:
   /// `lease` is for matching again.
   void on_bring(const result<bring_reply>& reply, const ticket& lease);
   void on_tick(timestamp now);
+
+  /// Nobody waits for it any more: what is held goes back, and the outcome is an error, `cancelled`. Once it has ended,
+  /// nothing happens.
+  void give_up();
+  /// Of what was found, so many leading keys are needed: the rest goes back. Nothing happens where nothing was found.
+  void keep(std::uint32_t count);
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 

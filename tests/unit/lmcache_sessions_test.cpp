@@ -50,6 +50,28 @@ TEST_CASE("A lease ends when every worker has retrieved its chunks", "[lmcache]"
   CHECK(x.table.sessions() == 0);
 }
 
+TEST_CASE("A lookup that nobody waits for any more is told once, however its session ends", "[lmcache]") {
+  lock_table x;
+  const auto a = *x.table.begin(1, "a", start);
+  const auto again = *x.table.begin(1, "a", start);
+  using lookups = std::vector<std::uint64_t>;
+  CHECK(x.table.take_given_up() == lookups{a});
+  const auto b = *x.table.begin(1, "b", start);
+  const auto c = *x.table.begin(2, "c", start);
+  x.table.ended(1, "a");
+  CHECK(x.table.take_given_up() == lookups{again});
+  x.table.client_gone(1);
+  CHECK(x.table.take_given_up() == lookups{b});
+  x.table.tick(start + std::chrono::seconds(10));
+  CHECK(x.table.take_given_up() == lookups{c});
+  CHECK(x.table.take_given_up().empty());
+  // One that was answered is none.
+  x.found(1, "d", 2, 100);
+  x.table.ended(1, "d");
+  CHECK(x.table.take_given_up().empty());
+  CHECK(x.ended() == leases{100});
+}
+
 TEST_CASE("A chunk is locked for each of its readers", "[lmcache]") {
   lock_table x;
   x.found(1, "r", 2, 100, 1, 3);

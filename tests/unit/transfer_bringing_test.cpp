@@ -28,9 +28,9 @@ std::vector<key_digest> keys_of(std::uint32_t count) {
 /// The shards of a node, which hold what is leased, and one lookup.
 struct shelf {
   explicit shelf(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
-                 timestamp deadline = timestamp::max())
+                 timestamp deadline = timestamp::max(), duration peers_limit = duration::max())
       : keys(keys_of(count)), shards(shard_count),
-        lookup({test_space, shard_count, hold, false, has_peers, deadline}, keys) {}
+        lookup({test_space, shard_count, hold, false, has_peers, deadline, peers_limit}, keys) {}
 
   ticket new_lease() { return {77, ++last_lease}; }
   void start(timestamp now = t0) {
@@ -186,6 +186,89 @@ TEST_CASE("bringing: answers that come twice, late, or to nothing are not counte
   CHECK(s.found().matched == 0);
 }
 
+TEST_CASE("bringing: peers have their time from the moment on at which they are asked first", "[bringing]") {
+  shelf s(12, 2, true, timestamp::max(), 100 * ms);
+  s.add(0, 2);
+  s.start();
+  // However long the shards take.
+  s.lookup.on_tick(t0 + std::chrono::hours(1));
+  CHECK_FALSE(s.lookup.outcome());
+  const auto asked_at = t0 + std::chrono::hours(2);
+  s.match_all(asked_at);
+  CHECK(s.lookup.deadline() == asked_at + 100 * ms);
+  s.add(2, 5);
+  s.bring(2);
+  // What follows was here: they are asked again, and have no more time for that.
+  s.match_all(asked_at + 60 * ms);
+  REQUIRE(s.lookup.is_asking());
+  CHECK(s.brings.at(0).request.waited == 60 * ms);
+  s.lookup.on_tick(asked_at + 99 * ms);
+  CHECK_FALSE(s.lookup.outcome());
+  s.lookup.on_tick(asked_at + 100 * ms);
+  s.take();
+  CHECK(s.found().matched == 5);
+  s.check_held({77, 2}, 5);
+}
+
+TEST_CASE("bringing: who gives up holds nothing any more, wherever it was", "[bringing]") {
+  const auto when = GENERATE(range(0, 5));
+  INFO("step " << when);
+  shelf s(20, 4);
+  s.add(0, 7);
+  s.start();
+  // Some shards have leased, others have not been heard of.
+  if (when == 1) {
+    const auto x = s.matches.front();
+    s.lookup.on_match(x.part, s.lease(x), t0);
+    s.lease(s.matches.back());
+  }
+  if (when >= 2)
+    s.match_all();
+  if (when >= 3) {
+    s.add(7, 9);
+    s.bring(2);
+    for (const auto& x : s.matches)
+      s.lease(x);
+  }
+  if (when == 4)
+    s.match_all();
+  s.lookup.give_up();
+  s.take();
+  if (when < 4) {
+    CHECK(s.held.empty());
+    REQUIRE(s.lookup.outcome());
+    CHECK(s.lookup.outcome()->error().code == errc::cancelled);
+  } else {
+    // It had asked for what is behind the seven, and found it: nothing is asked a second time.
+    CHECK(s.found().matched == 9);
+    s.check_held({77, 2}, 9);
+  }
+  s.lookup.give_up();
+  s.lookup.on_bring(bring_reply{3}, s.new_lease());
+  CHECK(s.lookup.take_outbox().empty());
+}
+
+TEST_CASE("bringing: of what was found, no more is held than is needed", "[bringing]") {
+  const auto needed = GENERATE(0U, 1U, 4U, 8U, 9U, 100U);
+  shelf s(12, 3);
+  s.add(0, 8);
+  s.start();
+  s.match_all();
+  s.lookup.keep(2);
+  s.bring(0);
+  CHECK(s.found().matched == 8);
+  s.lookup.keep(needed);
+  s.take();
+  const auto left = std::min(needed, 8U);
+  CHECK(s.found().matched == left);
+  s.check_held(s.found().lease, left);
+  CHECK((s.found().lease == ticket{}) == (left == 0));
+  std::set<std::uint32_t> where;
+  for (const auto& [name, some] : s.held)
+    where.insert(name.first);
+  CHECK(where == std::set<std::uint32_t>(s.found().shards.begin(), s.found().shards.end()));
+}
+
 TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what it has found and no more",
           "[bringing]") {
   const auto seed = GENERATE(range(1U, 401U));
@@ -239,10 +322,17 @@ TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what
       s.lookup.on_tick(time);
       s.take();
     }
+    if (one_in(60)) {
+      s.lookup.give_up();
+      s.take();
+    }
   }
+  const auto needed = below(count + 2);
+  s.lookup.keep(needed);
+  s.take();
   CHECK(asked <= bringing::brings_max);
   if (const auto& outcome = *s.lookup.outcome(); outcome) {
-    CHECK(outcome->matched <= most);
+    CHECK(outcome->matched <= std::min(most, needed));
     s.check_held(outcome->lease, outcome->matched);
     std::set<std::uint32_t> where;
     for (const auto& [name, some] : s.held)

@@ -122,7 +122,7 @@ void lmcache_server::queue_copy(const request_ptr& x) {
     // It does not come again.
     if (!stores) {
       sessions_.retrieved(x->chunks.request, *x->chunks.worker, x->chunks.begin, x->chunks.end);
-      end_leases();
+      end_unneeded();
     }
     return refuse(x);
   }
@@ -162,7 +162,7 @@ void lmcache_server::end_copy(const request_ptr& x, const instance_ptr& of, bool
   --of->copies;
   if (!stores) {
     sessions_.retrieved(x->chunks.request, *x->chunks.worker, x->chunks.begin, x->chunks.end);
-    end_leases();
+    end_unneeded();
   }
   if (copied)
     answer(x, lmcache::wire::answer_transfer({}, true));

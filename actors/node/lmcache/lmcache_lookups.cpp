@@ -1,8 +1,8 @@
 #include "actors/node/lmcache/lmcache_server.hpp"
 #include "actors/support/actor_support.hpp"
-#include "actors/support/shard_batches.hpp"
 
 #include <algorithm>
+#include <variant>
 
 namespace troupe {
 
@@ -11,97 +11,164 @@ namespace {
 /// How long pages stay locked that nobody renews.
 constexpr duration lease_time = std::chrono::minutes(5);
 
+/// What other nodes get beyond the time of a lookup, as it is up to the node's part in the cluster to say that it is
+/// over: it knows what has come until then.
+constexpr duration fetch_grace = std::chrono::seconds(1);
+
 } // namespace
 
-/// A lookup that shards are asked for, in each namespace that its workers may belong to.
+/// A lookup, in each namespace that its workers may belong to.
 struct lmcache_server::lookup_run {
-  struct part {
-    std::size_t space = 0;
-    std::uint32_t shard = 0;
-    std::vector<std::uint32_t> positions;
-    std::uint32_t matched = 0;
+  struct finder {
+    namespace_id space;
+    attachment_ptr node;
+    duration lasts;
+    transfer::bringing keys;
   };
 
   request_ptr request;
   std::uint64_t lookup = 0;
-  std::uint32_t keys = 0;
-  std::vector<held_keys> held;
-  duration lasts = lease_time;
-  std::vector<part> parts;
-  std::size_t waiting = 0;
+  std::vector<finder> finders;
 };
 
 // The scheduler's half of an engine says model and world size, and not how its workers' pages look. Where workers of
 // one model look different, only what all of them would find counts.
 void lmcache_server::look_up(const request_ptr& x) {
   const auto lookup = sessions_.begin(x->client, x->chunks.request, now());
-  end_leases();
+  end_unneeded();
   // Acknowledges only.
   answer(x, std::nullopt);
   if (!lookup)
     return;
+  parts_.counters->asked_chunks.fetch_add(x->chunks.end, std::memory_order_relaxed);
   const auto run = std::make_shared<lookup_run>();
   run->request = x;
   run->lookup = *lookup;
   for (const auto& [id, space] : spaces_) {
     if (space.spec.model != x->chunks.model || space.spec.world_size != x->chunks.world_size || !space.node)
       continue;
-    auto& node = *space.node;
+    const auto& node = space.node->node;
     auto keys = x->chunks.keys;
-    keys.resize(std::min<std::size_t>(keys.size(), node.node.limits.batch_keys));
-    run->keys = static_cast<std::uint32_t>(keys.size());
-    held_keys held{space.node, node.new_ticket(), {}};
-    const auto lease_for = std::min<duration>(node.node.limits.lease, lease_time);
-    run->lasts = std::min(run->lasts, lease_for);
-    for (auto& part : transfer::split_by_shard(keys, static_cast<std::uint32_t>(node.node.shards.size()))) {
-      const auto index = run->parts.size();
-      held.shards.push_back(part.shard);
-      run->parts.push_back({run->held.size(), part.shard, std::move(part.positions), 0});
-      ++run->waiting;
-      request(node.node.shards[part.shard], caf::infinite,
-              match_request{id, held.name, lease_for, std::move(part.items)})
-          .then(
-              [this, run, index](const match_reply& reply) {
-                auto& p = run->parts[index];
-                p.matched = std::min(reply.matched, static_cast<std::uint32_t>(p.positions.size()));
-                if (--run->waiting == 0)
-                  end_lookup(*run);
-              },
-              [this, run](const caf::error&) {
-                if (--run->waiting == 0)
-                  end_lookup(*run);
-              });
-    }
-    run->held.push_back(std::move(held));
+    keys.resize(std::min<std::size_t>(keys.size(), node.limits.batch_keys));
+    transfer::bringing::terms how;
+    how.space = id;
+    how.shard_count = static_cast<std::uint32_t>(node.shards.size());
+    how.lease_for = std::min<duration>(node.limits.lease, lease_time);
+    how.has_peers = node.cluster != nullptr;
+    how.peers_limit = parts_.fetch_time + fetch_grace;
+    run->finders.push_back({id, space.node, how.lease_for, transfer::bringing(how, std::move(keys))});
   }
-  if (run->waiting == 0)
-    end_lookup(*run);
+  lookups_.emplace(run->lookup, run);
+  for (std::size_t i = 0; i < run->finders.size(); ++i) {
+    auto& finder = run->finders[i];
+    finder.keys.start(finder.node->new_ticket(), now());
+    go_on(run, i);
+  }
+  end_lookup(run);
 }
 
-void lmcache_server::end_lookup(lookup_run& run) {
-  const auto chunks = run.held.empty() ? 0 : transfer::matched_prefix(run.parts, run.keys);
-  const auto& asked = run.request->chunks;
-  const auto number = ++last_lease_;
-  const lmcache::session_table::finding found{chunks, asked.world_size, asked.readers, number};
-  parts_.counters->asked_chunks.fetch_add(asked.end, std::memory_order_relaxed);
-  const bool wanted = sessions_.found(run.request->client, asked.request, run.lookup, found, now());
-  if (!wanted || chunks == 0) {
-    for (const auto& x : run.held)
-      release(x);
-  } else {
-    parts_.counters->found_chunks.fetch_add(chunks, std::memory_order_relaxed);
-    for (const auto& x : run.parts) {
-      const auto& held = run.held[x.space];
-      if (const auto keep = transfer::positions_within(x.positions, chunks); x.matched > keep)
-        request(held.node->node.shards[x.shard], caf::infinite,
-                release_request{held.node->node.space_id, held.name, keep})
-            .then([] {}, [](const caf::error&) {});
+void lmcache_server::go_on(const lookup_ptr& run, std::size_t finder) {
+  auto& x = run->finders[finder];
+  for (auto& effect : x.keys.take_outbox()) {
+    if (auto* match = std::get_if<transfer::bringing::match>(&effect)) {
+      const auto answered = [this, run, finder, part = match->part](result<match_reply> reply) {
+        run->finders[finder].keys.on_match(part, std::move(reply), now());
+        go_on(run, finder);
+        end_lookup(run);
+      };
+      request(x.node->node.shards[match->shard], caf::infinite, std::move(match->request))
+          .then([answered](match_reply& reply) { answered(std::move(reply)); },
+                [answered](const caf::error& e) { answered(failed<match_reply>(e)); });
+    } else if (auto* release = std::get_if<transfer::bringing::release>(&effect)) {
+      request(x.node->node.shards[release->shard], caf::infinite, std::move(release->request))
+          .then([] {}, [](const caf::error&) {});
+    } else {
+      bring(run, finder, std::move(std::get<transfer::bringing::bring>(effect).request));
     }
-    leases_.emplace(number, held_lease{std::move(run.held), run.lasts, now()});
-    shortest_lease_ = std::min(shortest_lease_, run.lasts);
-    plan_tick(run.lasts / 4);
+  }
+}
+
+void lmcache_server::bring(const lookup_ptr& run, std::size_t finder, bring_request wanted) {
+  const auto answered = [this, run, finder](const result<bring_reply>& reply) {
+    auto& x = run->finders[finder];
+    x.keys.on_bring(reply, x.node->new_ticket());
+    go_on(run, finder);
+  };
+  if (asking_ >= parts_.asking_max)
+    return answered(fail(errc::limit_exceeded, "as many lookups ask other nodes as may"));
+  ++asking_;
+  const auto came = [this, run, answered](const result<bring_reply>& reply) {
+    --asking_;
+    answered(reply);
+    end_lookup(run);
+  };
+  request(run->finders[finder].node->node.cluster, caf::infinite, std::move(wanted))
+      .then([came](const bring_reply& reply) { came(reply); },
+            [came](const caf::error& e) { came(failed<bring_reply>(e)); });
+}
+
+void lmcache_server::end_lookup(const lookup_ptr& run) {
+  if (!std::ranges::all_of(run->finders, [](const auto& x) { return x.keys.outcome().has_value(); }) ||
+      lookups_.erase(run->lookup) == 0)
+    return;
+  std::optional<std::uint32_t> least;
+  for (const auto& x : run->finders) {
+    // Its last worker may be gone meanwhile: then nobody can load what was found.
+    const auto space = spaces_.find(x.space);
+    if (space == spaces_.end() || space->second.node != x.node)
+      continue;
+    const auto& found = *x.keys.outcome();
+    least = std::min(least.value_or(~std::uint32_t{0}), found ? found->matched : 0);
+  }
+  const auto chunks = least.value_or(0);
+  const auto time = now();
+  held_lease held{{}, lease_time, time};
+  for (std::size_t i = 0; i < run->finders.size(); ++i) {
+    auto& x = run->finders[i];
+    x.keys.keep(chunks);
+    go_on(run, i);
+    if (const auto& found = *x.keys.outcome(); found && found->matched > 0) {
+      held.keys.push_back({x.node, found->lease, found->shards});
+      held.lasts = std::min(held.lasts, x.lasts);
+      // Leased before others were asked, which takes time.
+      held.renewed_at = std::min(held.renewed_at, found->expires - x.lasts);
+    }
+  }
+  const auto& asked = run->request->chunks;
+  const auto number = ++last_lease_;
+  sessions_.found(run->request->client, asked.request, run->lookup, {chunks, asked.world_size, asked.readers, number},
+                  time);
+  if (chunks > 0) {
+    parts_.counters->found_chunks.fetch_add(chunks, std::memory_order_relaxed);
+    shortest_lease_ = std::min(shortest_lease_, held.lasts);
+    plan_tick(std::clamp<duration>(held.renewed_at + held.lasts / 3 - time, duration::zero(), held.lasts / 4));
+    leases_.emplace(number, std::move(held));
   }
   settle_waiting();
+}
+
+void lmcache_server::give_up(lookup_run& run) {
+  for (auto& x : run.finders) {
+    x.keys.give_up();
+    for (auto& effect : x.keys.take_outbox())
+      if (auto* release = std::get_if<transfer::bringing::release>(&effect))
+        request(x.node->node.shards[release->shard], caf::infinite, std::move(release->request))
+            .then([] {}, [](const caf::error&) {});
+  }
+}
+
+void lmcache_server::limit_lookups(timestamp time) {
+  std::vector<lookup_ptr> late;
+  for (const auto& [number, run] : lookups_)
+    if (std::ranges::any_of(run->finders, [&](const auto& x) { return x.keys.deadline() <= time; }))
+      late.push_back(run);
+  for (const auto& run : late) {
+    for (std::size_t i = 0; i < run->finders.size(); ++i) {
+      run->finders[i].keys.on_tick(time);
+      go_on(run, i);
+    }
+    end_lookup(run);
+  }
 }
 
 void lmcache_server::answer_status(const request_ptr& x, duration patience) {
@@ -125,7 +192,10 @@ void lmcache_server::settle_waiting() {
   }
 }
 
-void lmcache_server::end_leases() {
+void lmcache_server::end_unneeded() {
+  for (const auto number : sessions_.take_given_up())
+    if (const auto node = lookups_.extract(number); !node.empty())
+      give_up(*node.mapped());
   for (const auto number : sessions_.take_ended())
     if (const auto node = leases_.extract(number); !node.empty())
       for (const auto& x : node.mapped().keys)

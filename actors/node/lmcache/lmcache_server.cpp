@@ -1,6 +1,5 @@
 #include "actors/node/lmcache/lmcache_server.hpp"
 
-#include "actors/node/lmcache/page_lane.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 
@@ -41,10 +40,7 @@ std::deque<lmcache_inbox::event> lmcache_inbox::take() {
 }
 
 lmcache_server::lmcache_server(caf::actor_config& config, lmcache_server_parts parts)
-    : lmcache_actor::base(config), parts_(std::move(parts)), sessions_(lmcache::session_table::options{}) {
-  for (std::uint32_t i = 0; i < std::max(parts_.lanes, 1U); ++i)
-    lanes_.push_back(system().spawn<page_lane, caf::detached>(parts_.extents->memory()));
-}
+    : lmcache_actor::base(config), parts_(std::move(parts)), sessions_(lmcache::session_table::options{}) {}
 
 lmcache_server::behavior_type lmcache_server::make_behavior() {
   plan_tick(tick_interval);
@@ -69,6 +65,7 @@ void lmcache_server::on_exit() {
   instances_.clear();
   spaces_.clear();
   leases_.clear();
+  lookups_.clear();
   lanes_.clear();
   waiting_.clear();
   // The door knows this actor, and the memory is to go with the node.
@@ -84,7 +81,8 @@ void lmcache_server::tick() {
   const auto time = now();
   tick_.came(time);
   sessions_.tick(time);
-  end_leases();
+  end_unneeded();
+  limit_lookups(time);
   renew_leases(time);
   settle_waiting();
   while (!resting_.empty() && resting_.front().first <= time) {
@@ -149,11 +147,11 @@ void lmcache_server::begin(const request_ptr& x) {
     return answer_status(x, x->patience);
   case operation::free_lookup_locks:
     sessions_.freed(x->client, x->chunks.request, x->chunks.begin, x->chunks.end);
-    end_leases();
+    end_unneeded();
     return answer(x, std::nullopt);
   case operation::end_session:
     sessions_.ended(x->client, x->request);
-    end_leases();
+    end_unneeded();
     settle_waiting();
     return answer(x, std::nullopt);
   case operation::prepare_store:
@@ -194,7 +192,7 @@ bool lmcache_server::answer_ping(const lmcache::incoming& x) {
 void lmcache_server::client_gone(client_number client) {
   clients_.erase(client);
   sessions_.client_gone(client);
-  end_leases();
+  end_unneeded();
   settle_waiting();
   for (auto* names : {&told_unknown_, &refused_})
     for (auto i = names->lower_bound({client, std::numeric_limits<instance_id>::min()});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/support/bringing.hpp"
 #include "base/next_tick.hpp"
 #include "gpu/remote_layout.hpp"
 #include "io/extent_source.hpp"
@@ -40,7 +41,8 @@ private:
 };
 
 struct lmcache_server_parts {
-  std::shared_ptr<lmcache::door> door;
+  /// As `lmcache::door::answer`.
+  std::function<void(const lmcache::incoming& to, std::optional<std::string> frame)> answer;
   std::shared_ptr<lmcache_inbox> inbox;
   std::shared_ptr<lmcache::counters> counters;
   node_actor node;
@@ -52,6 +54,10 @@ struct lmcache_server_parts {
   std::uint32_t chunk_tokens = 256;
   /// Threads that seal and verify pages of workers that copy themselves.
   std::uint32_t lanes = 1;
+  /// What the node gives one lookup to bring pages of other nodes here; and how many ask for some at once. One more
+  /// finds what is here.
+  duration fetch_time{};
+  std::size_t asking_max = 4096;
 };
 
 /// There is something in the inbox; time has passed.
@@ -163,6 +169,7 @@ private:
     timestamp renewed_at;
   };
   struct lookup_run;
+  using lookup_ptr = std::shared_ptr<lookup_run>;
   struct store_copy;
   struct store_run;
   struct retrieve_run;
@@ -182,7 +189,7 @@ private:
   void plan_tick(duration in);
   void begin(const request_ptr& x);
   void client_gone(client_number client);
-  void answer(const request_ptr& x, std::optional<std::string> frame) { parts_.door->answer(*x, std::move(frame)); }
+  void answer(const request_ptr& x, std::optional<std::string> frame) { parts_.answer(*x, std::move(frame)); }
   void refuse(const request_ptr& x);
   bool answer_ping(const lmcache::incoming& x);
   void register_instance(const request_ptr& x);
@@ -204,10 +211,20 @@ private:
 
   // -- lmcache_lookups.cpp --
   void look_up(const request_ptr& x);
-  void end_lookup(lookup_run& run);
+  /// Sends what the lookup wants sent in that namespace.
+  void go_on(const lookup_ptr& run, std::size_t finder);
+  /// Asks other nodes.
+  void bring(const lookup_ptr& run, std::size_t finder, bring_request wanted);
+  /// If it has ended in all of them, says so.
+  void end_lookup(const lookup_ptr& run);
+  /// Nobody waits for it any more.
+  void give_up(lookup_run& run);
+  /// Those that have waited for other nodes as long as one may.
+  void limit_lookups(timestamp time);
   void answer_status(const request_ptr& x, duration patience);
   void settle_waiting();
-  void end_leases();
+  /// What sessions need no more: leases, and lookups under way.
+  void end_unneeded();
   void renew_leases(timestamp time);
   void release(const held_keys& x);
 
@@ -260,6 +277,7 @@ private:
 
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
+  /// From the first page on that is sealed or verified.
   std::vector<caf::actor> lanes_;
   std::size_t next_lane_ = 0;
   std::unordered_set<client_number> clients_;
@@ -271,6 +289,9 @@ private:
   std::unordered_map<instance_id, instance_ptr> instances_;
   std::unordered_map<namespace_id, served_namespace> spaces_;
   std::unordered_map<lmcache::session_table::lease_number, held_lease> leases_;
+  /// Under way, by their number in `sessions_`; and in how many namespaces others are asked.
+  std::map<std::uint64_t, lookup_ptr> lookups_;
+  std::size_t asking_ = 0;
   std::deque<waiting_status> waiting_;
   /// Attachments without a process to be watched, whose client is gone without a word: when they may be at rest.
   std::deque<std::pair<timestamp, owner_id>> resting_;

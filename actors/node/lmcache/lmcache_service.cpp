@@ -23,7 +23,9 @@ lmcache_service::lmcache_service(caf::actor_system& system, const node_services&
     : system_(system), door_(std::move(door)) {
   const auto inbox = std::make_shared<lmcache_inbox>();
   lmcache_server_parts parts;
-  parts.door = door_;
+  parts.answer = [door = door_](const lmcache::incoming& to, std::optional<std::string> frame) {
+    door->answer(to, std::move(frame));
+  };
   parts.inbox = inbox;
   parts.counters = node.lmcache;
   parts.node = node.node;
@@ -31,6 +33,9 @@ lmcache_service::lmcache_service(caf::actor_system& system, const node_services&
   parts.extents = node.extents;
   parts.shared_name = lmcache_memory_name(options.data_dir);
   parts.chunk_tokens = options.lmcache.chunk_tokens;
+  parts.fetch_time = options.cluster.fetch_time;
+  // One client of the node looks up for all: what waits for other nodes leaves room for what does not.
+  parts.asking_max = options.actors.max_requests / 4;
   parts.lanes = std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U);
   server_ = spawn_actor<lmcache_server>(system, std::move(parts));
   const auto put = [inbox, server = server_](lmcache_inbox::event x) {

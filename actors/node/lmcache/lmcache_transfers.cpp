@@ -56,6 +56,8 @@ void lmcache_server::work_on_pages(bool seal, const instance& of, rank_number ra
   all->then = std::move(then);
   if (pages.pages.empty())
     return all->then({});
+  while (lanes_.size() < std::max(parts_.lanes, 1U))
+    lanes_.push_back(system().spawn<page_lane, caf::detached>(parts_.extents->memory()));
   const auto each = (pages.pages.size() + lanes_.size() - 1) / lanes_.size();
   all->waiting = (pages.pages.size() + each - 1) / each;
   for (std::size_t first = 0; first < pages.pages.size(); first += each) {
@@ -463,7 +465,7 @@ void lmcache_server::commit_retrieve(const request_ptr& x) {
   const auto& chunks = x->chunks;
   // Also when nothing was found in the end: it does not come again.
   sessions_.retrieved(chunks.request, *chunks.worker, chunks.begin, chunks.end);
-  end_leases();
+  end_unneeded();
   const auto of = find(x);
   if (!of)
     return refuse(x);

@@ -1,0 +1,447 @@
+#include "actors/node/lmcache/lmcache_server.hpp"
+#include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "tests/memory_extents.hpp"
+
+#include <array>
+#include <deque>
+#include <map>
+#include <set>
+
+namespace lmcache_lookups_test {
+
+/// Lookups of LMCache's clients at a node that has peers: the node, its shards and its part in the cluster are probes.
+
+using namespace troupe;
+using namespace troupe::test;
+using lmcache::wire::operation;
+
+namespace {
+
+constexpr duration fetch_time = std::chrono::seconds(2);
+constexpr lmcache::client_number scheduler = 1;
+constexpr lmcache::client_number worker = 2;
+
+std::vector<key_digest> keys_of(std::uint32_t count) {
+  return test_task(count).keys.items;
+}
+
+/// A namespace as a shard knows it, and who leases what there.
+struct served {
+  namespace_spec spec;
+  std::set<key_digest> here;
+  std::map<ticket, std::set<key_digest>> held;
+
+  void add(std::uint32_t from, std::uint32_t to) {
+    const auto keys = keys_of(to);
+    here.insert(keys.begin() + from, keys.end());
+  }
+  /// By all leases together.
+  std::set<key_digest> all_held() const {
+    std::set<key_digest> out;
+    for (const auto& [lease, keys] : held)
+      out.insert(keys.begin(), keys.end());
+    return out;
+  }
+};
+
+struct lookups_world : sim {
+  probe node{system()};
+  std::array<probe, 3> shards{probe(system()), probe(system()), probe(system())};
+  probe peers{system()};
+  std::shared_ptr<lmcache_inbox> inbox = std::make_shared<lmcache_inbox>();
+  std::shared_ptr<lmcache::counters> counts = std::make_shared<lmcache::counters>();
+  std::map<std::string, std::deque<std::optional<std::string>>> answers;
+  std::map<namespace_id, served> spaces;
+  lmcache_actor server;
+  duration lease = std::chrono::minutes(10);
+  bool has_peers = true;
+  owner_id last_owner = 70;
+  std::uint64_t last_number = 0;
+  std::size_t matches = 0;
+  std::size_t renewals = 0;
+
+  explicit lookups_world(std::size_t asking_max = 4) {
+    lmcache_server_parts parts;
+    parts.answer = [this](const lmcache::incoming& to, std::optional<std::string> frame) {
+      answers[to.number].push_back(std::move(frame));
+    };
+    parts.inbox = inbox;
+    parts.counters = counts;
+    parts.node = node.as<node_actor>();
+    parts.extents = std::make_shared<memory_extents>(1, 8192);
+    parts.fetch_time = fetch_time;
+    parts.asking_max = asking_max;
+    server = spawn<lmcache_server>(std::move(parts));
+  }
+
+  std::string send(lmcache::incoming x) {
+    x.number = std::to_string(++last_number);
+    auto number = x.number;
+    inbox->put(std::make_shared<lmcache::incoming>(std::move(x)));
+    caf::anon_send(server, caf::update_atom_v);
+    serve();
+    return number;
+  }
+  void end_client(lmcache::client_number who) {
+    inbox->put(who);
+    caf::anon_send(server, caf::update_atom_v);
+    serve();
+  }
+  /// The only answer to a request: a number, or nothing.
+  std::optional<std::uint64_t> number_in(const std::string& request) {
+    REQUIRE(answers[request].size() == 1);
+    const auto frame = answers[request].front();
+    if (!frame)
+      return std::nullopt;
+    for (std::uint64_t i = 0; i < 100; ++i)
+      if (*frame == lmcache::wire::answer(i))
+        return i;
+    FAIL("no number");
+    return std::nullopt;
+  }
+
+  /// What node and shards are asked for, until nothing is any more.
+  void serve() {
+    for (bool any = true; any;) {
+      run();
+      any = false;
+      for (const auto& x : node.take<attach_request, caf::actor>()) {
+        any = true;
+        node.reply(x, caf::make_message(welcome(x.get<attach_request>(0).space)));
+      }
+      for (const auto& x : node.take<caf::leave_atom, owner_id, caf::actor>())
+        node.reply(x, caf::message());
+      for (auto& shard : shards) {
+        for (const auto& x : shard.take<match_request>()) {
+          any = true;
+          ++matches;
+          shard.reply(x, caf::make_message(match(x.get<match_request>(0))));
+        }
+        for (const auto& x : shard.take<release_request>()) {
+          any = true;
+          give_back(shard, x.get<release_request>(0));
+          shard.reply(x, caf::message());
+        }
+        for (const auto& x : shard.take<renew_request>()) {
+          ++renewals;
+          shard.reply(x, caf::message());
+        }
+      }
+    }
+  }
+  void pass(duration time) {
+    for (constexpr duration step = std::chrono::milliseconds(50); time > duration::zero(); time -= step) {
+      advance(std::min(step, time));
+      serve();
+    }
+  }
+  attach_reply welcome(const namespace_spec& spec) {
+    attach_reply out;
+    out.owner = ++last_owner;
+    out.space = spec;
+    out.space_id = spec.id();
+    out.limits.batch_keys = 64;
+    out.limits.batch_pages = 8;
+    out.limits.lease = lease;
+    for (const auto& x : shards)
+      out.shards.push_back(x.as<client_shard_actor>());
+    if (has_peers)
+      out.cluster = peers.as<client_cluster_actor>();
+    return out;
+  }
+  match_reply match(const match_request& x) {
+    auto& space = spaces[x.space];
+    std::uint32_t count = 0;
+    for (; count < x.keys.size() && space.here.contains(x.keys[count]); ++count)
+      space.held[x.lease].insert(x.keys[count]);
+    return match_reply{count};
+  }
+  /// All that is kept is the first keys of the shard's part, in the order of the lookup.
+  void give_back(const probe& shard, const release_request& x) {
+    auto& space = spaces[x.space];
+    std::uint32_t kept = 0;
+    for (const auto& key : keys_of(64))
+      if (&shards[shard_of(key, 3)] == &shard && ++kept > x.keep)
+        space.held[x.lease].erase(key);
+    if (space.held[x.lease].empty())
+      space.held.erase(x.lease);
+  }
+
+  served& enroll(std::int64_t instance, std::uint32_t layers = 2) {
+    auto spec = small_space();
+    spec.geometry.layers = layers;
+    lmcache::incoming x;
+    x.client = worker;
+    x.what = operation::register_context;
+    x.instance = instance;
+    x.registration = lmcache::context{spec, {}};
+    const auto number = send(std::move(x));
+    REQUIRE(answers[number].size() == 1);
+    auto& out = spaces[spec.id()];
+    out.spec = spec;
+    return out;
+  }
+  void leave(std::int64_t instance) {
+    lmcache::incoming x;
+    x.client = worker;
+    x.what = operation::unregister_context;
+    x.instance = instance;
+    send(std::move(x));
+  }
+  void look_up(const std::string& request, std::uint32_t count, lmcache::client_number client = scheduler) {
+    lmcache::incoming x;
+    x.client = client;
+    x.what = operation::lookup;
+    x.chunks.model = "model";
+    x.chunks.world_size = 1;
+    x.chunks.request = request;
+    x.chunks.readers = 1;
+    x.chunks.end = count;
+    x.chunks.keys = keys_of(count);
+    CHECK_FALSE(number_in(send(std::move(x))));
+  }
+  std::string ask_status(const std::string& request, duration patience, lmcache::client_number client = scheduler) {
+    lmcache::incoming x;
+    x.client = client;
+    x.what = operation::wait_prefetch_status;
+    x.patience = patience;
+    x.request = request;
+    return send(std::move(x));
+  }
+  /// What is found by now, if that is known.
+  std::optional<std::uint64_t> status(const std::string& request, lmcache::client_number client = scheduler) {
+    return number_in(ask_status(request, duration::zero(), client));
+  }
+  void end_session(const std::string& request) {
+    lmcache::incoming x;
+    x.client = scheduler;
+    x.what = operation::end_session;
+    x.request = request;
+    send(std::move(x));
+  }
+  received asked() { return peers.take_one<bring_request>(); }
+  void brought(const received& what, std::uint32_t count) {
+    peers.reply(what, caf::make_message(bring_reply{count}));
+    serve();
+  }
+  std::set<key_digest> first_keys(std::uint32_t count) {
+    const auto keys = keys_of(count);
+    return {keys.begin(), keys.end()};
+  }
+};
+
+struct world_for_one_asker : lookups_world {
+  world_for_one_asker() : lookups_world(1) {}
+};
+
+} // namespace
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: what other nodes have brought here is found, and held",
+                 "[lmcache][cluster]") {
+  auto& space = enroll(1);
+  space.add(0, 3);
+  look_up("a", 10);
+  const auto first = asked();
+  const auto& wanted = first.get<bring_request>(0);
+  CHECK(wanted.space == space.spec.id());
+  CHECK(wanted.parent == keys_of(3).back());
+  const auto all = keys_of(10);
+  CHECK(wanted.keys.items == std::vector<key_digest>(all.begin() + 3, all.end()));
+  CHECK(wanted.waited == duration::zero());
+  CHECK(space.all_held() == first_keys(3));
+  CHECK_FALSE(status("a"));
+  // What follows was here already, and they may have what is behind that.
+  pass(std::chrono::milliseconds(300));
+  space.add(3, 8);
+  brought(first, 3);
+  const auto second = asked();
+  CHECK(second.get<bring_request>(0).parent == keys_of(8).back());
+  CHECK(second.get<bring_request>(0).keys.size() == 2);
+  CHECK(second.get<bring_request>(0).waited >= std::chrono::milliseconds(300));
+  CHECK_FALSE(status("a"));
+  CHECK(space.all_held() == first_keys(8));
+  brought(second, 0);
+  CHECK(status("a") == 8U);
+  // Said once.
+  CHECK(status("a") == 0U);
+  CHECK(space.held.size() == 1);
+  CHECK(space.all_held() == first_keys(8));
+  CHECK(counts->asked_chunks == 10);
+  CHECK(counts->found_chunks == 8);
+  end_session("a");
+  CHECK(space.held.empty());
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: nobody is asked where there is no cluster, or all is here",
+                 "[lmcache][cluster]") {
+  has_peers = GENERATE(false, true);
+  auto& space = enroll(1);
+  space.add(0, has_peers ? 10 : 6);
+  look_up("a", 10);
+  CHECK(status("a") == (has_peers ? 10U : 6U));
+  // One message to each shard, and no other one.
+  CHECK(matches == 3);
+  CHECK(peers.inbox_size() == 0);
+  CHECK(space.all_held() == first_keys(has_peers ? 10 : 6));
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: while one waits for other nodes, all else is answered",
+                 "[lmcache][cluster]") {
+  auto& space = enroll(1);
+  space.add(0, 4);
+  look_up("long", 10);
+  const auto first = asked();
+  const auto waits = ask_status("long", std::chrono::seconds(10));
+  look_up("short", 4);
+  CHECK(status("short") == 4U);
+  look_up("other", 5, 3);
+  const auto second = asked();
+  CHECK_FALSE(status("other", 3));
+  CHECK(answers[waits].empty());
+  // The later one is answered first, if what it asks for comes first.
+  space.add(4, 5);
+  brought(second, 1);
+  CHECK(status("other", 3) == 5U);
+  CHECK(answers[waits].empty());
+  space.add(5, 10);
+  brought(first, 6);
+  CHECK(number_in(waits) == 10U);
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: peers that fail, or say nothing in time, cost time and nothing else",
+                 "[lmcache][cluster]") {
+  auto& space = enroll(1);
+  space.add(0, 4);
+  look_up("a", 10);
+  const auto wanted = asked();
+  if (GENERATE(false, true)) {
+    peers.reply_error(wanted, errc::unreachable);
+    serve();
+  } else {
+    const auto waits = ask_status("a", std::chrono::minutes(1));
+    pass(fetch_time);
+    // It is up to the cluster to say so.
+    CHECK(answers[waits].empty());
+    pass(std::chrono::milliseconds(2100));
+    CHECK(number_in(waits) == 4U);
+    // What is said now comes too late.
+    space.add(4, 10);
+    matches = 0;
+    brought(wanted, 6);
+    CHECK(matches == 0);
+    CHECK(space.all_held() == first_keys(4));
+    look_up("a", 10);
+  }
+  CHECK(status("a") >= 4U);
+  CHECK(peers.take<bring_request>().empty());
+  end_session("a");
+  CHECK(space.held.empty());
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: one that nobody waits for any more lets go of what it holds",
+                 "[lmcache][cluster]") {
+  auto& space = enroll(1);
+  space.add(0, 4);
+  look_up("a", 10);
+  const auto wanted = asked();
+  CHECK(space.all_held() == first_keys(4));
+  const auto how = GENERATE(0, 1, 2, 3);
+  INFO("how " << how);
+  if (how == 0)
+    end_session("a");
+  if (how == 1)
+    end_client(scheduler);
+  if (how == 2)
+    pass(std::chrono::minutes(31));
+  if (how == 3) {
+    look_up("a", 4);
+    CHECK(space.held.size() == 1);
+    CHECK(status("a") == 4U);
+    end_session("a");
+  }
+  CHECK(space.held.empty());
+  matches = 0;
+  space.add(4, 10);
+  brought(wanted, 6);
+  CHECK(matches == 0);
+  CHECK(space.held.empty());
+  CHECK(status("a") == 0U);
+  CHECK(peers.inbox_size() == 0);
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: where workers look different, only what all find is held",
+                 "[lmcache][cluster]") {
+  auto& one = enroll(1, 2);
+  auto& two = enroll(2, 3);
+  one.add(0, 2);
+  two.add(0, 9);
+  look_up("a", 10);
+  auto wanted = peers.take<bring_request>();
+  REQUIRE(wanted.size() == 2);
+  if (wanted[0].get<bring_request>(0).space != one.spec.id())
+    std::swap(wanted[0], wanted[1]);
+  CHECK(wanted[0].get<bring_request>(0).keys.size() == 8);
+  CHECK(wanted[1].get<bring_request>(0).keys.size() == 1);
+  two.add(9, 10);
+  brought(wanted[1], 1);
+  CHECK(two.all_held() == first_keys(10));
+  CHECK_FALSE(status("a"));
+  one.add(2, 5);
+  brought(wanted[0], 3);
+  CHECK(status("a") == 5U);
+  CHECK(one.all_held() == first_keys(5));
+  CHECK(two.all_held() == first_keys(5));
+  end_session("a");
+  CHECK(one.held.empty());
+  CHECK(two.held.empty());
+}
+
+TEST_CASE_METHOD(world_for_one_asker, "lmcache lookups: as many ask other nodes as may, one more finds what is here",
+                 "[lmcache][cluster]") {
+  auto& space = enroll(1);
+  space.add(0, 4);
+  look_up("a", 10);
+  const auto wanted = asked();
+  look_up("b", 10);
+  CHECK(status("b") == 4U);
+  CHECK(peers.inbox_size() == 0);
+  // One that was given up is asked for all the same, until it is answered.
+  end_session("a");
+  look_up("c", 10);
+  CHECK(status("c") == 4U);
+  brought(wanted, 0);
+  look_up("d", 10);
+  CHECK_FALSE(status("d"));
+  brought(asked(), 0);
+  CHECK(status("d") == 4U);
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: what nobody can load any more is not found", "[lmcache][cluster]") {
+  auto& space = enroll(1);
+  space.add(0, 4);
+  look_up("a", 10);
+  const auto wanted = asked();
+  leave(1);
+  space.add(4, 10);
+  brought(wanted, 6);
+  CHECK(status("a") == 0U);
+  CHECK(space.held.empty());
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease that was taken before others were asked is renewed in time",
+                 "[lmcache][cluster]") {
+  lease = std::chrono::milliseconds(2100);
+  auto& space = enroll(1);
+  space.add(0, 6);
+  look_up("a", 10);
+  const auto wanted = asked();
+  pass(std::chrono::milliseconds(1900));
+  CHECK(renewals == 0);
+  brought(wanted, 0);
+  pass(std::chrono::milliseconds(150));
+  CHECK(renewals == 3);
+  CHECK(status("a") == 6U);
+}
+
+} // namespace lmcache_lookups_test
