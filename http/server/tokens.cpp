@@ -1,22 +1,17 @@
 #include "http/server/tokens.hpp"
 
 #include "base/message_digest.hpp"
-#include "base/unique_descriptor.hpp"
+#include "base/private_file.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <span>
 #include <string>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace troupe::http {
 
 namespace {
 
-constexpr std::size_t max_file_bytes = std::size_t{1024} * 1024;
 constexpr std::size_t max_tokens = 1024;
 constexpr std::size_t min_token_bytes = 16;
 constexpr std::size_t max_token_bytes = 512;
@@ -51,35 +46,6 @@ std::string_view take_word(std::string_view& line) noexcept {
   const auto word = line.substr(0, line.find_first_of(blanks));
   line.remove_prefix(word.size());
   return word;
-}
-
-result<std::string> read_private_file(const std::filesystem::path& file) {
-  const auto name = "tokens file \"" + file.string() + "\"";
-  const unique_descriptor fd{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0)
-    return tl::unexpected(system_error(errno, name));
-  if (!S_ISREG(info.st_mode))
-    return fail(errc::invalid_argument, name + " is not a file");
-  if ((info.st_mode & S_IRWXO) != 0)
-    return fail(errc::invalid_argument,
-                name + " can be used by everybody on this machine: chmod o= it, and consider its tokens known");
-  std::string text(max_file_bytes + 1, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const auto n = ::read(fd.get(), text.data() + size, text.size() - size);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0)
-      return tl::unexpected(system_error(errno, name));
-    if (n == 0)
-      break;
-    size += static_cast<std::size_t>(n);
-  }
-  if (size > max_file_bytes)
-    return fail(errc::limit_exceeded, name + " has more than 1 MiB");
-  text.resize(size);
-  return text;
 }
 
 } // namespace
@@ -173,7 +139,7 @@ result<token_table> token_table::parse(std::string_view text, std::string_view o
 }
 
 result<token_table> token_table::load(const std::filesystem::path& file) {
-  auto text = read_private_file(file);
+  auto text = read_private_file(file, "tokens file", "tokens");
   if (!text)
     return tl::unexpected(text.error());
   auto table = parse(*text, "tokens file \"" + file.string() + "\"");
