@@ -1,3 +1,4 @@
+#include "actors/cluster/etcd_access.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
 #include "actors/support/doors/tls_channel.hpp"
 #include "cli/output.hpp"
@@ -57,6 +58,9 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
   if (const auto& tls = config.actors.tls; tls.certificate && tls.key && tls.ca)
     if (const auto loaded = tls_context::load({*tls.certificate, *tls.key, *tls.ca}); !loaded)
       note("actors.tls", loaded.error().text);
+  if (!config.cluster.etcd.endpoints.empty())
+    if (const auto usable = cluster::etcd_access(config.cluster.etcd).check(); !usable)
+      note("cluster.etcd", usable.error().text);
   return out;
 }
 

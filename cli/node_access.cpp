@@ -1,12 +1,12 @@
 #include "cli/node_access.hpp"
 
 #include "base/local_socket.hpp"
+#include "http/client/client_tls.hpp"
 #include "http/client/endpoint.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <boost/asio/ssl/context.hpp>
 #include <chrono>
 #include <cstddef>
 #include <fstream>
@@ -16,8 +16,6 @@
 namespace troupe::cli {
 
 namespace {
-
-namespace ssl = boost::asio::ssl;
 
 constexpr duration connect_time = std::chrono::seconds(10);
 constexpr std::size_t max_answer_bytes = std::size_t{64} << 20U;
@@ -53,17 +51,12 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
       return {exit_usage, read.error().text};
     token = std::move(*read);
   }
-  std::unique_ptr<ssl::context> tls;
+  std::shared_ptr<boost::asio::ssl::context> tls;
   if (where->tls) {
-    tls = std::make_unique<ssl::context>(ssl::context::tls_client);
-    boost::system::error_code bad;
-    tls->set_options(ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1 | ssl::context::no_compression, bad);
-    if (node.ca)
-      tls->load_verify_file(node.ca->string(), bad);
-    else
-      tls->set_default_verify_paths(bad);
-    if (bad)
-      return {exit_usage, "cannot load authorities: " + bad.message()};
+    auto loaded = client_detail::load_client_tls({node.ca, {}, {}});
+    if (!loaded)
+      return {exit_usage, loaded.error().text};
+    tls = std::move(*loaded);
   }
   const auto now = std::chrono::steady_clock::now();
   auto open = client_detail::connection::open(*where, tls.get(), now + std::min(patience, connect_time));

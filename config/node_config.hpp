@@ -352,6 +352,17 @@ struct etcd_endpoint {
   friend bool operator==(const etcd_endpoint&, const etcd_endpoint&) = default;
 };
 
+/// TLS towards an etcd: on where there are authorities.
+struct etcd_tls_config {
+  /// PEM files. Whose certificate etcd has to show.
+  std::optional<std::filesystem::path> ca;
+  /// What this node shows, with the chain behind it; not set: nothing.
+  std::optional<std::filesystem::path> certificate;
+  std::optional<std::filesystem::path> key;
+
+  friend bool operator==(const etcd_tls_config&, const etcd_tls_config&) = default;
+};
+
 /// An etcd that knows which nodes there are.
 struct etcd_config {
   /// Its members, or some of them: one that answers is enough. Empty: nodes are found by seeds alone.
@@ -360,6 +371,12 @@ struct etcd_config {
   duration lease = std::chrono::seconds{10};
   /// Of the keys of nodes. Empty: "/troupe/NAME/nodes/".
   std::string prefix;
+  etcd_tls_config tls;
+  /// As whom to log in; empty: not at all. The password stands in a file alone.
+  std::string user;
+  std::optional<std::filesystem::path> password_file;
+  /// The password goes over a network in the clear, which has to be asked for in so many words.
+  bool insecure = false;
 
   friend bool operator==(const etcd_config&, const etcd_config&) = default;
 };

@@ -243,6 +243,7 @@ private:
            format_time(x.lease) + " is no whole number of seconds, which is what etcd takes");
     demand(x.prefix.empty() || x.prefix.ends_with('/'), "cluster.etcd.prefix",
            "has to end with a slash, behind which the address of a node follows");
+    check_etcd_access();
     if (what_for_ == purpose::client)
       return;
     const auto& own = config_.cluster.advertise;
@@ -251,6 +252,26 @@ private:
            host + " is where this node listens, and no address that others could be told: name one", {"actors.host"});
     demand(own.port != 0 || config_.actors.port != 0, "cluster.advertise.port",
            "is needed where actors.port is whichever is free: others have to be told one", {"actors.port"});
+  }
+
+  void check_etcd_access() {
+    const auto& x = config_.cluster.etcd;
+    const std::string certificate = "cluster.etcd.tls.certificate";
+    const std::string key = "cluster.etcd.tls.key";
+    demand(x.tls.certificate.has_value() == x.tls.key.has_value(), x.tls.key ? certificate : key,
+           "is missing: a certificate is of use only with its key", {certificate, key});
+    demand(x.tls.ca || !x.tls.certificate, "cluster.etcd.tls.ca",
+           "is missing: with it, etcd is asked over TLS, and only there certificates are shown", {certificate});
+    demand(x.user.empty() != x.password_file.has_value(),
+           x.user.empty() ? "cluster.etcd.user" : "cluster.etcd.password_file",
+           "is missing: a user and the file with the password belong together",
+           {"cluster.etcd.user", "cluster.etcd.password_file"});
+    const auto other = std::ranges::find_if_not(x.endpoints, is_loopback, &etcd_endpoint::host);
+    demand(x.user.empty() || x.tls.ca || x.insecure || other == x.endpoints.end(), "cluster.etcd.user",
+           "the password would go to \"" + (other == x.endpoints.end() ? std::string{} : other->host) +
+               "\" in the clear, for everybody on the way to read: set cluster.etcd.tls.ca, or set "
+               "cluster.etcd.insecure to true on a network where everybody is trusted",
+           {"cluster.etcd.tls", "cluster.etcd.insecure", "cluster.etcd.endpoints"});
   }
 
   void check_times() {

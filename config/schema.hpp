@@ -456,11 +456,26 @@ void describe(Visitor& v, etcd_endpoint& c) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, etcd_tls_config& c) {
+  v.field("ca", c.ca, any_path,
+          "PEM file with the authorities of etcd; with it, etcd is asked over TLS 1.2 or newer only.");
+  v.field("certificate", c.certificate, any_path,
+          "PEM file with the certificate that this node shows to etcd, and the chain behind it; not set: none.");
+  v.field("key", c.key, any_path, "PEM file with the key of the certificate, closed to other users.");
+}
+
+template <class Visitor>
 void describe(Visitor& v, etcd_config& c) {
   v.list("endpoints", c.endpoints, max_etcd_endpoints, "Members of an etcd that knows which nodes there are.");
   v.field("lease", c.lease, time_span{2 * second, 10 * minute},
           "How long a node that has died stays in the list; in whole seconds.");
   v.field("prefix", c.prefix, free_text, "Of the keys of nodes; empty: `/troupe/NAME/nodes/`.");
+  v.group("tls", c.tls, "Encryption, whom to believe that it is etcd, and what to show to it.");
+  v.field("user", c.user, free_text, "User of etcd to log in as; empty: no login.");
+  v.field("password_file", c.password_file, any_path,
+          "File with that user's password on one line, closed to other users; read at each login.");
+  v.field("insecure", c.insecure, flag{},
+          "Confirms that the password goes over the network in the clear, where there is no `tls`.");
 }
 
 template <class Visitor>

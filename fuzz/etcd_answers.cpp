@@ -25,7 +25,7 @@ bool count(const result<T>& x, int& accepted) {
   return x.has_value();
 }
 
-void hear(std::string_view text) {
+void hear(std::string_view text, const std::string& user) {
   constexpr std::string_view prefix = "/troupe/ours/nodes/";
   etcd_rules rules({"etcd:2379",
                     std::string(prefix),
@@ -34,16 +34,25 @@ void hear(std::string_view text) {
                     std::chrono::seconds(10),
                     std::chrono::milliseconds(10),
                     std::chrono::seconds(1),
-                    1});
+                    1,
+                    user});
   timestamp now{};
   std::uint64_t watch = 0;
+  bool let_in = false;
   for (int i = 0; i < 12; ++i) {
     now = std::max(now, rules.next_event());
     rules.on_time(now);
     for (const auto& effect : rules.take_outbox()) {
-      if (const auto* const asked = std::get_if<etcd_request>(&effect))
-        rules.on_answer(asked->number, etcd_reply{i % 5 == 4 ? 500U : 200U, std::string(text)}, now);
-      else if (const auto* const begun = std::get_if<etcd_watch>(&effect))
+      const etcd_reply reply{i % 5 == 4 ? 500U : 200U, std::string(text)};
+      if (const auto* const asked = std::get_if<etcd_request>(&effect)) {
+        demand(user.empty() ? asked->token.empty() : let_in || asked->token.empty(), "a token that nobody gave");
+        rules.on_answer(asked->number, reply, now);
+      } else if (const auto* const login = std::get_if<etcd_login>(&effect)) {
+        demand(!user.empty(), "a login as nobody");
+        let_in = let_in || read_login(reply);
+        rules.on_answer(login->number, reply, now);
+      }
+      if (const auto* const begun = std::get_if<etcd_watch>(&effect))
         watch = begun->number;
       else if (const auto* const members = std::get_if<etcd_members>(&effect))
         for (const auto& x : members->addresses)
@@ -59,6 +68,8 @@ void hear(std::string_view text) {
 int read_etcd_answers(std::string_view text) {
   int accepted = 0;
   const etcd_reply reply{200, std::string(text)};
+  if (const auto x = read_login(reply); count(x, accepted))
+    demand(!x->empty() && x->find_first_of("\r\n \t") == std::string::npos, "a token that is no part of a header");
   if (const auto x = read_grant(reply); count(x, accepted))
     demand(x->id > 0 && x->seconds > 0, "a lease that is none");
   if (const auto x = read_keep_alive(reply); count(x, accepted))
@@ -75,8 +86,10 @@ int read_etcd_answers(std::string_view text) {
     demand(read_listed(write_listed(*x)) == *x, "a node that changes when it is written again");
   int refused = 0;
   count(read_range({503, std::string(text)}), refused);
+  count(read_login({400, std::string(text)}), refused);
   demand(refused == 0, "a refusal that is taken for an answer");
-  hear(text);
+  hear(text, {});
+  hear(text, "me");
   return accepted;
 }
 

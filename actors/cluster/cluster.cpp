@@ -182,7 +182,7 @@ void cluster::on_exit() {
   if (channel_)
     parts_.opener->post([channel = std::move(channel_), farewell = etcd_->farewell()] {
       if (farewell)
-        channel->end_with(farewell->first, farewell->second);
+        channel->end_with(farewell->path, farewell->body, farewell->token);
     });
   channel_.reset();
   // Waits for what is read, and gives claims back.

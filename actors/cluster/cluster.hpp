@@ -126,6 +126,7 @@ private:
   void perform(const peer_came& x);
   void perform(const peer_went& x);
   void perform(const etcd_request& x);
+  void perform(const etcd_login& x);
   void perform(const etcd_watch& x);
   void perform(const etcd_members& x);
   void perform(const etcd_told& x);

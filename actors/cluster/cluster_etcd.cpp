@@ -31,11 +31,12 @@ void cluster::begin_etcd() {
   rules.backoff_min = parts_.options->attach.reconnect_backoff_min;
   rules.backoff_max = std::min(parts_.options->attach.reconnect_backoff_max, options.etcd.lease / 3);
   rules.seed = std::random_device{}();
+  rules.user = options.etcd.user;
   etcd_.emplace(std::move(rules));
   // A request that is not answered is asked again while the lease still lasts.
   constexpr duration longest = std::chrono::seconds(3);
   channel_ = std::make_shared<etcd_channel>(
-      std::move(members), std::min(longest, options.etcd.lease / 4),
+      std::move(members), etcd_access(options.etcd), std::min(longest, options.etcd.lease / 4),
       etcd_channel::listeners{[this, post = poster()](std::uint64_t number, result<etcd_reply> answer) {
                                 post([this, number, answer = std::move(answer)] {
                                   etcd_->on_answer(number, answer, now());
@@ -58,11 +59,15 @@ void cluster::begin_etcd() {
 }
 
 void cluster::perform(const etcd_request& x) {
-  channel_->ask(x.number, x.path, x.body);
+  channel_->ask(x.number, x.path, x.body, x.token);
+}
+
+void cluster::perform(const etcd_login& x) {
+  channel_->log_in(x.number);
 }
 
 void cluster::perform(const etcd_watch& x) {
-  channel_->watch(x.number, x.body);
+  channel_->watch(x.number, x.body, x.token);
 }
 
 void cluster::perform(const etcd_members& x) {

@@ -1,10 +1,12 @@
 #include "actors/cluster/etcd_channel.hpp"
 
+#include "http/client/client_tls.hpp"
 #include "io/tcp_socket.hpp"
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -12,6 +14,8 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/system/system_error.hpp>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <utility>
 
 namespace troupe::cluster {
@@ -33,13 +37,21 @@ public:
   bool is_interrupted() const { return interrupted_; }
 
   /// Sends the request, and has the head of the answer when it returns: its status.
-  result<unsigned> begin(const member& where, const job& what, duration limit) {
+  result<unsigned> begin(const member& where, const job& what, const etcd_access& access, duration limit) {
     const auto authority = io::endpoint_text(where.host, where.port);
     const auto failed = [&](const char* doing, const error_code& code) {
-      const bool late = code == beast::error::timeout;
-      return fail(late ? errc::timeout : errc::unreachable,
-                  authority + ": " + doing + ": " + (late ? "it takes too long" : code.message()));
+      return fail(code == beast::error::timeout ? errc::timeout : errc::unreachable,
+                  authority + ": " + doing + ": " + text_of(code));
     };
+    if (access.has_tls()) {
+      auto loaded = access.load_tls();
+      if (!loaded)
+        return tl::unexpected<error>(loaded.error());
+      identity_ = std::move(*loaded);
+      tls_.emplace(stream_, *identity_);
+      if (!client_detail::expect_host(*tls_->native_handle(), where.host))
+        return fail(errc::unreachable, authority + ": no certificate can be for this name");
+    }
     error_code code;
     tcp::resolver resolver(context_);
     const auto addresses = resolver.resolve(where.host, std::to_string(where.port), code);
@@ -53,18 +65,33 @@ public:
     error_code ignored;
     // So that a watch that nobody serves any more ends some day.
     stream_.socket().set_option(asio::socket_base::keep_alive(true), ignored);
-    request_ = "POST " + what.path + " HTTP/1.1\r\nHost: " + authority +
-               "\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
-               std::to_string(what.body.size()) + "\r\n\r\n" + what.body;
+    if (tls_) {
+      ::ERR_clear_error();
+      code = run(limit, [&](auto done) { tls_->async_handshake(asio::ssl::stream_base::client, done); });
+      if (code)
+        return failed("no TLS", code);
+    }
+    // Without a word of what is accepted, etcd's gateway asks in the name of etcd's own certificate.
+    request_ =
+        "POST " + what.path + " HTTP/1.1\r\nHost: " + authority +
+        (what.token.empty() ? "" : "\r\nAuthorization: " + what.token) +
+        "\r\nAccept: application/json\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
+        std::to_string(what.body.size()) + "\r\n\r\n" + what.body;
     code = run(limit, [&](auto done) {
-      asio::async_write(stream_, asio::buffer(request_), [done](error_code x, std::size_t) { done(x); });
+      on_stream([&](auto& to) {
+        asio::async_write(to, asio::buffer(request_), [done](error_code x, std::size_t) { done(x); });
+      });
     });
+    // It may have a password.
+    OPENSSL_cleanse(request_.data(), request_.size());
     if (code)
       return failed("cannot send a request", code);
     // Before memory is made ready for what an answer says of its length.
     parser_.body_limit(max_etcd_bytes);
     code = run(limit, [&](auto done) {
-      beast::http::async_read_header(stream_, buffer_, parser_, [done](error_code x, std::size_t) { done(x); });
+      on_stream([&](auto& from) {
+        beast::http::async_read_header(from, buffer_, parser_, [done](error_code x, std::size_t) { done(x); });
+      });
     });
     if (code)
       return failed("no answer", code);
@@ -80,16 +107,33 @@ public:
   result<std::string> more(std::optional<duration> limit) {
     if (!parser_.is_done()) {
       const auto code = run(limit, [&](auto done) {
-        beast::http::async_read_some(stream_, buffer_, parser_, [done](error_code x, std::size_t) { done(x); });
+        on_stream([&](auto& from) {
+          beast::http::async_read_some(from, buffer_, parser_, [done](error_code x, std::size_t) { done(x); });
+        });
       });
       if (code)
         return fail(code == beast::error::timeout ? errc::timeout : errc::unreachable,
-                    "the answer breaks off: " + code.message());
+                    "the answer breaks off: " + text_of(code));
     }
     return std::exchange(parser_.get().body(), {});
   }
 
 private:
+  /// What is said goes over TLS, or over the bare connection where there is none to be.
+  template <class Use>
+  void on_stream(Use use) {
+    if (tls_)
+      use(*tls_);
+    else
+      use(stream_);
+  }
+
+  std::string text_of(const error_code& code) {
+    if (code == beast::error::timeout)
+      return "it takes too long";
+    return tls_ ? client_detail::tls_failure(*tls_->native_handle(), code) : code.message();
+  }
+
   template <class Start>
   error_code run(std::optional<duration> limit, Start start) {
     if (limit)
@@ -110,14 +154,16 @@ private:
   std::atomic<bool> interrupted_{false};
   asio::io_context context_{1};
   beast::tcp_stream stream_{context_};
+  std::shared_ptr<asio::ssl::context> identity_;
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
   std::string request_;
   beast::flat_buffer buffer_;
   beast::http::response_parser<beast::http::string_body> parser_;
 };
 
-etcd_channel::etcd_channel(std::vector<member> members, duration limit, listeners told)
-    : members_(std::move(members)), limit_(limit), told_(std::move(told)), asker_([this] { run_asker(); }),
-      watcher_([this] { run_watcher(); }) {}
+etcd_channel::etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners told)
+    : members_(std::move(members)), access_(std::move(access)), limit_(limit), told_(std::move(told)),
+      asker_([this] { run_asker(); }), watcher_([this] { run_watcher(); }) {}
 
 etcd_channel::~etcd_channel() {
   end();
@@ -137,29 +183,37 @@ void etcd_channel::end() {
       thread->join();
 }
 
-void etcd_channel::ask(std::uint64_t number, std::string path, std::string body) {
+void etcd_channel::put(desk& at, job what) {
   {
     const std::lock_guard guard(mutex_);
-    asking_.next = job{number, std::move(path), std::move(body)};
+    at.next = std::move(what);
   }
   more_.notify_all();
 }
 
-void etcd_channel::watch(std::uint64_t number, std::string body) {
+void etcd_channel::ask(std::uint64_t number, std::string path, std::string body, std::string token) {
+  put(asking_, {number, std::move(path), std::move(body), std::move(token), false});
+}
+
+void etcd_channel::log_in(std::uint64_t number) {
+  put(asking_, {number, "/v3/auth/authenticate", {}, {}, true});
+}
+
+void etcd_channel::watch(std::uint64_t number, std::string body, std::string token) {
   {
     const std::lock_guard guard(mutex_);
-    watching_.next = job{number, "/v3/watch", std::move(body)};
+    watching_.next = job{number, "/v3/watch", std::move(body), std::move(token), false};
     if (watching_.current != nullptr)
       watching_.current->interrupt();
   }
   more_.notify_all();
 }
 
-void etcd_channel::end_with(const std::string& path, const std::string& body) {
+void etcd_channel::end_with(std::string path, std::string body, std::string token) {
   end();
   try {
     exchange last;
-    static_cast<void>(perform(last, {0, path, body}));
+    static_cast<void>(perform(last, {0, std::move(path), std::move(body), std::move(token), false}));
   } catch (const boost::system::system_error&) {
     // The lease ends by itself.
   }
@@ -227,11 +281,18 @@ bool etcd_channel::answer(const job& what, result<etcd_reply>& out) {
   }
 }
 
-result<etcd_reply> etcd_channel::perform(exchange& with, const job& what) {
+result<etcd_reply> etcd_channel::perform(exchange& with, job what) {
   constexpr unsigned first_of_servers = 500;
+  if (what.is_login) {
+    auto body = access_.read_login();
+    if (!body)
+      return tl::unexpected<error>(body.error());
+    what.body = std::move(*body);
+  }
   const auto at = chosen();
   auto answer = [&]() -> result<etcd_reply> {
-    const auto status = with.begin(members_[at], what, limit_);
+    const auto status = with.begin(members_[at], what, access_, limit_);
+    OPENSSL_cleanse(what.body.data(), what.body.size());
     if (!status)
       return tl::unexpected<error>(status.error());
     etcd_reply out{*status, {}};
@@ -271,7 +332,7 @@ bool etcd_channel::follow(const job& what) {
 void etcd_channel::read_lines(exchange& with, const job& what) {
   constexpr unsigned fine = 200;
   const auto at = chosen();
-  const auto status = with.begin(members_[at], what, limit_);
+  const auto status = with.begin(members_[at], what, access_, limit_);
   if (!status || *status != fine)
     return give_up(at);
   with.read_without_end();

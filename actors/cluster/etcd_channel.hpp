@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/cluster/etcd_access.hpp"
 #include "actors/cluster/etcd_wire.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -18,7 +19,8 @@
 namespace troupe::cluster {
 
 /// How requests reach an etcd: two threads that wait for it, one for its answers and one for the lines of a watch.
-/// Whenever a member does not answer, the next request goes to the next one. Over plain HTTP.
+/// Whenever a member does not answer, the next request goes to the next one. Over TLS where `etcd_access` has it, and
+/// never without it then: a member whose certificate is refused counts as one that does not answer.
 class etcd_channel {
 public:
   struct member {
@@ -33,18 +35,21 @@ public:
   };
 
   /// `limit`: for connecting, and for each answer. `members` is not empty.
-  etcd_channel(std::vector<member> members, duration limit, listeners told);
+  etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners told);
   etcd_channel(const etcd_channel&) = delete;
   etcd_channel& operator=(const etcd_channel&) = delete;
   /// Ends what is under way, which is told of no more.
   ~etcd_channel();
 
   /// Is answered, unless the channel ends. One at a time: a second one takes the place of a first that has not begun.
-  void ask(std::uint64_t number, std::string path, std::string body);
+  /// `token`: of a login; empty: none.
+  void ask(std::uint64_t number, std::string path, std::string body, std::string token = {});
+  /// Likewise, with what `etcd_access` has for it.
+  void log_in(std::uint64_t number);
   /// In the place of the watch before.
-  void watch(std::uint64_t number, std::string body);
+  void watch(std::uint64_t number, std::string body, std::string token = {});
   /// Ends both threads, then asks this in the calling one; what comes of it is all the same.
-  void end_with(const std::string& path, const std::string& body);
+  void end_with(std::string path, std::string body, std::string token = {});
 
 private:
   class exchange;
@@ -52,7 +57,10 @@ private:
   struct job {
     std::uint64_t number = 0;
     std::string path;
+    /// Of a login, it is read when it is sent.
     std::string body;
+    std::string token;
+    bool is_login = false;
   };
   struct desk {
     std::optional<job> next;
@@ -60,6 +68,7 @@ private:
     exchange* current = nullptr;
   };
 
+  void put(desk& at, job what);
   void run_asker();
   void run_watcher();
   void end();
@@ -68,12 +77,13 @@ private:
   /// Each by an exchange of its own. False where it was interrupted: nobody is to be told.
   bool answer(const job& what, result<etcd_reply>& out);
   bool follow(const job& what);
-  result<etcd_reply> perform(exchange& with, const job& what);
+  result<etcd_reply> perform(exchange& with, job what);
   void read_lines(exchange& with, const job& what);
   std::size_t chosen();
   void give_up(std::size_t at);
 
   const std::vector<member> members_;
+  const etcd_access access_;
   const duration limit_;
   const listeners told_;
   std::mutex mutex_;

@@ -20,11 +20,14 @@ etcd_rules::etcd_rules(etcd_options options)
     : options_(std::move(options)), registering_{reconnect_backoff(options_.backoff_min, options_.backoff_max,
                                                                    options_.seed)},
       listing_{reconnect_backoff(options_.backoff_min, options_.backoff_max, options_.seed + 1)},
+      login_{reconnect_backoff(options_.backoff_min, options_.backoff_max, options_.seed + 3)},
       watch_backoff_(options_.backoff_min, options_.backoff_max, options_.seed + 2) {}
 
 void etcd_rules::on_time(timestamp now) {
-  if (asking_ != asking::nothing || std::min(registering_.next, listing_.next) > now)
+  if (next_event() > now)
     return;
+  if (needs_login())
+    return ask(asking::login);
   // Whichever has waited longer, so that one that fails does not keep the other from its turn.
   if (registering_.next <= listing_.next)
     register_next();
@@ -33,7 +36,10 @@ void etcd_rules::on_time(timestamp now) {
 }
 
 timestamp etcd_rules::next_event() const noexcept {
-  return asking_ != asking::nothing ? timestamp::max() : std::min(registering_.next, listing_.next);
+  if (asking_ != asking::nothing)
+    return timestamp::max();
+  const auto next = std::min(registering_.next, listing_.next);
+  return needs_login() ? std::max(next, login_.next) : next;
 }
 
 void etcd_rules::register_next() {
@@ -43,8 +49,11 @@ void etcd_rules::register_next() {
 void etcd_rules::ask(asking what) {
   asking_ = what;
   ++requests_;
-  etcd_request out{++request_, {}, {}};
+  etcd_request out{++request_, {}, {}, token_};
   switch (what) {
+  case asking::login:
+    outbox_.emplace_back(etcd_login{request_});
+    return;
   case asking::grant:
     out.path = "/v3/lease/grant";
     out.body = grant_body(std::chrono::floor<std::chrono::seconds>(options_.lease).count());
@@ -72,7 +81,9 @@ void etcd_rules::on_answer(std::uint64_t number, const result<etcd_reply>& answe
   const auto what = std::exchange(asking_, asking::nothing);
   const auto was = state();
   if (!answer)
-    failed(what == asking::list ? listing_ : registering_, answer.error(), now);
+    failed(what == asking::login ? login_ : what == asking::list ? listing_ : registering_, answer.error(), now);
+  else if (what == asking::login)
+    on_login(*answer, now);
   else if (what == asking::grant)
     on_grant(*answer, now);
   else if (what == asking::put)
@@ -86,6 +97,8 @@ void etcd_rules::on_answer(std::uint64_t number, const result<etcd_reply>& answe
 
 void etcd_rules::failed(track& x, const error& why, timestamp now) {
   ++failed_;
+  if (why.code == errc::expired)
+    logged_in_ = false;
   x.failures = std::min(x.failures + 1, failures_of_trouble);
   x.why = why.text.empty() ? "it does not answer" : why.text;
   x.next = later(now, x.backoff.next());
@@ -95,6 +108,20 @@ void etcd_rules::answered(track& x) {
   x.failures = 0;
   x.why.clear();
   x.backoff.reset();
+}
+
+void etcd_rules::on_login(const etcd_reply& reply, timestamp now) {
+  auto token = read_login(reply);
+  const bool has_users = token || token.error().code != errc::unsupported;
+  if (!token && has_users)
+    return failed(login_, token.error(), now);
+  logged_in_ = true;
+  token_ = has_users ? std::move(*token) : std::string{};
+  answered(login_);
+  login_.next = now;
+  if (!std::exchange(told_of_no_users_, !has_users) && !has_users)
+    say(false, "etcd at " + options_.endpoints + " asks nobody who they are, so this node has not logged in as '" +
+                   options_.user + "': its users count from `etcdctl auth enable` on");
 }
 
 void etcd_rules::on_grant(const etcd_reply& reply, timestamp now) {
@@ -175,7 +202,7 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
   if (watch_ == 0 || is_news) {
     watch_ = ++last_watch_;
     watch_began_ = now;
-    outbox_.emplace_back(etcd_watch{watch_, watch_body(options_.prefix, revision_ + 1)});
+    outbox_.emplace_back(etcd_watch{watch_, watch_body(options_.prefix, revision_ + 1), token_});
   }
 }
 
@@ -275,6 +302,8 @@ void etcd_rules::tell_members() {
 }
 
 etcd_rules::condition etcd_rules::state() const noexcept {
+  if (login_.failures >= failures_of_trouble)
+    return condition::not_let_in;
   if (listing_.failures >= failures_of_trouble)
     return condition::not_read;
   return registering_.failures >= failures_of_trouble ? condition::not_registered : condition::well;
@@ -283,6 +312,9 @@ etcd_rules::condition etcd_rules::state() const noexcept {
 std::string etcd_rules::trouble() const {
   const auto at = "etcd at " + options_.endpoints;
   switch (state()) {
+  case condition::not_let_in:
+    return "this node cannot log in as '" + options_.user + "', so the list of nodes cannot be read from " + at +
+           ", and the nodes that were known last are used: " + login_.why;
   case condition::not_read:
     return "the list of nodes cannot be read from " + at +
            ", and the nodes that were known last are used: " + listing_.why;
@@ -311,10 +343,10 @@ etcd_stats etcd_rules::stats() const {
           leases_lost_};
 }
 
-std::optional<std::pair<std::string, std::string>> etcd_rules::farewell() const {
-  if (lease_ == 0 || !trouble().empty())
+std::optional<etcd_request> etcd_rules::farewell() const {
+  if (lease_ == 0 || needs_login() || !trouble().empty())
     return std::nullopt;
-  return std::pair{std::string("/v3/lease/revoke"), keep_alive_body(lease_)};
+  return etcd_request{0, "/v3/lease/revoke", keep_alive_body(lease_), token_};
 }
 
 } // namespace troupe::cluster

@@ -22,11 +22,18 @@ struct etcd_request {
   std::uint64_t number = 0;
   std::string path;
   std::string body;
+  /// Of the login that holds; empty: none.
+  std::string token{};
+};
+/// Log in, with what the rules do not know; answered like a request.
+struct etcd_login {
+  std::uint64_t number = 0;
 };
 /// Begin a watch, in the place of the one before; each line of it goes to `on_watch`, and its end to `on_watch_end`.
 struct etcd_watch {
   std::uint64_t number = 0;
   std::string body;
+  std::string token{};
 };
 /// These addresses are in the list.
 struct etcd_members {
@@ -38,7 +45,7 @@ struct etcd_told {
   std::string text;
 };
 
-using etcd_effect = std::variant<etcd_request, etcd_watch, etcd_members, etcd_told>;
+using etcd_effect = std::variant<etcd_request, etcd_login, etcd_watch, etcd_members, etcd_told>;
 
 struct etcd_options {
   /// As people write them, for the log.
@@ -53,6 +60,8 @@ struct etcd_options {
   duration backoff_min{};
   duration backoff_max{};
   std::uint64_t seed = 0;
+  /// Whom to log in as, for the log; empty: there is no login.
+  std::string user{};
 };
 
 /// The list of nodes in etcd, and this one's place in it: plain rules.
@@ -63,6 +72,10 @@ struct etcd_options {
 /// the
 ///   list read again. It is read once per lease in any case: a watch whose connection has died in silence says nothing,
 ///   and one that missed something is begun anew.
+///
+/// Where there is a login, it comes before both, and again whenever etcd does not take its token any more: tokens end
+/// after some time, with the member that has given them, and when the password changes. An etcd whose users are not
+/// enabled is asked without one until they are, so that they can be enabled under nodes that run.
 ///
 /// The key of an entry is the address, so that nodes of one name are two entries and no quarrel. Two nodes that say the
 /// same address of themselves leave the entry to whoever came last: it is in the list, which is all that it is for.
@@ -82,14 +95,14 @@ public:
   /// Why the list is not known, or this node is not in it; empty while all is well.
   std::string trouble() const;
   etcd_stats stats() const;
-  /// What takes this node out of the list: path and body; nothing where it is not in it, or etcd is away.
-  std::optional<std::pair<std::string, std::string>> farewell() const;
+  /// What takes this node out of the list; nothing where it is not in it, or etcd is away.
+  std::optional<etcd_request> farewell() const;
 
   std::vector<etcd_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
-  enum class asking : std::uint8_t { nothing, grant, put, keep_alive, list };
-  /// One of the two that go on.
+  enum class asking : std::uint8_t { nothing, login, grant, put, keep_alive, list };
+  /// One of the two that go on, or what comes before them.
   struct track {
     reconnect_backoff backoff;
     timestamp next{};
@@ -99,12 +112,14 @@ private:
   };
 
   /// From good to bad.
-  enum class condition : std::uint8_t { well, not_registered, not_read };
+  enum class condition : std::uint8_t { well, not_registered, not_read, not_let_in };
 
   void ask(asking what);
   void register_next();
   void failed(track& x, const error& why, timestamp now);
   void answered(track& x);
+  bool needs_login() const noexcept { return !options_.user.empty() && !logged_in_; }
+  void on_login(const etcd_reply& reply, timestamp now);
   void on_grant(const etcd_reply& reply, timestamp now);
   void on_put(const etcd_reply& reply, timestamp now);
   void on_keep_alive(const etcd_reply& reply, timestamp now);
@@ -127,9 +142,15 @@ private:
   etcd_options options_;
   track registering_;
   track listing_;
+  track login_;
   reconnect_backoff watch_backoff_;
   asking asking_ = asking::nothing;
   std::uint64_t request_ = 0;
+
+  bool logged_in_ = false;
+  /// Empty as well where etcd asks nobody who they are, which has been told.
+  std::string token_;
+  bool told_of_no_users_ = false;
 
   /// 0: none.
   std::int64_t lease_ = 0;

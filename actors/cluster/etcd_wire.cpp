@@ -20,6 +20,8 @@ constexpr std::string_view digits64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 constexpr std::size_t max_node_name = 256;
 /// What etcd says when it refuses goes into the log.
 constexpr std::size_t max_refusal = 200;
+/// What lets its bearer in: a few words, or a JWT.
+constexpr std::size_t max_token_bytes = std::size_t{8} << 10U;
 
 std::string to_base64(std::string_view bytes) {
   std::string out;
@@ -116,8 +118,14 @@ tl::unexpected<error> senseless(std::string_view what) {
   return fail(errc::corrupt, "what etcd answers is no " + std::string(what));
 }
 
-/// Code of gRPC for what is not there.
+/// Codes of gRPC.
+constexpr std::int64_t code_invalid_argument = 3;
 constexpr std::int64_t code_not_found = 5;
+constexpr std::int64_t code_permission_denied = 7;
+constexpr std::int64_t code_failed_precondition = 9;
+constexpr std::int64_t code_unauthenticated = 16;
+
+constexpr unsigned status_fine = 200;
 
 /// The object that an answer is; an error if etcd refuses.
 result<json> read_object(std::string_view text, std::string_view what) {
@@ -127,17 +135,56 @@ result<json> read_object(std::string_view text, std::string_view what) {
   return out;
 }
 
+/// What etcd says when it refuses.
+struct etcd_refusal {
+  std::int64_t code = 0;
+  std::string why;
+};
+
+/// Streams put it into an object of its own; gateways of 3.6 leave `error` out.
+etcd_refusal refusal_of(const json& x) {
+  const auto inner = x.find("error");
+  const auto& at = inner != x.end() && inner->is_object() ? *inner : x;
+  auto why = text_at(at, "error");
+  if (why.empty())
+    why = text_at(at, "message");
+  const auto code = number_at(at, at.contains("grpc_code") ? "grpc_code" : "code");
+  return {code.value_or(0), told(why)};
+}
+
+tl::unexpected<error> refused(const etcd_reply& reply, etcd_refusal x) {
+  if (x.why.empty())
+    x.why = "etcd answers " + std::to_string(reply.status);
+  const auto says = [&](std::string_view part) { return x.why.find(part) != std::string::npos; };
+  if (x.code == code_not_found)
+    return fail(errc::not_found, x.why);
+  if (says("user name is empty"))
+    return fail(errc::expired, "etcd wants a login: cluster.etcd.user and cluster.etcd.password_file have it");
+  if (x.code == code_unauthenticated || says("revision of auth store is old"))
+    return fail(errc::expired, x.why);
+  if (x.code == code_permission_denied)
+    return fail(errc::unreachable, x.why + ": the user needs a role with readwrite below the prefix of the nodes");
+  return fail(errc::unreachable, x.why);
+}
+
+/// Of what is no JSON: from what stands in front of etcd's gateway, or is no etcd.
+std::string plain_refusal(const etcd_reply& reply) {
+  const auto says = [&](std::string_view part) { return reply.body.find(part) != std::string::npos; };
+  if (says("CommonName of client"))
+    return "an etcd with users takes no certificate that has a common name from those who ask by JSON: use one without "
+           "(cluster.etcd.tls.certificate)";
+  if (says("HTTP request to an HTTPS server"))
+    return "etcd speaks TLS there: set cluster.etcd.tls.ca";
+  return "what listens there answers " + std::to_string(reply.status) + ", and is no etcd";
+}
+
 result<json> read_reply(const etcd_reply& reply, std::string_view what) {
-  constexpr unsigned fine = 200;
   auto out = read_object(reply.body, what);
-  if (reply.status == fine)
+  if (reply.status == status_fine)
     return out;
   if (!out)
-    return fail(errc::unreachable, "what listens there answers " + std::to_string(reply.status) + ", and is no etcd");
-  const auto code = number_at(*out, "code").value_or(0);
-  const auto why = told(text_at(*out, "error"));
-  return fail(code == code_not_found ? errc::not_found : errc::unreachable,
-              why.empty() ? "etcd answers " + std::to_string(reply.status) : why);
+    return fail(errc::unreachable, plain_refusal(reply));
+  return refused(reply, refusal_of(*out));
 }
 
 std::optional<std::int64_t> revision_of(const json& x) {
@@ -186,6 +233,10 @@ std::optional<etcd_entry> event_of(const json& x) {
 
 } // namespace
 
+std::string login_body(std::string_view user, std::string_view password) {
+  return json{{"name", user}, {"password", password}}.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 std::string grant_body(std::int64_t seconds) {
   return json{{"TTL", std::to_string(seconds)}}.dump();
 }
@@ -209,6 +260,31 @@ std::string watch_body(std::string_view prefix, std::int64_t from_revision) {
   return json{{"create_request", what}}.dump();
 }
 
+result<std::string> read_login(const etcd_reply& reply) {
+  const auto x = read_object(reply.body, "login");
+  if (reply.status == status_fine) {
+    if (!x)
+      return tl::unexpected<error>(x.error());
+    auto token = text_at(*x, "token");
+    // It becomes part of a header.
+    if (token.empty() || token.size() > max_token_bytes ||
+        !std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; }))
+      return senseless("login");
+    return token;
+  }
+  if (!x)
+    return fail(errc::unreachable, plain_refusal(reply));
+  const auto refusal = refusal_of(*x);
+  const auto says = [&](std::string_view part) { return refusal.why.find(part) != std::string::npos; };
+  if (refusal.code == code_failed_precondition && says("not enabled"))
+    return fail(errc::unsupported, "etcd asks nobody who they are");
+  // Not its own words: they are about what was said.
+  if (refusal.code == code_invalid_argument)
+    return fail(errc::invalid_argument, "etcd knows no such user, or the password is another one: put the right one "
+                                        "into the file that cluster.etcd.password_file names, which is read again");
+  return refused(reply, refusal);
+}
+
 result<etcd_lease> read_grant(const etcd_reply& reply) {
   const auto x = read_reply(reply, "lease");
   if (!x)
@@ -225,6 +301,8 @@ result<etcd_lease> read_keep_alive(const etcd_reply& reply) {
   if (!x)
     return tl::unexpected<error>(x.error());
   const auto inner = x->find("result");
+  if (inner == x->end() && x->contains("error"))
+    return refused(reply, refusal_of(*x));
   if (inner == x->end() || !inner->is_object())
     return senseless("lease");
   const auto id = number_at(*inner, "ID");
@@ -263,10 +341,9 @@ result<etcd_news> read_watch(std::string_view line) {
     return tl::unexpected<error>(x.error());
   const auto inner = x->find("result");
   if (inner == x->end() || !inner->is_object()) {
-    const auto refusal = x->find("error");
-    if (refusal == x->end())
+    if (!x->contains("error"))
       return senseless("news of keys");
-    const auto why = told(refusal->is_object() ? text_at(*refusal, "message") : text_at(*x, "error"));
+    const auto why = refusal_of(*x).why;
     return etcd_news{0, {}, why.empty() ? "etcd has ended the watch" : why};
   }
   etcd_news out;

@@ -53,6 +53,7 @@ struct etcd_news {
 /// Of an answer, and of a line of a watch: more is no list of nodes.
 inline constexpr std::size_t max_etcd_bytes = std::size_t{4} << 20U;
 
+std::string login_body(std::string_view user, std::string_view password);
 std::string grant_body(std::int64_t seconds);
 std::string keep_alive_body(std::int64_t lease);
 std::string put_body(std::string_view key, std::string_view value, std::int64_t lease);
@@ -60,8 +61,12 @@ std::string put_body(std::string_view key, std::string_view value, std::int64_t 
 std::string range_body(std::string_view prefix);
 std::string watch_body(std::string_view prefix, std::int64_t from_revision);
 
-/// Errors: not_found where etcd knows no such lease; unreachable for its other refusals, with its own words; corrupt
-/// for what is no answer to that.
+/// The token that lets its bearer in, as it stands in a header. Errors: unsupported where etcd asks nobody who they
+/// are; invalid_argument where user and password do not fit; else as below. Never with what was said to log in.
+result<std::string> read_login(const etcd_reply& reply);
+
+/// Errors: not_found where etcd knows no such lease; expired where it wants a login, or another one; unreachable for
+/// its other refusals, with its own words; corrupt for what is no answer to that.
 result<etcd_lease> read_grant(const etcd_reply& reply);
 result<etcd_lease> read_keep_alive(const etcd_reply& reply);
 result<std::int64_t> read_put(const etcd_reply& reply);

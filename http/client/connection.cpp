@@ -1,13 +1,12 @@
 #include "http/client/connection.hpp"
 
 #include "base/local_socket.hpp"
+#include "http/client/client_tls.hpp"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -125,17 +124,15 @@ private:
   attempt<void> handshake(timestamp deadline) {
     if constexpr (std::is_same_v<Stream, beast::ssl_stream<beast::tcp_stream>>) {
       error_code code;
-      stream_.set_verify_mode(asio::ssl::verify_peer);
-      stream_.set_verify_callback(asio::ssl::host_name_verification(where_.host), code);
-      // Only names are sent, not addresses. What the library has a macro for, which casts in the old style.
-      error_code is_name;
-      asio::ip::make_address(where_.host, is_name);
-      if (is_name)
-        SSL_ctrl(stream_.native_handle(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, where_.host.data());
+      auto& native = *stream_.native_handle();
+      if (!expect_host(native, where_.host))
+        return failed({errc::unreachable, where_.authority + ": no certificate can be for this name"}, false);
       ERR_clear_error();
       run(deadline, code, [&](auto done) { stream_.async_handshake(asio::ssl::stream_base::client, done); });
-      if (code)
+      if (code == beast::error::timeout)
         return failed(to_error(code, where_, "no TLS"), false);
+      if (code)
+        return failed({errc::unreachable, where_.authority + ": no TLS: " + tls_failure(native, code)}, false);
     } else {
       static_cast<void>(deadline);
     }

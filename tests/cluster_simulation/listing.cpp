@@ -80,7 +80,7 @@ void world::begin_listing(std::size_t i) {
 void world::take_out(std::size_t i) {
   const auto farewell = nodes_[i].listing->farewell();
   if (farewell && !has(defect::forget_farewells))
-    ask_etcd(i, {0, farewell->first, farewell->second}, [](const auto&) {});
+    ask_etcd(i, *farewell, [](const auto&) {});
   if (!is_undisturbed(i) || !etcd_is_well() || is_cut_from_etcd(i))
     return;
   after(farewell_limit, [this, i, left = now_, run = nodes_[i].incarnation] {
@@ -297,6 +297,10 @@ void world::perform(std::size_t i, const cluster::etcd_members& x) {
   for (const auto peer : up)
     if (!n.members->is_up(peer))
       broken("hint", n.name + " gives up a node that is there, since the list does not have it");
+}
+
+void world::perform(std::size_t i, const cluster::etcd_login&) {
+  broken("listed", nodes_[i].name + " logs in at an etcd that has no users");
 }
 
 void world::perform(std::size_t, const cluster::etcd_told& x) {

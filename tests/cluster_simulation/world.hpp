@@ -212,6 +212,7 @@ private:
   void take_out(std::size_t i);
   void leave_out(std::size_t i);
   void perform(std::size_t i, const cluster::etcd_request& x);
+  void perform(std::size_t i, const cluster::etcd_login& x);
   void perform(std::size_t i, const cluster::etcd_watch& x);
   void perform(std::size_t i, const cluster::etcd_members& x);
   void perform(std::size_t i, const cluster::etcd_told& x);

@@ -28,6 +28,14 @@ public:
           "-subj", "/CN=engine", "-days", "2"});
   }
 
+  /// A further one, for these names, as "IP:127.0.0.1", by that subject.
+  void add(const std::string& name, const std::string& subject, const std::string& names) const {
+    make({"req", "-newkey", "rsa:2048", "-nodes", "-keyout", path(name + ".key"), "-out", path(name + ".csr"), "-subj",
+          subject, "-addext", "subjectAltName=" + names});
+    make({"x509", "-req", "-in", path(name + ".csr"), "-CA", path("ca.pem"), "-CAkey", path("ca.key"),
+          "-CAcreateserial", "-out", path(name + ".pem"), "-days", "2", "-copy_extensions", "copy"});
+  }
+
   arguments settings(const std::string& name) const {
     return {"--set", "actors.tls.certificate=" + path(name + ".pem"),
             "--set", "actors.tls.key=" + path(name + ".key"),

@@ -1,12 +1,10 @@
-#include "base/bound_socket.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/clusters.hpp"
+#include "tests/integration/etcd_server.hpp"
 #include "tests/integration/metrics_page.hpp"
 #include "tests/patience.hpp"
 
 #include <csignal>
-#include <cstdlib>
-#include <sstream>
 
 namespace cluster_etcd_test {
 
@@ -18,67 +16,6 @@ using stream = process::stream;
 namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
-
-/// In PATH, or where .ci/run puts it.
-std::optional<std::filesystem::path> etcd_program() {
-  const auto* path = std::getenv("PATH");
-  std::istringstream folders((path == nullptr ? std::string{} : path + std::string(":")) + TROUPE_SOURCE_DIR +
-                             "/build/tools/usr/bin");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (std::filesystem::exists(std::filesystem::path(folder) / "etcd"))
-      return std::filesystem::path(folder) / "etcd";
-  WARN("skipped: there is no etcd in PATH (package etcd-server)");
-  return std::nullopt;
-}
-
-std::uint16_t free_port() {
-  return troupe::bound_socket::open("etcd", "127.0.0.1", 0).value().port();
-}
-
-/// One member, over the loopback interface.
-class etcd_server {
-public:
-  explicit etcd_server(std::filesystem::path program) : program_(std::move(program)) { start(); }
-
-  void start() {
-    const auto url = [](std::uint16_t port) { return "http://127.0.0.1:" + std::to_string(port); };
-    launch how;
-    how.arguments = {program_.string(),
-                     "--data-dir",
-                     (data_.path() / "etcd").string(),
-                     "--listen-client-urls",
-                     url(port_),
-                     "--advertise-client-urls",
-                     url(port_),
-                     "--listen-peer-urls",
-                     url(peers_port_),
-                     "--initial-advertise-peer-urls",
-                     url(peers_port_),
-                     "--initial-cluster",
-                     "default=" + url(peers_port_)};
-    running_.emplace(how);
-    running_->wait_for_line(stream::err, "ready to serve");
-  }
-  void kill() {
-    running_->kill();
-    running_.reset();
-  }
-  void forget_all() { std::filesystem::remove_all(data_.path() / "etcd"); }
-  void send(int signal_number) { running_->send(signal_number); }
-
-  /// A member that nobody serves is among them.
-  nlohmann::json config() const {
-    return {{"endpoints", {{{"host", "127.0.0.1"}, {"port", free_port()}}, {{"host", "127.0.0.1"}, {"port", port_}}}},
-            {"lease", "4 s"}};
-  }
-
-private:
-  std::filesystem::path program_;
-  scratch_directory data_;
-  std::uint16_t port_ = free_port();
-  std::uint16_t peers_port_ = free_port();
-  std::optional<process> running_;
-};
 
 struct listed_cluster : test_cluster {
   /// With room for all that is saved, so that nothing is missed for another reason.

@@ -210,7 +210,7 @@ TEST_CASE("etcd: a node puts itself into the list, reads it, and watches from th
   x.rules.on_watch(watch.number, x.etcd.remove(prefix + "a:7000"), x.now);
   CHECK(x.members() == names{"b:7000", "me:7000"});
   CHECK(x.warnings().empty());
-  CHECK(x.rules.farewell()->second == keep_alive_body(x.etcd.leases.front()));
+  CHECK(x.rules.farewell()->body == keep_alive_body(x.etcd.leases.front()));
 }
 
 TEST_CASE("etcd: the lease is kept alive, and there is one only", "[cluster][etcd]") {
@@ -526,9 +526,10 @@ TEST_CASE("etcd: what is said to it is what it takes", "[cluster][etcd]") {
 
 TEST_CASE("The corpus of etcd's answers is read as it was, and with errors makes sense or is refused",
           "[cluster][etcd][fuzz]") {
-  const std::map<std::string, int> accepted{{"grant", 3},   {"put", 2},    {"range", 2},     {"keep-alive", 2},
-                                            {"over", 2},    {"watch", 1},  {"refused", 1},   {"compacted", 1},
-                                            {"created", 1}, {"listed", 1}, {"senseless", 0}, {"not-etcd", 0}};
+  const std::map<std::string, int> accepted{{"grant", 3},   {"put", 2},      {"range", 2},     {"keep-alive", 2},
+                                            {"over", 2},    {"watch", 1},    {"refused", 1},   {"compacted", 1},
+                                            {"created", 1}, {"listed", 1},   {"senseless", 0}, {"not-etcd", 0},
+                                            {"login", 3},   {"bad-token", 1}};
   std::mt19937 random(5);
   const test::text_damage damage;
   std::size_t files = 0;

@@ -350,6 +350,49 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   good(small_config, small, purpose::client);
 }
 
+TEST_CASE("What etcd is asked with belongs together, and no password goes over a network in the clear", "[config]") {
+  const std::string host = GENERATE("127.0.0.1", "localhost", "::1", "etcd.example", "10.0.0.5", "127.evil.com");
+  INFO(host);
+  const bool is_local = host == "127.0.0.1" || host == "localhost" || host == "::1";
+  const auto with = [&](const overrides& more) {
+    overrides all{"cluster.name=ours",
+                  "actors.port=7000",
+                  "actors.insecure=true",
+                  "remote.enabled=true",
+                  "cluster.etcd.endpoints[0].host=127.0.0.1",
+                  "cluster.etcd.endpoints[0].port=2379",
+                  "cluster.etcd.endpoints[1].port=2379",
+                  "cluster.etcd.endpoints[1].host=" + host};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const overrides login{"cluster.etcd.user=me", "cluster.etcd.password_file=p"};
+  const auto also = [&](const overrides& more) {
+    auto all = with(login);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  if (is_local) {
+    good(small_config, with(login));
+  } else {
+    const auto refused = bad(small_config, with(login));
+    CHECK(contains(refused, "cluster.etcd.user: the password would go to \"" + host + "\" in the clear"));
+    CHECK(contains(refused, "set cluster.etcd.tls.ca, or set cluster.etcd.insecure to true"));
+  }
+  good(small_config, with({}));
+  CHECK(good(small_config, also({"cluster.etcd.insecure=true"})).cluster.etcd.user == "me");
+  good(small_config, also({"cluster.etcd.tls.ca=a"}));
+  good(small_config, also({"cluster.etcd.tls.ca=a", "cluster.etcd.tls.certificate=c", "cluster.etcd.tls.key=k"}));
+  CHECK(contains(bad(small_config, with({"cluster.etcd.user=me"})), "cluster.etcd.password_file: is missing"));
+  CHECK(contains(bad(small_config, with({"cluster.etcd.password_file=p"})), "cluster.etcd.user: is missing"));
+  CHECK(contains(bad(small_config, with({"cluster.etcd.tls.ca=a", "cluster.etcd.tls.key=k"})),
+                 "cluster.etcd.tls.certificate: is missing"));
+  CHECK(contains(bad(small_config, with({"cluster.etcd.tls.ca=a", "cluster.etcd.tls.certificate=c"})),
+                 "cluster.etcd.tls.key: is missing"));
+  CHECK(contains(bad(small_config, with({"cluster.etcd.tls.certificate=c", "cluster.etcd.tls.key=k"})),
+                 "cluster.etcd.tls.ca: is missing"));
+}
+
 TEST_CASE("A node of a cluster knows where the others are, by seeds, by etcd, or by both", "[config]") {
   const overrides node{"cluster.name=ours", "actors.port=7000", "actors.insecure=true", "remote.enabled=true"};
   const overrides seeds{"cluster.seeds[0].host=a", "cluster.seeds[0].port=7000"};

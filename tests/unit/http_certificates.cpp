@@ -46,14 +46,22 @@ identity::identity(std::string_view name, const identity& issuer, key_kind kind)
   fill(name, &issuer);
 }
 
-void identity::fill(std::string_view name, const identity* issuer) {
+identity::identity() : key_(EVP_EC_gen("P-256"), EVP_PKEY_free), certificate_(X509_new(), X509_free) {}
+
+identity identity::for_names(std::string_view names, const identity& issuer, long until) {
+  identity out;
+  out.fill("by its names", &issuer, std::string(names), until);
+  return out;
+}
+
+void identity::fill(std::string_view name, const identity* issuer, const std::string& names, long until) {
   static std::atomic<long> serial{1};
   auto* x = certificate_.get();
   demand(x != nullptr && key_ != nullptr, "a certificate");
   demand(X509_set_version(x, 2) == 1, "version");
   demand(ASN1_INTEGER_set(X509_get_serialNumber(x), serial++) == 1, "serial number");
   X509_gmtime_adj(X509_getm_notBefore(x), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+  X509_gmtime_adj(X509_getm_notAfter(x), until);
   demand(X509_set_pubkey(x, key_.get()) == 1, "public key");
   auto* subject = X509_get_subject_name(x);
   const auto* text = reinterpret_cast<const unsigned char*>(name.data());
@@ -65,6 +73,11 @@ void identity::fill(std::string_view name, const identity* issuer) {
     const std::unique_ptr<X509_EXTENSION, void (*)(X509_EXTENSION*)> is_authority{
         X509V3_EXT_conf_nid(nullptr, nullptr, NID_basic_constraints, "critical,CA:TRUE"), X509_EXTENSION_free};
     demand(is_authority && X509_add_ext(x, is_authority.get(), -1) == 1, "basic constraints");
+  }
+  if (!names.empty()) {
+    const std::unique_ptr<X509_EXTENSION, void (*)(X509_EXTENSION*)> called{
+        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, names.c_str()), X509_EXTENSION_free};
+    demand(called && X509_add_ext(x, called.get(), -1) == 1, "names");
   }
   demand(X509_sign(x, (issuer != nullptr ? issuer->key_ : key_).get(), EVP_sha256()) > 0, "signature");
 }

@@ -26,6 +26,8 @@ public:
   explicit identity(std::string_view name);
   /// Signed by `issuer`.
   identity(std::string_view name, const identity& issuer, key_kind kind = key_kind::elliptic);
+  /// The same, for these names, as "IP:127.0.0.1,DNS:localhost", until so many seconds from now.
+  static identity for_names(std::string_view names, const identity& issuer, long until = 3600);
 
   std::string certificate() const;
   std::string key() const;
@@ -33,7 +35,8 @@ public:
   bool use_in(SSL_CTX& context) const;
 
 private:
-  void fill(std::string_view name, const identity* issuer);
+  identity();
+  void fill(std::string_view name, const identity* issuer, const std::string& names = {}, long until = 3600);
 
   std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key_;
   std::unique_ptr<X509, void (*)(X509*)> certificate_;
