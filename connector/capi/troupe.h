@@ -189,7 +189,9 @@ typedef struct troupe_namespace {
   const char* model;
   const char* revision;
   const char* dtype;
-  /** Order of bytes inside a block, where the engine's is not implied by the rest: "LBHNC", "cpu-avx512", … */
+  /** Order of bytes inside a block, where the engine's is not implied by the rest: "LBHNC", "cpu-avx512", … With
+   * context parallelism, here or in `hash_algorithm`, also among how many workers tokens alternate and how many at a
+   * time: nothing else of a namespace tells that. */
   const char* layout;
   /** Of the engine's block hashes: "sha256_cbor", … */
   const char* hash_algorithm;

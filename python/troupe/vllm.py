@@ -481,11 +481,21 @@ def namespace(vllm_config, options, shape, keys):
     seed = os.environ.get("PYTHONHASHSEED") if engine_hashes else None
     if seed is not None:
         algorithm += f" seed {seed}"
-    block = shape.block_tokens * vllm_config.parallel_config.decode_context_parallel_size
+    ways = vllm_config.parallel_config.decode_context_parallel_size
+    algorithm += f" blocks {shape.block_tokens * ways}"
+    if ways > 1:
+        # Which worker holds a token, and that not all of a stage hold all of them.
+        algorithm += f" cp {ways} interleave {interleave(vllm_config.parallel_config)}"
     return _halves.Space(
         shape.geometry(options.page_tokens), name=options.namespace, model=model.model, revision=model.revision or "",
         dtype=dtype, layout=_kv_shape.cpu_layout(shape.spec) if shape.on_cpu else "",
-        hash_algorithm=f"{algorithm} blocks {block}", salt=salt)
+        hash_algorithm=algorithm, salt=salt)
+
+
+def interleave(parallel):
+    """How many consecutive tokens lie on one worker, with decode context parallelism."""
+    return (getattr(parallel, "cp_kv_cache_interleave_size", None)
+            or getattr(parallel, "dcp_kv_cache_interleave_size", None) or 1)
 
 
 def refuse_what_does_not_work(vllm_config, options):

@@ -66,6 +66,26 @@ class starting(with_library):
             self.made()
             self.assertNotEqual(usual, self.texts)
 
+    def test_which_worker_holds_a_token_is_part_of_the_namespace(self):
+        def identity(block=16, page=0, **parallel):
+            heads = fake_vllm.FullAttentionSpec(block_size=block, heads=1)
+            self.made(extra={"troupe.page_tokens": page}, cache=fake_vllm.kv_cache_config(heads),
+                      parallel_config__tensor_parallel_size=4,
+                      **{f"parallel_config__{name}": value for name, value in parallel.items()})
+            # What the library makes of it: pages have one block where nothing else is said.
+            return self.texts, self.geometry.page_tokens or self.engine.block_tokens, self.geometry.heads
+
+        usual = identity()
+        two = identity(decode_context_parallel_size=2)
+        self.assertNotEqual(usual, two)
+        self.assertEqual(two, identity(decode_context_parallel_size=2, cp_kv_cache_interleave_size=1))
+        for name in ("cp_kv_cache_interleave_size", "dcp_kv_cache_interleave_size"):
+            self.assertNotEqual(two, identity(decode_context_parallel_size=2, **{name: 16}), name)
+        # Pages of 32 tokens of one head for blocks of 32 tokens: every other token, or all of them.
+        self.assertNotEqual(identity(decode_context_parallel_size=2, page=32), identity(block=32))
+        # An interleave without context parallelism says nothing.
+        self.assertEqual(usual, identity(cp_kv_cache_interleave_size=16))
+
     def test_hashes_that_differ_between_processes_are_not_used(self):
         self.made(cache_config__prefix_caching_hash_algo="xxhash")
         self.assertEqual(self.engine.keys, _interface.KEYS_ROLLING)
