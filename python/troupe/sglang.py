@@ -65,7 +65,7 @@ class Pool:
             space = _halves.Space(
                 {"layers": len(views), "opaque_block_bytes": size}, world_size=world_size, name=options.namespace,
                 model=config.model_name or "", dtype=str(getattr(pool, "dtype", "")).removeprefix("torch."),
-                layout=f"sglang {pool.layout} {name} {number} of {len(by_size)} page {self.page_size}",
+                layout=f"sglang {pool.layout} {name} {number} of {len(by_size)} page {self.page_size}{spread(config)}",
                 hash_algorithm="sglang", salt=options.salt)
             made = {"rank": rank, "key_bytes": KEY_BYTES, "lease_seconds": options.lease_seconds}
             self.parts.append(_halves.Pages(connection, space, made, views, blocks))
@@ -123,6 +123,13 @@ def place(config):
         # All tensor-parallel workers hold the same, but for the share of the tokens with context parallelism.
         return config.pp_size * config.dcp_size, config.pp_rank * config.dcp_size + config.dcp_rank
     return config.pp_size * config.tp_size, config.pp_rank * config.tp_size + config.tp_rank
+
+
+def spread(config):
+    """What ranks hold, as far as their number leaves it open: half of the layers of all heads, say, or all layers of
+    half of the heads, which are as many bytes."""
+    out = f" stages {config.pp_size}" if config.pp_size > 1 else ""
+    return out + (f" cp {config.dcp_size}" if config.dcp_size > 1 else "")
 
 
 class TroupeStorage(HiCacheStorage):
