@@ -207,7 +207,12 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         if self._half is None:
             return 0, False
-        return self._half.match(self._said(request), num_computed_tokens)
+        found = self._half.match(self._said(request), num_computed_tokens)
+        if getattr(request, "skip_reading_prefix_cache", False):
+            # All of its prompt has to be computed, for its logprobs, say. vLLM leaves it to connectors to look, but for
+            # its newest versions. The library was asked all the same: it has to know what it saves.
+            return 0, False
+        return found
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         if self._half is not None:

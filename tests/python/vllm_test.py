@@ -272,6 +272,20 @@ class scheduling(with_library):
         self.assertEqual((second[1], second[2], second[3:5]), (40, [], (2, 0)))
         self.assertEqual(third[1:], second[1:])
 
+    def test_who_must_compute_its_prompt_is_told_of_no_hit_and_saved(self):
+        scheduler = self.made()
+        one = fake_vllm.request("one", range(40), skip_reading_prefix_cache=True)
+        scheduler.on_new_request(one)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (0, False))
+        self.answer = (0, 0, 0)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (0, False))
+        self.assertEqual([(each[0], each[8]) for each in self.requests], [(b"one", 0)] * 3)
+        scheduler.update_state_after_alloc(one, fake_vllm.blocks(3, 4, 5), 0)
+        self.assertEqual(self.asked("troupe_scheduler_allocated")[0][1:], [b"one", mock.ANY, 3, 0])
+        two = fake_vllm.request("two", range(40), skip_reading_prefix_cache=None)
+        self.answer = (1, 32, 1)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(two, 0), (32, True))
+
     def test_a_step_as_arrays(self):
         scheduler = self.made()
         one, two = fake_vllm.request("one", range(40)), fake_vllm.request("two", range(20))
