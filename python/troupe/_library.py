@@ -5,7 +5,7 @@ import os
 import pathlib
 import threading
 
-from troupe import _interface
+from troupe import _interface, _texts
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -116,7 +116,7 @@ def ids(names):
     """Ids as they go in."""
     if not names:
         return _interface.IdsIn()
-    joined = "\0".join(names).encode() + b"\0"
+    joined = _texts.joined(names)
     return _interface.IdsIn(joined, len(joined), len(names))
 
 

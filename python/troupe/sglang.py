@@ -114,7 +114,7 @@ class Pool:
 
 def digests(keys):
     """SGLang's keys are texts, of hashes and of what tells pools and requests apart."""
-    return b"".join(hashlib.sha256(key.encode()).digest() for key in keys)
+    return b"".join(hashlib.sha256(key.encode(errors="surrogatepass")).digest() for key in keys)
 
 
 def place(config):

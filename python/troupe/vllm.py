@@ -20,7 +20,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
                                                                SupportsHMA)
 from vllm.logger import init_logger
 
-from troupe import _halves, _interface, _kv_shape
+from troupe import _halves, _interface, _kv_shape, _texts
+from troupe._library import TroupeError
 from troupe._options import Options
 from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
 
@@ -202,12 +203,12 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
 
     def on_new_request(self, request):
         if self._half is not None:
-            self._half.on_new_request(*self._said(request))
+            self._asked(request, lambda said: self._half.on_new_request(*said))
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         if self._half is None:
             return 0, False
-        found = self._half.match(self._said(request), num_computed_tokens)
+        found = self._asked(request, lambda said: self._half.match(said, num_computed_tokens), (0, False))
         if getattr(request, "skip_reading_prefix_cache", False):
             # All of its prompt has to be computed, for its logprobs, say. vLLM leaves it to connectors to look, but for
             # its newest versions. The library was asked all the same: it has to know what it saves.
@@ -216,12 +217,12 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         if self._half is not None:
-            self._half.allocated(request.request_id.encode(), blocks.get_block_ids()[0], num_external_tokens)
+            self._half.allocated(_texts.fitting(request.request_id), blocks.get_block_ids()[0], num_external_tokens)
 
     def get_external_cache_hit_sources(self, request, num_external_tokens):
         if not num_external_tokens or self._half is None:
             return {}
-        memory, disk, unknown = self._half.hit_sources(request.request_id.encode(), num_external_tokens)
+        memory, disk, unknown = self._half.hit_sources(_texts.fitting(request.request_id), num_external_tokens)
         sources = {CacheHitSource.HOST: memory, CacheHitSource.DISK: disk,
                    CacheHitSource.EXTERNAL_UNSPECIFIED: unknown}
         return {source: tokens for source, tokens in sources.items() if tokens}
@@ -243,7 +244,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
         self._known.pop(request.request_id, None)
         if self._half is None:
             return False, None
-        return self._half.finished(request.request_id.encode()), None
+        return self._half.finished(_texts.fitting(request.request_id)), None
 
     def request_finished(self, request, block_ids):
         return self.request_finished_all_groups(request, (block_ids,))
@@ -272,11 +273,21 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
                 out.append(AllBlocksCleared())
         return out
 
-    def _said(self, request):
-        """What the library does not know yet of a request, as `Scheduler.match` takes it."""
+    def _asked(self, request, ask, otherwise=None):
+        """A request that the library refuses takes no part. The engine goes on: what users say must not end it."""
         known = self._known.get(request.request_id)
         if known is None:
             known = self._known[request.request_id] = Known(request)
+        if not known.refused:
+            try:
+                return ask(self._said(known))
+            except TroupeError as error:
+                known.refused = True
+                logger.error("Troupe: request %.80r takes no part: %s", request.request_id, error)
+        return otherwise
+
+    def _said(self, known):
+        """What the library does not know yet of a request, as `Scheduler.match` takes it."""
         tokens, numbers = self._new_tokens(known)
         first_hash, hashes = self._new_hashes(known)
         self._held = numbers
@@ -400,25 +411,28 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
 class Known:
     """What of a request has been said to the library, and what never changes."""
 
-    __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable")
+    __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable", "refused")
 
     def __init__(self, request):
-        self.request, self.name = request, request.request_id.encode()
+        self.request, self.name = request, _texts.fitting(request.request_id)
         self.tokens = self.hashes = 0
+        self.refused = False
         self.lora = self.cache_salt = None
         if request.lora_request is not None:
             # Adapters of one name may be different ones.
-            self.lora = f"{request.lora_request.lora_name} {request.lora_request.lora_path}".encode()
+            self.lora = _texts.fitting(f"{request.lora_request.lora_name} {request.lora_request.lora_path}")
         if request.cache_salt:
-            self.cache_salt = request.cache_salt.encode()
+            self.cache_salt = _texts.fitting(request.cache_salt)
         self.multimodal = [multimodal_item(each) for each in request.mm_features or ()]
         by_tokens = request.prompt_embeds is None and not getattr(request, "resumable", False)
-        self.uncacheable = UNCACHEABLE_NONE if by_tokens else UNCACHEABLE
+        # Workers, in processes of their own, would tell of a load under an id that vLLM does not know.
+        named = not _texts.is_stand_in(self.name)
+        self.uncacheable = UNCACHEABLE_NONE if by_tokens and named else UNCACHEABLE
 
 
 def multimodal_item(feature):
     place = feature.mm_position
-    return place.offset, place.length, str(feature.identifier).encode()
+    return place.offset, place.length, _texts.fitting(str(feature.identifier))
 
 
 def runs_on_cpu():

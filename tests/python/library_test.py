@@ -10,7 +10,7 @@ from unittest import mock
 
 from fake_library import fake
 
-from troupe import _halves, _interface, _library
+from troupe import _halves, _interface, _library, _texts
 
 
 class finding(unittest.TestCase):
@@ -64,6 +64,17 @@ class calling(unittest.TestCase):
         given = _library.ids(["a", "bc"])
         self.assertEqual((given.length, given.count), (5, 2))
         self.assertEqual(_library.ids([]).count, 0)
+
+    def test_ids_that_do_not_fit_have_stand_ins(self):
+        fine = ["a", "request-ä", "c" * 4096]
+        for odd in ("", "a\0", "\0", "d" * 4097, "ä" * 4096, "\ud800", _texts.MARK.decode() + "x"):
+            for names in ([odd], [*fine, odd], [odd, *fine], [odd, odd]):
+                joined = _texts.joined(names)
+                self.assertTrue(joined.endswith(b"\0"))
+                parts = joined[:-1].split(b"\0")
+                self.assertEqual(parts, [_texts.fitting(name) for name in names])
+                self.assertEqual([_texts.is_stand_in(part) for part in parts], [name == odd for name in names])
+        self.assertEqual(_texts.joined(fine), "".join(name + "\0" for name in fine).encode())
 
     def test_one_connection_is_shared_and_ends_with_its_users(self):
         options = {"address": b"127.0.0.1:1", "threads": 2}

@@ -41,7 +41,7 @@ def install():
 
 install()
 
-from troupe.sglang import TroupeStorage  # noqa: E402
+from troupe.sglang import TroupeStorage, digests  # noqa: E402
 
 
 class pool:
@@ -90,6 +90,10 @@ class storing(unittest.TestCase):
         self.assertNotEqual(self.identity(pp_size=2, is_mla_model=True),
                             self.identity(dcp_size=2, tp_size=2, is_mla_model=True))
         self.assertNotEqual(self.identity(tp_size=4), self.identity(tp_size=4, dcp_size=2))
+
+    def test_keys_may_be_any_texts(self):
+        joined = digests(["a", "\ud800", "a\0", "a" * 10000])
+        self.assertEqual(len({joined[first:first + 32] for first in range(0, len(joined), 32)}), 4)
 
 
 if __name__ == "__main__":

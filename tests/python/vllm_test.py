@@ -251,7 +251,8 @@ class scheduling(with_library):
                 "token_firsts": numbers(step.token_firsts, count), "token_ends": numbers(step.token_ends, count),
                 "tokens": numbers(step.tokens, step.token_count), "hash_firsts": numbers(step.hash_firsts, count),
                 "hash_ends": numbers(step.hash_ends, count), "hash_count": step.hash_count,
-                "hashes": step.hashes, "resumed": step.resumed, "preempted": step.preempted.data})
+                "hashes": step.hashes, "resumed": step.resumed, "preempted": step.preempted.data,
+                "requests": (step.requests.data, step.requests.length, step.requests.count)})
             self.library.bytes(out, b"\0meta")
             return 0
 
@@ -339,6 +340,71 @@ class scheduling(with_library):
         self.assertEqual(self.requests[0][5:], (b"adapter /a", b"tenant", 1, 0))
         scheduler.on_new_request(fake_vllm.request("two", range(40), prompt_embeds=object()))
         self.assertEqual(self.requests[1][8], 1)
+
+    def test_what_users_say_may_be_anything(self):
+        scheduler, said = self.made(), []
+
+        def noted(handle, request):
+            items = [ctypes.string_at(ctypes.cast(item.hash, ctypes.c_void_p).value, item.hash_length)
+                     for item in request.multimodal[:request.multimodal_count]]
+            said.append((request.lora, request.cache_salt, items[0]))
+            return 0
+
+        self.library.answers["troupe_scheduler_on_new_request"] = noted
+        texts = ["a", "a\0x", "a\0y", "b" * 4096, "b" * 4097, "ä" * 2048, "ä" * 2049, "\ud800", "\udfff"]
+        for number in range(2 * len(texts)):
+            # What stands for a text means something else where somebody says it.
+            text = texts[number] if number < len(texts) else said[number - len(texts)][1].decode()
+            scheduler.on_new_request(fake_vllm.request(
+                f"request {number}", range(40), cache_salt=text,
+                lora_request=fake_vllm.some(lora_name=text, lora_path="/a"),
+                mm_features=[fake_vllm.some(mm_position=fake_vllm.some(offset=3, length=9), identifier=text)]))
+        for kind in zip(*said):
+            self.assertTrue(all(0 < len(each) <= 4096 and b"\0" not in each for each in kind))
+        kept = {"a", "b" * 4096, "ä" * 2048}
+        for kind in (1, 2):
+            self.assertEqual([each[kind].decode() for each, text in zip(said, texts) if text in kept],
+                             [text for text in texts if text in kept])
+            self.assertEqual(len({each[kind] for each in said}), 2 * len(texts) - len(kept))
+
+    def test_a_request_whose_id_the_library_cannot_take_takes_no_part(self):
+        scheduler = self.made()
+        for name in ("a\0b", "a" * 4097, "\ud800", ""):
+            one, at = fake_vllm.request(name, range(40)), len(self.requests)
+            scheduler.on_new_request(one)
+            scheduler.get_num_new_matched_tokens(one, 0)
+            stand_in = self.requests[at][0]
+            self.assertTrue(b"stand-in" in stand_in and len(stand_in) < 4096)
+            self.assertEqual([(each[0], each[8]) for each in self.requests[at:]], [(stand_in, 1)] * 2)
+            scheduler.update_state_after_alloc(one, fake_vllm.blocks(4, 5, 6), 0)
+            scheduler.get_external_cache_hit_sources(one, 16)
+            scheduler.build_connector_meta(fake_vllm.step(new=[(one, [4, 5, 6], 0, 40)], preempted=[name]))
+            self.assertEqual(self.steps[-1]["preempted"], stand_in)
+            self.assertEqual(self.steps[-1]["requests"], (stand_in, len(stand_in) + 1, 1))
+            scheduler.request_finished_all_groups(one, ([4, 5, 6],))
+            for call in ("troupe_scheduler_allocated", "troupe_scheduler_hit_sources", "troupe_scheduler_finished"):
+                self.assertEqual(self.asked(call)[-1][1], stand_in, call)
+            # It is no way to another one's blocks.
+            two = fake_vllm.request(stand_in.decode(), range(40))
+            scheduler.on_new_request(two)
+            self.assertNotEqual(self.requests[-1][0], stand_in)
+
+    def test_a_request_that_the_library_refuses_takes_no_part(self):
+        scheduler, one, two = self.made(), fake_vllm.request("one", range(40)), fake_vllm.request("two", range(40))
+        for refused in ("troupe_scheduler_on_new_request", "troupe_scheduler_matched"):
+            usual = self.library.answers[refused]
+            self.library.answers[refused] = lambda *_: 7
+            with self.assertLogs("vllm.troupe", "ERROR") as logs:
+                scheduler.on_new_request(one)
+                self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (0, False))
+                self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (0, False))
+            self.assertEqual(len(logs.output), 1)
+            self.assertIn("'one'", logs.output[0])
+            self.library.answers[refused] = usual
+            scheduler.build_connector_meta(fake_vllm.step(new=[(one, [4, 5, 6], 0, 40)]))
+            scheduler.request_finished_all_groups(one, ([4, 5, 6],))
+        scheduler.on_new_request(two)
+        self.assertEqual(scheduler.get_num_new_matched_tokens(two, 0), (32, True))
 
     def test_a_finished_request_is_forgotten(self):
         scheduler = self.made()
@@ -457,6 +523,9 @@ class working(with_library):
             "troupe_worker_get_finished", "troupe_worker_load_errors", "troupe_worker_meta", "troupe_worker_stats",
             "troupe_worker_clear"])
         self.assertEqual(self.asked("troupe_worker_start_load")[0][1], None)
+        worker.get_finished({"a\0b"})
+        names = self.asked("troupe_worker_get_finished")[-1][1]
+        self.assertEqual((names.count, names.length), (1, len(names.data) + 1))
 
     def test_other_devices_are_refused(self):
         worker = self.made(KVConnectorRole.WORKER)
