@@ -45,6 +45,9 @@ OPTIONS = {
 # Between the address of an engine and the incarnation of it that has said so.
 MARK = "#"
 
+# Of a number of 64 bits.
+INCARNATION_DIGITS = 20
+
 
 def options_of(vllm_config):
     extra = vllm_config.kv_transfer_config.kv_connector_extra_config or {}
@@ -67,9 +70,10 @@ def directory_of(options):
 
 
 def split_host(host):
-    """The address, and the incarnation or 0."""
+    """The address, and the incarnation or 0. It comes with requests, so anything may be behind the mark."""
     address, _, incarnation = host.partition(MARK)
-    return address, int(incarnation) if incarnation.isdigit() else 0
+    is_one = incarnation.isascii() and incarnation.isdigit() and len(incarnation) <= INCARNATION_DIGITS
+    return address, int(incarnation) if is_one else 0
 
 
 def first_incarnation(directory, engine_id):

@@ -229,6 +229,14 @@ class Publishing(unittest.TestCase):
         self.scheduler.shutdown()
 
 
+class Hosts(unittest.TestCase):
+    def test_what_a_request_says_may_be_anything(self):
+        self.assertEqual(nixl.split_host("host#17"), ("host", 17))
+        self.assertEqual(nixl.split_host("host"), ("host", 0))
+        for odd in ("", "x", "-1", "\u00b2", "\u0663", "1#2", "1" * 21, "9" * 5000):
+            self.assertEqual(nixl.split_host(f"host#{odd}"), ("host", 0), odd)
+
+
 class UsingNixl(unittest.TestCase):
     def setUp(self):
         logging.getLogger("vllm.troupe").addHandler(logging.NullHandler())
