@@ -194,7 +194,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
                        or getattr(vllm_config.cache_config, "hash_block_size", None) or self._block_tokens)
         # Hashes are chained, so that of a block's last part stands for all of it.
         self._hashes_per_block = max(1, self._block_tokens // hash_tokens)
-        self._known = {}
+        self._known, self._attached = {}, False
         self._zeroes = array("I", bytes(4 * 4096))
         self._step = _interface.Step()
         self._counters, self._counted = SchedulerCounters(), 0.0
@@ -278,13 +278,25 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
         known = self._known.get(request.request_id)
         if known is None:
             known = self._known[request.request_id] = Known(request)
-        if not known.refused:
-            try:
-                return ask(self._said(known))
-            except TroupeError as error:
-                known.refused = True
-                logger.error("Troupe: request %.80r takes no part: %s", request.request_id, error)
-        return otherwise
+        if known.refused:
+            return otherwise
+        try:
+            out = ask(self._said(known))
+        except TroupeError as error:
+            known.refused, known.told = True, False
+            logger.error("Troupe: request %.80r takes no part: %s", request.request_id, error)
+            return otherwise
+        known.told = self._is_attached()
+        if not known.told:
+            # Nobody has kept it: should it ask again when there is a node, all is said again.
+            known.tokens = known.hashes = 0
+        return out
+
+    def _is_attached(self):
+        """Whether what was just said has been heard. A node that was there once counts as one for ever."""
+        if not self._attached:
+            self._attached = self._half.absence() is None
+        return self._attached
 
     def _said(self, known):
         """What the library does not know yet of a request, as `Scheduler.match` takes it."""
@@ -352,7 +364,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
         return step
 
     def _fill_tokens(self, step, names):
-        """Tokens and hashes that have come since they were last said."""
+        """Tokens and hashes that have come since they were last said, of requests that the library knows."""
         firsts, ends, hash_firsts, hash_ends = array("I"), array("I"), array("I"), array("I")
         tokens, hashes, total = array("I"), [], 0
         counted, per_block = self._keys == _interface.KEYS_ENGINE_HASHES, self._hashes_per_block
@@ -360,7 +372,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
             known = self._known[name]
             first, now = known.tokens, known.request.num_tokens
             firsts.append(first)
-            if now > first:
+            if now > first and known.told:
                 known.tokens = now
                 total += now - first
                 if not counted:
@@ -368,7 +380,7 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
             ends.append(total)
             if counted:
                 hash_firsts.append(known.hashes)
-                if len(known.request.block_hashes) >= (known.hashes + 1) * per_block:
+                if known.told and len(known.request.block_hashes) >= (known.hashes + 1) * per_block:
                     hashes += self._new_hashes(known)[1]
                 hash_ends.append(len(hashes))
         if counted:
@@ -411,12 +423,13 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
 class Known:
     """What of a request has been said to the library, and what never changes."""
 
-    __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable", "refused")
+    __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable", "refused",
+                 "told")
 
     def __init__(self, request):
         self.request, self.name = request, _texts.fitting(request.request_id)
         self.tokens = self.hashes = 0
-        self.refused = False
+        self.refused = self.told = False
         self.lora = self.cache_salt = None
         if request.lora_request is not None:
             # Adapters of one name may be different ones.

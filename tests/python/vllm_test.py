@@ -273,6 +273,30 @@ class scheduling(with_library):
         self.assertEqual((second[1], second[2], second[3:5]), (40, [], (2, 0)))
         self.assertEqual(third[1:], second[1:])
 
+    def test_what_was_said_without_a_node_is_said_again(self):
+        for keys, tokens, hashes in (("auto", 40, 2), ("tokens", 40, 0)):
+            self.requests, self.steps = [], []
+            self.library.answers["troupe_scheduler_attached"] = lambda handle: _interface.UNREACHABLE
+            scheduler = self.made(extra={"troupe.keys": keys})
+            one = fake_vllm.request("one", range(40))
+            scheduler.on_new_request(one)
+            scheduler.get_num_new_matched_tokens(one, 0)
+            scheduler.build_connector_meta(fake_vllm.step(new=[(one, [4, 5, 6], 0, 40)]))
+            one.append(*range(8))
+            # The library has found the node, but does not know the request.
+            self.library.answers["troupe_scheduler_attached"] = lambda handle: 0
+            scheduler.build_connector_meta(fake_vllm.step(cached=[(one, None, 40, 1)]))
+            self.assertEqual([(step["tokens"], step["hash_count"]) for step in self.steps], [([], 0)] * 2)
+            # It was preempted.
+            scheduler.get_num_new_matched_tokens(one, 0)
+            scheduler.get_num_new_matched_tokens(one, 0)
+            more = (48, 3) if hashes else (48, 0)
+            self.assertEqual([(each[1], len(each[2]), each[3], each[4]) for each in self.requests],
+                             [(0, tokens, 0, hashes)] * 2 + [(0, more[0], 0, more[1]), (48, 0, more[1], 0)])
+            one.append(7)
+            scheduler.build_connector_meta(fake_vllm.step(cached=[(one, [4, 5, 6], 0, 49)], resumed=["one"]))
+            self.assertEqual((self.steps[-1]["token_firsts"], len(self.steps[-1]["tokens"])), ([48], 1))
+
     def test_who_must_compute_its_prompt_is_told_of_no_hit_and_saved(self):
         scheduler = self.made()
         one = fake_vllm.request("one", range(40), skip_reading_prefix_cache=True)
