@@ -395,8 +395,9 @@ TROUPE_API void troupe_scheduler_destroy(troupe_scheduler* scheduler);
 /** As destroying, but the handle stays valid: every later call is TROUPE_SHUTTING_DOWN. */
 TROUPE_API int32_t troupe_scheduler_shutdown(troupe_scheduler* scheduler, troupe_error* error);
 
-/** 0 where a node has been found that fits; otherwise the reason why there is none yet: unreachable while it is looked
- * for, another code where it never will be. A node that was there once counts as found. */
+/** 0 where a node has been found that fits; otherwise the reason why there is none yet: unreachable, timeout or
+ * shutting_down while it is looked for, or has no room for one more client; another code where it never will be. A node
+ * that was there once counts as found. Until then nothing that is said of requests is kept. */
 TROUPE_API int32_t troupe_scheduler_attached(troupe_scheduler* scheduler, troupe_error* error);
 
 /** A request has come: its lookup begins. May be left out. */

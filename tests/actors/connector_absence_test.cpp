@@ -29,8 +29,9 @@ public:
 
   std::string address() const { return scratch_.path().string(); }
 
-  void start() {
+  void start(std::uint32_t max_clients = 64) {
     config::node_config how;
+    how.io.max_clients = max_clients;
     how.node_name = "late node";
     how.data_dir = scratch_.path();
     how.statistics_interval = duration::zero();
@@ -56,14 +57,15 @@ private:
 };
 
 struct engine {
-  explicit engine(const std::string& node, bool may_be_absent = true, std::optional<namespace_spec> space = {}) {
+  explicit engine(const std::string& node, bool may_be_absent = true, std::optional<namespace_spec> space = {},
+                  duration attach_limit = std::chrono::milliseconds(100)) {
     connector::runtime_options how;
     how.node = node;
     how.space_name = "small";
     how.space = std::move(space);
     how.threads = 2;
     how.window_bytes = 64 * 8192;
-    how.attach_limit = std::chrono::milliseconds(100);
+    how.attach_limit = attach_limit;
     how.node_may_be_absent = may_be_absent;
     runtime = *connector::runtime::create(how);
     options.block_tokens = 4;
@@ -161,6 +163,30 @@ TEST_CASE("halves: an engine runs without its node, and uses it when it is there
   CHECK(x.play("d") == 12);
   x.worker.reset();
   x.scheduler.reset();
+}
+
+TEST_CASE("halves: an engine waits for its places at a node that is full", "[connector]") {
+  late_node node;
+  node.start(2);
+  std::optional<engine> first(std::in_place, node.address());
+  first->start();
+  first->wait_until_attached();
+  // Its first try ends before the node has answered, so what is said later is of those in the background.
+  engine second(node.address(), true, {}, duration::zero());
+  second.start();
+  const auto full = [](const result<void>& attached) {
+    REQUIRE_FALSE(attached);
+    return attached.error().code == errc::timeout && attached.error().text.find("io.max_clients") != std::string::npos;
+  };
+  REQUIRE(eventually([&] {
+    second.step();
+    return full(second.scheduler->attached()) && full(second.worker->attached());
+  }));
+  CHECK(second.play("a") == 0);
+  first.reset();
+  second.wait_until_attached();
+  CHECK(second.play("b") == 0);
+  CHECK(second.play("c") == 12);
 }
 
 TEST_CASE("halves: a worker without a node fails loads that its scheduler orders", "[connector]") {

@@ -283,6 +283,21 @@ TEST_CASE("link state: other refusals pass, and the client comes back", "[link_s
     d.state.on_not_attached(d.find(), {errc::limit_exceeded, "64 clients"}, start);
     CHECK(d.take_one<link_part>().owner == 0);
   }
+  SECTION("and who has waited long enough is told that it was a matter of time") {
+    d.state.wait_attached(2, start + 1s);
+    const auto code = GENERATE(errc::limit_exceeded, errc::busy, errc::full, errc::no_space, errc::internal);
+    d.state.on_not_attached(d.find(), {code, "64 clients"}, start);
+    d.take<link_part>();
+    d.state.on_time(start + 1s);
+    d.collect();
+    const auto said = d.take_one<link_answer>();
+    CHECK(said.wait == 2);
+    REQUIRE_FALSE(said.outcome);
+    CHECK(said.outcome.error().code == errc::timeout);
+    CHECK(said.outcome.error().text == "64 clients");
+    d.take<link_seek>();
+    d.state.on_not_found(2, {errc::unreachable, "gone"}, start + 1s);
+  }
   SECTION("gone while the client's actors were being bound") {
     d.attach();
     d.state.on_node_gone(start);

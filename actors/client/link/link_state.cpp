@@ -95,7 +95,12 @@ void link_state::answer_late(std::vector<open_wait>& waits, timestamp now) {
   std::erase_if(waits, [&](const open_wait& x) {
     if (x.until > now)
       return false;
-    emit(link_answer{x.who, tl::unexpected<error>(last_error_)});
+    // What stays so has been answered by `refuse`. A node that is full will have room, and is tried on: by its code,
+    // who waits would take that for the end.
+    auto why = last_error_;
+    if (why.code != errc::unreachable && why.code != errc::shutting_down)
+      why.code = errc::timeout;
+    emit(link_answer{x.who, tl::unexpected<error>(std::move(why))});
     return true;
   });
 }
