@@ -23,6 +23,7 @@ transfer::node_binding binding_to(owner_id owner) {
   out.ticket_stream = 1;
   out.shard_count = 1;
   out.batch_keys_max = 4096;
+  out.batch_pages_max = 4096;
   out.reservation_max = out.lease_max = seconds(60);
   out.window_pages = 4;
   out.shares_slab = true;

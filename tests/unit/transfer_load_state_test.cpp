@@ -227,6 +227,26 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
   }
 }
 
+TEST_CASE("load: a node that comes back with smaller batches is asked for no larger ones", "[load_state]") {
+  loader s(test_binding(8), test_options(4));
+  const auto sizes = [&] {
+    REQUIRE(s.state.start(test_task(6), t0));
+    s.located(s.one<load_locate>());
+    std::vector<std::size_t> out;
+    for (const auto& x : s.take<load_fetch>())
+      out.push_back(x.request.pages.size());
+    s.state.unbind(errc::unreachable);
+    return out;
+  };
+  CHECK(sizes() == std::vector<std::size_t>{4, 2});
+  auto smaller = test_binding(8);
+  smaller.batch_pages_max = 2;
+  s.state.bind(smaller);
+  CHECK(sizes() == std::vector<std::size_t>{2, 2, 2});
+  s.state.bind(test_binding(8));
+  CHECK(sizes() == std::vector<std::size_t>{4, 2});
+}
+
 TEST_CASE("load: answers that are too short or have unknown codes count as failures", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(3), t0));

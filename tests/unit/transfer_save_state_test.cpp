@@ -442,6 +442,27 @@ TEST_CASE("save: what the node has no room for is asked for again when there may
   s.check_at_rest(8);
 }
 
+TEST_CASE("save: a node that comes back with smaller batches is asked for no larger ones", "[save_state]") {
+  saver s(test_binding(8), test_options(4));
+  s.places_at_once = false;
+  const auto sizes = [&] {
+    REQUIRE(s.state.start(test_task(6), t0));
+    s.grant(s.one<save_reserve>());
+    std::vector<std::size_t> out;
+    for (const auto& x : s.take<save_place>())
+      out.push_back(x.request.pages.size());
+    s.state.unbind(errc::unreachable);
+    return out;
+  };
+  CHECK(sizes() == std::vector<std::size_t>{4, 2});
+  auto smaller = test_binding(8);
+  smaller.batch_pages_max = 2;
+  s.state.bind(smaller);
+  CHECK(sizes() == std::vector<std::size_t>{2, 2, 2});
+  s.state.bind(test_binding(8));
+  CHECK(sizes() == std::vector<std::size_t>{4, 2});
+}
+
 TEST_CASE("save: a page is saved only if the commit says so, page by page", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(3), t0));

@@ -37,6 +37,7 @@ inline transfer::node_binding test_binding(std::uint32_t window = 8, std::uint32
   out.ticket_stream = 5;
   out.shard_count = shards;
   out.batch_keys_max = 64;
+  out.batch_pages_max = 4096;
   out.reservation_max = std::chrono::seconds(60);
   out.lease_max = std::chrono::seconds(60);
   out.window_pages = window;

@@ -47,8 +47,8 @@ protected:
             return to_caf(*bad);
           this->bind(node.shards, transfer::node_binding{
                                       node.owner, node.ticket_stream, static_cast<std::uint32_t>(node.shards.size()),
-                                      node.limits.batch_keys, node.limits.reservation, node.limits.lease,
-                                      node.window_pages, reads_slabs_ && !node.slab.path.empty()});
+                                      node.limits.batch_keys, node.limits.batch_pages, node.limits.reservation,
+                                      node.limits.lease, node.window_pages, reads_slabs_ && !node.slab.path.empty()});
           worker_ = node.worker;
           slab_ = node.slab;
           return caf::unit;

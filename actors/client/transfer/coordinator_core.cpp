@@ -115,13 +115,15 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
       resolve(t, i, status);
 }
 
-// Large pages may fill the window with one batch, and then nothing would be asked for while it is copied.
+// Large pages may fill the window with one batch, and then nothing would be asked for while it is copied. And a node
+// may have come back with another limit than the one that this was made for: a batch beyond it would never be taken.
 std::uint32_t coordinator_core::batch_pages() const noexcept {
   const auto pages_in = [&](std::uint64_t bytes) {
     return std::max<std::uint64_t>(bytes / std::max<std::uint64_t>(options_.page_bytes, 1), 1);
   };
   const auto part = std::max<std::uint64_t>(binding_.window_pages / batches_in_window, pages_in(batch_bytes_enough));
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>({options_.batch_pages, part, pages_in(batch_bytes_max)}));
+  const auto most = std::min(options_.batch_pages, std::max(binding_.batch_pages_max, 1U));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>({most, part, pages_in(batch_bytes_max)}));
 }
 
 // What leaves the window leaves it batch by batch, not all of them whole. If as many pages went out as have room at

@@ -54,6 +54,8 @@ struct node_binding {
   std::uint32_t ticket_stream = 0;
   std::uint32_t shard_count = 0;
   std::uint32_t batch_keys_max = 0;
+  /// Pages per message to the io worker.
+  std::uint32_t batch_pages_max = 0;
   duration reservation_max{};
   duration lease_max{};
   /// Pages that may be pinned at once.
