@@ -101,7 +101,7 @@ TROUPE_INSPECT(prefetch_end, x.shard, x.lease, x.keep)
 TROUPE_INSPECT(memory_report, x.space, x.rank, x.wants, x.extents, x.free_bytes, x.oldest)
 TROUPE_INSPECT(io_completions, x.records)
 TROUPE_INSPECT(lookup_task, x.keys, x.lease_for, x.tell_on_disk)
-TROUPE_INSPECT(lookup_result, x.matched, x.lease, x.on_disk)
+TROUPE_INSPECT(lookup_result, x.matched, x.lease, x.on_disk, x.lease_for)
 TROUPE_INSPECT(transfer_task, x.keys, x.blocks, x.parent, x.deadline, x.tag, x.ready_event, x.origin)
 TROUPE_INSPECT(transfer_timing, x.registry, x.copy, x.move, x.io, x.finish, x.window_wait)
 TROUPE_INSPECT(transfer_result, x.results, x.bytes, x.timing, x.from_disk, x.from_files, x.files_stale, x.files_damaged,

@@ -31,6 +31,8 @@ struct lookup_result {
   ticket lease;
   /// Where that was asked, as in `match_reply`: one for each key that matched, or empty.
   packed<std::uint8_t> on_disk = {};
+  /// Less than was asked for where the node gives no such lease; zero: as long as was asked for.
+  duration lease_for = {};
 };
 
 /// Move blocks of paged KV cache to storage (save) or back (load).

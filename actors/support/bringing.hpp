@@ -97,6 +97,8 @@ public:
   /// Peers are asked at present.
   bool is_asking() const noexcept { return at_ == phase::bringing; }
   timestamp deadline() const noexcept { return how_.deadline; }
+  /// How long what is found is held.
+  duration lease_for() const noexcept { return how_.lease_for; }
 
 private:
   struct part {

@@ -78,8 +78,9 @@ public:
     /// Pages that are being asked for.
     std::uint32_t asked = 0;
     timestamp since;
-    /// Until when what was found is held; of several leases, the first to end.
-    timestamp held_until = timestamp::max();
+    /// Until when the engine may be told of what was found: a quarter of the lease is left then for the load to begin.
+    /// Of several leases, the first to end.
+    timestamp fresh_until = timestamp::max();
     std::vector<ticket> leases;
     /// How often what was found was nearly over before the engine could be told.
     std::uint32_t missed = 0;

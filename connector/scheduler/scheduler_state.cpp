@@ -64,7 +64,7 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
   auto& x = *known;
   expire_lookups(now);
   auto& search = x.search();
-  if (search.now == status::answered && search.matched > 0 && now >= search.held_until - options_.lease / 4) {
+  if (search.now == status::answered && search.matched > 0 && now >= search.fresh_until) {
     release_leases(x);
     const auto missed = search.missed + 1;
     search = {};
@@ -136,7 +136,8 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   else
     search.on_disk.clear();
   search.matched += matched;
-  search.held_until = std::min(search.held_until, later(search.since, options_.lease));
+  const auto held = answer->lease_for > duration::zero() ? std::min(answer->lease_for, options_.lease) : options_.lease;
+  search.fresh_until = std::min(search.fresh_until, later(search.since, held - held / 4));
   search.leases.push_back(answer->lease);
   if (answer->matched >= search.asked && search.matched < x.pages_to_look_up())
     ask(x, now);

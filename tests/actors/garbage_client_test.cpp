@@ -231,9 +231,8 @@ TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[
   CHECK(s.ask(to, stats_atom_v).code() != errc::ok);
   lookup_binding good{77, 0, test_space, test_limits(), {shard.as<client_shard_actor>()}};
   REQUIRE(s.ask(to, bind_atom_v, good).code() == errc::ok);
-  for (const auto time : {duration::zero(), duration(-1), duration::min(), duration::max()})
+  for (const auto time : {duration::zero(), duration(-1), duration::min()})
     refuses(errc::invalid_argument, lookup_task{test_task(1).keys, time});
-  refuses(errc::limit_exceeded, lookup_task{test_task(2 * most_keys).keys, second});
   refuses(errc::not_found, release_atom_v, ticket{});
   refuses(errc::not_found, release_atom_v, ticket{77, ~std::uint64_t{0}});
   const auto nothing = s.ask(to, lookup_task{{}, second}).value<lookup_result>();
@@ -246,6 +245,14 @@ TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[
   s.run();
   CHECK(s.client().answer_to(number).value<lookup_result>().matched == 5);
   CHECK(shard.take<release_request>().empty());
+  // Of what is too much, as much is asked for as the node takes.
+  const auto much = s.begin(to, lookup_task{test_task(2 * most_keys).keys, duration::max()});
+  const auto asked = shard.take_one<match_request>();
+  CHECK(asked.get<match_request>(0).keys.size() == most_keys);
+  CHECK(asked.get<match_request>(0).lease_for == test_limits().lease);
+  shard.reply(asked, caf::make_message(match_reply{most_keys}));
+  s.run();
+  CHECK(s.client().answer_to(much).value<lookup_result>().matched == most_keys);
 }
 
 TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever it is told", "[garbage][transfer]") {

@@ -152,6 +152,22 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
     desk.answer(4);
     CHECK(desk.ask("r", tokens).tokens == 64);
   }
+  SECTION("about to run out sooner than was asked, at a node that came back with shorter leases") {
+    scheduler_desk desk(hf3fs_options());
+    desk.ask("r", tokens);
+    desk.answer(4, {}, std::chrono::seconds(4));
+    CHECK(desk.ask("r", tokens).tokens == 64);
+    desk.now += std::chrono::seconds(2);
+    CHECK(desk.ask("r", tokens).tokens == 64);
+    desk.now += std::chrono::seconds(1);
+    CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+    CHECK(all_given_back(desk));
+    desk.answer(4, {}, std::chrono::hours(1)); // not longer, though
+    CHECK(desk.ask("r", tokens).tokens == 64);
+    desk.now += std::chrono::seconds(25);
+    CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
+    CHECK(all_given_back(desk));
+  }
 }
 
 TEST_CASE("H7 asking again and again changes nothing", "[connector][hazards]") {

@@ -80,12 +80,13 @@ public:
     collect();
   }
 
-  /// Answers the oldest lookup without an answer: so many pages are there, and these of them on disk only.
-  void answer(std::uint32_t matched, std::vector<std::uint8_t> on_disk = {}) {
+  /// Answers the oldest lookup without an answer: so many pages are there, and these of them on disk only; held so
+  /// long, or as long as was asked.
+  void answer(std::uint32_t matched, std::vector<std::uint8_t> on_disk = {}, duration lease_for = {}) {
     REQUIRE_FALSE(lookups.empty());
     const auto lookup = lookups.front();
     lookups.erase(lookups.begin());
-    lookup_result found{matched, {}, std::move(on_disk)};
+    lookup_result found{matched, {}, std::move(on_disk), lease_for};
     if (matched > 0)
       found.lease = ticket{7, ++leases_given};
     state.on_lookup(lookup.lookup, found, now);

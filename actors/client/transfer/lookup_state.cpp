@@ -20,18 +20,16 @@ void lookup_state::unbind(errc status) {
 result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   if (!bound())
     return fail(errc::unreachable, "not attached to a node");
-  if (work.keys.size() > binding_.batch_keys_max)
-    return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one lookup; the node takes " +
-                                          std::to_string(binding_.batch_keys_max));
-  if (work.lease_for <= duration::zero() || work.lease_for > binding_.lease_max)
-    return fail(errc::invalid_argument, "a lookup must hold its answer for more than zero and at most the node's "
-                                        "longest lease");
+  if (work.lease_for <= duration::zero())
+    return fail(errc::invalid_argument, "a lookup must hold its answer for more than zero");
   if (lookups_.size() >= lookups_max_)
     return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are under way, which is the limit");
   const auto id = ++last_id_;
-  const bringing::terms how{binding_.space,    binding_.shard_count, work.lease_for,
+  const bringing::terms how{binding_.space,    binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
                             work.tell_on_disk, binding_.has_peers,   later(now, time_limit_)};
-  auto& x = lookups_.emplace(id, bringing(how, work.keys.items)).first->second;
+  auto keys = work.keys.items;
+  keys.resize(std::min<std::size_t>(keys.size(), binding_.batch_keys_max));
+  auto& x = lookups_.emplace(id, bringing(how, std::move(keys))).first->second;
   x.start(new_lease(), now);
   go_on(id, x);
   return id;
@@ -61,7 +59,8 @@ void lookup_state::go_on(lookup_id id, bringing& x) {
   } else {
     if (found->matched > 0)
       held_.emplace(found->lease, lease_record{found->shards, found->expires});
-    outbox_.emplace_back(lookup_finished{id, lookup_result{found->matched, found->lease, found->on_disk}});
+    outbox_.emplace_back(
+        lookup_finished{id, lookup_result{found->matched, found->lease, found->on_disk, x.lease_for()}});
   }
   lookups_.erase(id);
 }

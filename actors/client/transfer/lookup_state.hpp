@@ -68,6 +68,8 @@ public:
   void bind(const binding& node) { binding_ = node; }
   void unbind(errc status);
 
+  /// A node may have come back with lower limits than those that the caller knows: as many leading keys are looked up
+  /// as it takes at once, and held as long as it lets them be.
   result<lookup_id> start(const lookup_task& work, timestamp now);
 
   /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know. `kept_there` is as in
