@@ -227,6 +227,23 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
   }
 }
 
+TEST_CASE("load: at a node that comes back with smaller batches, what fits in one is loaded", "[load_state]") {
+  loader s(test_binding(8));
+  s.state.unbind(errc::unreachable);
+  auto smaller = test_binding(8);
+  smaller.batch_keys_max = 2;
+  s.state.bind(smaller);
+  REQUIRE(s.state.start(test_task(3), t0));
+  const auto locate = s.one<load_locate>();
+  CHECK(locate.request.keys.items == test_task(2).keys.items);
+  s.located(locate);
+  s.fetched(s.one<load_fetch>());
+  s.scattered(s.one<load_scatter>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::ok, errc::limit_exceeded});
+  s.release_all();
+  s.check_at_rest(8);
+}
+
 TEST_CASE("load: a node that comes back with smaller batches is asked for no larger ones", "[load_state]") {
   loader s(test_binding(8), test_options(4));
   const auto sizes = [&] {

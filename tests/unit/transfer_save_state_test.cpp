@@ -151,6 +151,23 @@ TEST_CASE("save: what cannot be a task is refused, and says why", "[save_state]"
   CHECK(refused(test_task(1)) == errc::unreachable);
 }
 
+TEST_CASE("save: at a node that comes back with smaller batches, what fits in one is saved", "[save_state]") {
+  saver s(test_binding(8));
+  s.state.unbind(errc::unreachable);
+  auto smaller = test_binding(8);
+  smaller.batch_keys_max = 2;
+  s.state.bind(smaller);
+  REQUIRE(s.state.start(test_task(3), t0));
+  const auto reserve = s.one<save_reserve>();
+  CHECK(reserve.request.keys.items == test_task(2).keys.items);
+  s.grant(reserve);
+  s.gathered(s.one<save_gather>());
+  s.filled(s.one<save_fill>());
+  s.committed(s.one<save_commit>());
+  CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::ok, errc::limit_exceeded});
+  s.check_at_rest(8);
+}
+
 TEST_CASE("save: keys go to their shards, with their parents", "[save_state]") {
   constexpr std::uint32_t shards = 4;
   saver s{test_binding(64, shards)};

@@ -20,9 +20,9 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
     return fail(errc::invalid_argument, std::to_string(work.keys.size()) + " keys but " +
                                             std::to_string(work.blocks.size()) + " blocks: there must be " +
                                             std::to_string(options_.blocks_per_page) + " per key");
-  if (work.keys.size() > binding_.batch_keys_max)
+  if (work.keys.size() > keys_max_)
     return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
-                                          std::to_string(binding_.batch_keys_max) + ": split the task");
+                                          std::to_string(keys_max_) + ": split the task");
   if (work.deadline <= duration::zero() || work.deadline > task_time_max)
     return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
   // Answered tasks that wait for their last call are not counted. Requests to shards end in time, and what else a task
@@ -42,14 +42,23 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
   t.pages.resize(work.keys.size());
   for (std::size_t i = 0; i < t.pages.size(); ++i)
     t.pages[i].key = work.keys[i];
+  for (std::uint32_t i = binding_.batch_keys_max; i < t.pages.size(); ++i)
+    resolve(t, i, errc::limit_exceeded);
   if (!t.pages.empty())
     order_.push_back(t.id);
   ++open_;
   return &t;
 }
 
+std::vector<shard_batch<key_digest>> coordinator_core::split_taken(const transfer_task& work) const {
+  auto keys = work.keys.items;
+  keys.resize(std::min<std::size_t>(keys.size(), binding_.batch_keys_max));
+  return split_by_shard(keys, binding_.shard_count);
+}
+
 void coordinator_core::bind_node(const node_binding& binding) {
   binding_ = binding;
+  keys_max_ = std::max(keys_max_, binding.batch_keys_max);
   in_window_ = 0;
   batches_max_ = unlimited;
 }

@@ -194,8 +194,11 @@ protected:
     frame_hold frames;
   };
 
-  /// Starts a task record or says why not; `now + work.deadline` is when it must be answered.
+  /// Starts a task record or says why not; `now + work.deadline` is when it must be answered. Of a node that has come
+  /// back with smaller batches, the pages that do not fit in one have their result at once: limit_exceeded.
   result<task*> accept(const transfer_task& work, timestamp now);
+  /// The others by shard.
+  std::vector<shard_batch<key_digest>> split_taken(const transfer_task& work) const;
 
   void bind_node(const node_binding& binding);
 
@@ -350,6 +353,9 @@ private:
 
   coordinator_options options_;
   node_binding binding_;
+  /// Keys of the largest batch that the node has taken since this was made: callers split their tasks by what it took
+  /// when they attached.
+  std::uint32_t keys_max_ = 0;
   std::unordered_map<task_id, task> tasks_;
   /// Tasks in order of arrival, for fairness; ids that are gone are skipped and dropped.
   std::deque<task_id> order_;

@@ -36,7 +36,7 @@ result<task_id> load_state::start(const transfer_task& work, timestamp now) {
     return tl::unexpected<error>(accepted.error());
   auto& t = **accepted;
   const auto id = t.id;
-  for (auto& part : split_by_shard(work.keys.items, binding().shard_count)) {
+  for (auto& part : split_taken(work)) {
     t.leased_shards.push_back(part.shard);
     send_locate(t, std::move(part.positions), part.shard, 0, now);
   }

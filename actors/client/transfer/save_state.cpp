@@ -24,7 +24,7 @@ result<task_id> save_state::start(const transfer_task& work, timestamp now) {
     return tl::unexpected<error>(accepted.error());
   auto& t = **accepted;
   const auto id = t.id;
-  for (auto& part : split_by_shard(work.keys.items, binding().shard_count))
+  for (auto& part : split_taken(work))
     send_reserve(t, std::move(part.positions), part.shard, 0, now);
   settle_all(t);
   return id;
