@@ -42,10 +42,10 @@ request_tracker* scheduler_state::track(const engine_request& request) {
 }
 
 void scheduler_state::on_new_request(const engine_request& request, timestamp now) {
-  if (by_name_.size() >= options_.early_lookups_max)
-    return;
+  const bool crowded = by_name_.size() >= options_.early_lookups_max;
+  // In any case: an engine may say but once what a request is made of.
   auto* x = track(request);
-  if (x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
+  if (!crowded && x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
     ask(*x, now);
 }
 

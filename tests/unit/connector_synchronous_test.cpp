@@ -69,9 +69,15 @@ TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
   desk.arrive("first", tokens);
   desk.arrive("second", tokens);
   CHECK(desk.lookups_sent == 1);
-  CHECK(desk.state.tracked_requests() == 1);
+  CHECK(desk.state.tracked_requests() == 2);
   CHECK_FALSE(desk.ask("second", tokens).tokens.has_value());
   CHECK(desk.lookups_sent == 2);
+  // Also of an engine that has said all there is to say.
+  desk.arrive("third", tokens);
+  CHECK(desk.lookups_sent == 2);
+  const auto asked = desk.state.get_num_new_matched_tokens({.id = "third", .tokens = {100, {}}}, 0, desk.now);
+  CHECK_FALSE(asked.tokens.has_value());
+  CHECK_FALSE(desk.state.outbox_empty());
 }
 
 TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
