@@ -56,6 +56,8 @@ void node_condition::remove_slab(const namespace_id& space, rank_number rank) {
   std::lock_guard guard(mutex_);
   std::erase_if(slabs_, [&](const slab& x) { return x.name.space == space && x.name.rank == rank; });
   std::erase_if(reasons_, [&](const reason& x) { return x.part == rank && x.space == space; });
+  const bool lasting = std::ranges::any_of(reasons_, [](const reason& x) { return lasts(x.what); });
+  degraded_.store(lasting, std::memory_order_release);
 }
 
 bool node_condition::begin(reason why) {
@@ -130,6 +132,9 @@ result<void> node_condition::ready() const {
       all.append(all.empty() ? "degraded: " : "; ").append(x.text);
       code = code == errc::ok ? code_of(x.what) : code;
     }
+  // The last one may just have gone with its slab.
+  if (code == errc::ok)
+    return {};
   return fail(code, std::move(all));
 }
 

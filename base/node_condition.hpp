@@ -15,7 +15,7 @@ namespace troupe {
 
 /// Why a node cannot do all that it is there for.
 enum class trouble : std::uint8_t {
-  // These last until the node is started again, and nothing should be sent to it.
+  // These last until the node is started again, or go with their slab, and nothing should be sent to the node.
 
   /// A slab file was removed or truncated: no key of its namespace can become complete any more.
   slab_damaged,
@@ -48,7 +48,7 @@ enum class trouble : std::uint8_t {
 
 inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::claim_late) + 1;
 
-/// Whether it ends by a new start only.
+/// Whether it ends by a new start only, or with its slab.
 constexpr bool lasts(trouble what) noexcept {
   return what <= trouble::claim_lost;
 }

@@ -54,6 +54,40 @@ TEST_CASE("A node is ready until something is wrong, and says all of it", "[cond
   CHECK(x.has(trouble::index_failed));
 }
 
+TEST_CASE("A node is ready again when the namespace of a damaged slab is gone", "[condition]") {
+  node_condition x;
+  x.add_slab({first, "a", 0});
+  x.add_slab({second, "b", 0});
+  CHECK(x.slab_damaged(first, 0, "it was truncated"));
+  SECTION("where nothing else is wrong that lasts") {
+    CHECK(x.begins(trouble::memory_full, 0, "no memory"));
+    x.remove_slab(first, 0);
+    CHECK(x.ready());
+    CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
+    CHECK(x.slabs().size() == 1);
+    // And is told if it is damaged anew.
+    x.add_slab({first, "a", 0});
+    CHECK(x.slab_damaged(first, 0, "again"));
+    CHECK(x.ready().error().text == "degraded: again");
+  }
+  SECTION("and not before all of them are") {
+    CHECK(x.slab_damaged(second, 0, "so was this"));
+    x.remove_slab(first, 0);
+    REQUIRE_FALSE(x.ready());
+    CHECK(x.ready().error().code == errc::slab_damaged);
+    CHECK(x.ready().error().text == "degraded: so was this");
+    CHECK(x.refuses_saves(second));
+    x.remove_slab(second, 0);
+    CHECK(x.ready());
+  }
+  SECTION("nor where the index has failed") {
+    CHECK(x.index_failed("the disk is full"));
+    x.remove_slab(first, 0);
+    REQUIRE_FALSE(x.ready());
+    CHECK(x.ready().error().text == "degraded: the disk is full");
+  }
+}
+
 TEST_CASE("What comes and goes is told for each part, and neither refuses saves nor readiness", "[condition]") {
   node_condition x;
   CHECK(x.begins(trouble::index_slow, 0, "shard 0 is slow"));
