@@ -259,6 +259,30 @@ TEST_CASE("namespaces: a rank that only some shards took is told to the others w
   CHECK(w.save(0, w.keys_of(0, 2, 500)).size() == 2);
 }
 
+TEST_CASE("namespaces: one that a shard refuses to remove is gone from none", "[namespaces]") {
+  spaces_world w;
+  w.make();
+  REQUIRE(w.add_rank(0, 4).code() == errc::ok);
+  const auto stored = w.keys_of(0, 1);
+  w.save(0, stored);
+  // A reservation, in one shard.
+  const auto written = w.keys_of(1, 1);
+  const auto slot = w.allocate(1, written).at(0).where.slot;
+  const auto refused = w.ask(w.spaces, remove_namespace_request{w.id, false});
+  CHECK(refused.code() == errc::busy);
+  CHECK(refused.failure.text.find("1 reservations") != std::string::npos);
+  for (const auto& shard : w.shards)
+    CHECK(w.ask(shard, describe_request{w.id}).code() == errc::ok);
+  const exists_request there{w.id, all_ranks, stored};
+  CHECK(w.ask(w.shards[0], there).value<result_codes>().results[0] == 0);
+  // It ends, and all of it goes.
+  CHECK(w.ask(w.shards[1], confirm_request{w.id, 0, std::vector<page_ref>{{written[0], {slot, 0}}}}).code() ==
+        errc::ok);
+  CHECK(w.ask(w.spaces, remove_namespace_request{w.id, false}).code() == errc::ok);
+  for (const auto& shard : w.shards)
+    CHECK(w.ask(shard, describe_request{w.id}).code() == errc::unknown_namespace);
+}
+
 TEST_CASE("namespaces: the death of an allocator ends them, since its slots are lost", "[namespaces]") {
   spaces_world w(true);
   const add_namespace_request made{w.spec, {true, true, 4}};

@@ -98,8 +98,8 @@ struct desk {
     REQUIRE(answer(request) == errc::ok);
   }
 
-  state::request_number ask_removal() {
-    rules->remove(++last_request, {space.id(), true});
+  state::request_number ask_removal(bool force = true) {
+    rules->remove(++last_request, {space.id(), force});
     return last_request;
   }
 
@@ -252,9 +252,10 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
   w.make();
   w.register_rank(4, 0);
   w.register_rank(4, 1);
-  const auto first = w.ask_removal();
+  const bool force = GENERATE(false, true);
+  const auto first = w.ask_removal(force);
   const auto order = w.take_one<state::tell_to_remove>();
-  CHECK(order.request.force);
+  CHECK(order.request.force == force);
   const auto second = w.ask_removal();
   CHECK_FALSE(w.answer(second));
   CHECK(w.answer(w.ask_rank(4, 2)) == errc::busy);
@@ -267,12 +268,51 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
     CHECK(w.alive.empty());
     CHECK(w.answer(w.ask_removal()) == errc::unknown_namespace);
   }
-  SECTION("and stays when one says no") {
-    w.say(order.number, errc::ok, errc::busy);
+  SECTION("and stays when all say no") {
+    w.say(order.number, errc::busy, errc::busy);
     CHECK(w.answer(first) == errc::busy);
     CHECK(w.answer(second) == errc::busy);
     CHECK(w.alive.size() == 2);
     CHECK(w.answer(w.ask_rank(4, 0)) == errc::ok);
+  }
+}
+
+TEST_CASE("namespaces: what a shard has forgotten is gone from all, or nothing but removed", "[namespaces_state]") {
+  desk w;
+  w.make();
+  w.register_rank(4);
+  const auto request = w.ask_removal(false);
+  const auto order = w.take_one<state::tell_to_remove>();
+  CHECK_FALSE(order.request.force);
+  w.say(order.number, errc::ok, errc::busy);
+  CHECK_FALSE(w.answer(request));
+  const auto again = w.take_one<state::tell_to_remove>();
+  CHECK(again.request.force);
+  SECTION("by force") {
+    w.say(again.number, errc::unknown_namespace, errc::ok);
+    CHECK(w.answer(request) == errc::ok);
+    CHECK(w.alive.empty());
+    CHECK(w.answer(w.ask_removal()) == errc::unknown_namespace);
+  }
+  SECTION("where that fails as well") {
+    w.say(again.number, errc::unknown_namespace, errc::limit_exceeded);
+    CHECK(w.answer(request) == errc::busy);
+    CHECK(w.answer(w.ask_rank(4)) == errc::busy);
+    CHECK(w.answer(w.ask_rank(4, 1)) == errc::busy);
+    w.rules->add(++w.last_request, {w.space, {}});
+    CHECK(w.answer(w.last_request) == errc::busy);
+    CHECK(w.alive.size() == 1);
+    // Also when none says yes.
+    const auto third = w.ask_removal(false);
+    const auto last = w.take_one<state::tell_to_remove>();
+    CHECK(last.request.force);
+    w.say(last.number, errc::limit_exceeded, errc::limit_exceeded);
+    CHECK(w.answer(third) == errc::busy);
+    CHECK(w.answer(w.ask_rank(4)) == errc::busy);
+    const auto fourth = w.ask_removal(false);
+    w.say(w.take_one<state::tell_to_remove>().number, errc::unknown_namespace, errc::ok);
+    CHECK(w.answer(fourth) == errc::ok);
+    CHECK(w.alive.empty());
   }
 }
 

@@ -5,6 +5,7 @@
 #include "actors/support/gather.hpp"
 #include "base/log.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -126,7 +127,7 @@ void namespaces::flush() {
 }
 
 template <class Request>
-void namespaces::ask_shards(const std::vector<Request>& wanted, std::function<void(const std::vector<error>&)> then) {
+void namespaces::ask_shards(const std::vector<Request>& wanted, outcomes_function then) {
   using outcomes = std::vector<error>;
   const auto shards = options_.shards.size();
   // The first that fails of those that a shard is told stands for all of them.
@@ -159,6 +160,42 @@ void namespaces::tell_shards(namespaces_state::order_number number, const Reques
   });
 }
 
+// What one shard refuses must not be gone from another, so all are looked at first. What comes between that and the
+// removal is seldom; then the rules have the others follow.
+void namespaces::remove_everywhere(const remove_namespace_request& wanted, outcomes_function then) {
+  if (wanted.force)
+    return ask_shards<remove_namespace_request>({wanted}, std::move(then));
+  struct held {
+    std::string name;
+    std::uint64_t leases = 0;
+    std::uint64_t reservations = 0;
+  };
+  const auto all =
+      gather(options_.shards.size(), held{}, [this, wanted, then = std::move(then)](const result<held>& x) {
+        if (x->leases + x->reservations == 0)
+          return ask_shards<remove_namespace_request>({wanted}, then);
+        const error busy{errc::busy, "namespace '" + x->name + "' has " + std::to_string(x->leases) + " leases and " +
+                                         std::to_string(x->reservations) +
+                                         " reservations; wait for them, or force its removal"};
+        then(std::vector(options_.shards.size(), busy));
+      });
+  for (const auto& shard : options_.shards)
+    request(shard, caf::infinite, describe_request{wanted.space})
+        .then(
+            [all](const describe_reply& reply) {
+              for (const auto& x : reply.spaces) {
+                auto& sum = all->value();
+                sum.name = x.spec.name;
+                // A lease has a part on every shard, and a reservation likewise.
+                sum.leases = std::max(sum.leases, x.leases);
+                sum.reservations = std::max(sum.reservations, x.reservations);
+              }
+              all->part_done();
+            },
+            // Whoever does not know it does not refuse either.
+            [all](const caf::error&) { all->part_done(); });
+}
+
 void namespaces::remove_from(const registry_actor& shard, const remove_namespace_request& wanted,
                              outcome_function then) {
   request(shard, caf::infinite, wanted)
@@ -187,7 +224,10 @@ void namespaces::perform(namespaces_state::tell_to_retire& x) {
 }
 
 void namespaces::perform(namespaces_state::tell_to_remove& x) {
-  tell_shards(x.number, x.request);
+  remove_everywhere(x.request, [this, number = x.number](const std::vector<error>& outcomes) {
+    state_.told(number, outcomes);
+    flush();
+  });
 }
 
 void namespaces::perform(namespaces_state::count_slots& x) {

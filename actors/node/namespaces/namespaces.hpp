@@ -79,6 +79,7 @@ protected:
 private:
   using allocator_number = namespaces_state::allocator_number;
   using outcome_function = std::function<void(error)>;
+  using outcomes_function = std::function<void(const std::vector<error>&)>;
 
   namespaces_state::options state_options();
   allocator_number remember(allocator_actor allocator);
@@ -116,9 +117,6 @@ private:
   void perform(making::tell_of_ranks& x);
   void perform(making::leave_space& x);
   void perform(making::tell_to_remove& x);
-  void tell_to_remove(making::order_number number, const remove_namespace_request& wanted);
-  /// As long as no shard has leases or reservations in it.
-  void remove_unused(making::order_number number, const namespace_id& space);
   void perform(making::keep_space& x);
   void perform(making::close_space& x);
   void perform(making::served& x);
@@ -126,13 +124,15 @@ private:
   void perform(making::note& x);
   /// Tells `then` what each shard said to all of these.
   template <class Request>
-  void ask_shards(const std::vector<Request>& wanted, std::function<void(const std::vector<error>&)> then);
+  void ask_shards(const std::vector<Request>& wanted, outcomes_function then);
   void made_told(making::order_number number, const std::vector<error>& outcomes);
   void made_done(making::order_number number, const result<void>& outcome);
 
   /// Asks all shards the same, and tells the state what each said.
   template <class Request>
   void tell_shards(namespaces_state::order_number number, const Request& request);
+  /// Has all shards forget a namespace; without force none of them, as long as one has leases or reservations in it.
+  void remove_everywhere(const remove_namespace_request& wanted, outcomes_function then);
   /// Calls `then` once, when nothing is left on this shard, or with why not.
   void remove_from(const registry_actor& shard, const remove_namespace_request& wanted, outcome_function then);
   void on_down(const caf::down_msg& down);

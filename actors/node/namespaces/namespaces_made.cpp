@@ -89,43 +89,8 @@ void namespaces::perform(making::leave_space& x) {
 }
 
 void namespaces::perform(making::tell_to_remove& x) {
-  if (x.force)
-    tell_to_remove(x.number, {x.space, true});
-  else
-    remove_unused(x.number, x.space);
-}
-
-void namespaces::tell_to_remove(making::order_number number, const remove_namespace_request& wanted) {
-  ask_shards<remove_namespace_request>({wanted}, [this, number](const auto& outcomes) { made_told(number, outcomes); });
-}
-
-// What one shard refuses must not be gone from another, so all are looked at first. Nobody is attached any more, so
-// hardly anything comes meanwhile.
-void namespaces::remove_unused(making::order_number number, const namespace_id& space) {
-  struct held {
-    std::uint64_t leases = 0;
-    std::uint64_t reservations = 0;
-  };
-  const auto all = gather(options_.shards.size(), held{}, [this, number, space](const result<held>& x) {
-    if (x->leases + x->reservations == 0)
-      return tell_to_remove(number, {space, false});
-    made_told(number, std::vector(options_.shards.size(),
-                                  error{errc::busy, "the namespace has " + std::to_string(x->leases) + " leases and " +
-                                                        std::to_string(x->reservations) +
-                                                        " reservations; wait for them, or force its removal"}));
-  });
-  for (const auto& shard : options_.shards)
-    request(shard, caf::infinite, describe_request{space})
-        .then(
-            [all](const describe_reply& reply) {
-              for (const auto& x : reply.spaces) {
-                all->value().leases += x.leases;
-                all->value().reservations += x.reservations;
-              }
-              all->part_done();
-            },
-            // Whoever does not know it does not refuse either.
-            [all](const caf::error&) { all->part_done(); });
+  remove_everywhere({x.space, x.force},
+                    [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
 }
 
 void namespaces::perform(making::keep_space& x) {

@@ -10,6 +10,10 @@ namespace {
 
 const error good{errc::ok, {}};
 
+error half_gone_error(const std::string& space) {
+  return {errc::busy, half_gone_text(space)};
+}
+
 } // namespace
 
 std::string name_of(rank_number rank, const std::string& space) {
@@ -69,8 +73,12 @@ void namespaces_state::counted(order_number number, const result<allocator_stats
 
 void namespaces_state::add(request_number request, const add_namespace_request& wanted) {
   const auto id = wanted.spec.id();
-  if (const auto i = spaces_.find(id); i != spaces_.end() && !i->second.removing.empty())
-    return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
+  if (const auto i = spaces_.find(id); i != spaces_.end()) {
+    if (!i->second.removing.empty())
+      return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
+    if (i->second.half_gone)
+      return reply(request, half_gone_error(i->second.name));
+  }
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
     adding_.erase(adding_.find(id));
@@ -97,21 +105,30 @@ void namespaces_state::remove(request_number request, const remove_namespace_req
   space.removing.push_back(request);
   if (space.removing.size() > 1)
     return; // shares the answer of the one under way
-  const auto number =
-      expect([this, id = wanted.space](std::span<const error> outcomes) { removal_ended(id, outcomes); });
-  outbox_.emplace_back(tell_to_remove{number, wanted});
+  tell_all_to_remove(wanted.space, wanted.force || space.half_gone);
 }
 
-void namespaces_state::removal_ended(const namespace_id& id, std::span<const error> outcomes) {
+void namespaces_state::tell_all_to_remove(const namespace_id& id, bool force) {
+  const auto number =
+      expect([this, id, force](std::span<const error> outcomes) { removal_ended(id, force, outcomes); });
+  outbox_.emplace_back(tell_to_remove{number, {id, force}});
+}
+
+void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::span<const error> outcomes) {
   const auto i = spaces_.find(id);
-  auto waiting = std::exchange(i->second.removing, {});
+  auto& space = i->second;
   // A shard may have forgotten it already, when an earlier attempt failed elsewhere.
-  const auto bad = std::ranges::find_if(
-      outcomes, [](const error& x) { return x.code != errc::ok && x.code != errc::unknown_namespace; });
-  if (bad != outcomes.end())
-    return reply_all(std::move(waiting), *bad);
-  outbox_.emplace_back(note{"namespace '" + i->second.name + "' is removed"});
-  for (const auto& [rank, entry] : i->second.ranks)
+  if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
+    space.half_gone = space.half_gone || any_gone(outcomes);
+    if (space.half_gone && !forced)
+      return tell_all_to_remove(id, true);
+    if (space.half_gone)
+      outbox_.emplace_back(note{half_gone_error(space.name).text + ": " + bad.text});
+    return reply_all(std::exchange(space.removing, {}), space.half_gone ? half_gone_error(space.name) : bad);
+  }
+  auto waiting = std::exchange(space.removing, {});
+  outbox_.emplace_back(note{"namespace '" + space.name + "' is removed"});
+  for (const auto& [rank, entry] : space.ranks)
     outbox_.emplace_back(end_allocator{entry.allocator});
   spaces_.erase(i);
   options_.names->remove(id);
@@ -129,6 +146,8 @@ void namespaces_state::register_rank(request_number request, const rank_order& w
     return register_own(request, space, wanted);
   if (!space.removing.empty())
     return reply(request, {errc::busy, "namespace '" + space.name + "' is being removed"});
+  if (space.half_gone)
+    return reply(request, half_gone_error(space.name));
   if (wanted.slots == 0 || wanted.slots > options_.max_slots)
     return reply(request, {errc::out_of_range, "a rank has 1 to " + std::to_string(options_.max_slots) +
                                                    " pages; asked for were " + std::to_string(wanted.slots)});

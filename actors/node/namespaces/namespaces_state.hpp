@@ -47,6 +47,9 @@ std::string name_of(rank_number rank, const std::string& space);
 ///                │  ▲ │ some did           │                 │
 ///     none did   │  │ └──────▶ half_known  └───────────▶ replacing
 ///   (none) ◀─────┘  └─────────────┘ again      another number of slots
+///
+/// What a shard has forgotten of a namespace is gone durably for all of them. So once one has, the others follow, by
+/// force; and while one of them cannot, it is nothing but removed again.
 class namespaces_state {
 public:
   /// Of a request that waits; the caller's.
@@ -88,7 +91,8 @@ public:
     namespace_id space;
     rank_number rank = 0;
   };
-  /// To be repeated at each shard until nothing is left there.
+  /// To be repeated at each shard until nothing is left there. Without `force`: at none, unless all agree as far as can
+  /// be known.
   struct tell_to_remove {
     order_number number = 0;
     remove_namespace_request request;
@@ -164,6 +168,8 @@ private:
     std::string name;
     std::map<rank_number, rank_entry> ranks;
     bool own = false;
+    /// A shard has forgotten it, and another one could not.
+    bool half_gone = false;
     /// Being removed: who asked for it.
     std::vector<request_number> removing;
   };
@@ -178,7 +184,8 @@ private:
   rank_entry& entry_of(const rank_order& x) { return spaces_.at(x.space).ranks.at(x.rank); }
   std::string name_of_rank(const rank_order& x) const { return name_of(x.rank, spaces_.at(x.space).name); }
 
-  void removal_ended(const namespace_id& space, std::span<const error> outcomes);
+  void tell_all_to_remove(const namespace_id& space, bool force);
+  void removal_ended(const namespace_id& space, bool forced, std::span<const error> outcomes);
   void register_own(request_number request, const space_entry& space, const rank_order& wanted);
   void register_again(request_number request, space_entry& space, const rank_order& wanted);
   void tell_shards(const rank_order& wanted, outcomes_function then);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 
 /// What all shards said to one order.
 
@@ -18,6 +19,17 @@ inline error first_error(std::span<const error> outcomes, errc but_for = errc::o
 
 inline bool any_good(std::span<const error> outcomes) {
   return std::ranges::any_of(outcomes, [](const error& x) { return x.code == errc::ok; });
+}
+
+/// Of a removal: whether any of them has nothing of it any more.
+inline bool any_gone(std::span<const error> outcomes) {
+  return std::ranges::any_of(outcomes,
+                             [](const error& x) { return x.code == errc::ok || x.code == errc::unknown_namespace; });
+}
+
+/// Of one that some have forgotten, and others could not.
+inline std::string half_gone_text(const std::string& space) {
+  return "namespace '" + space + "' is partly removed, and the rest could not be; remove it again";
 }
 
 } // namespace troupe
