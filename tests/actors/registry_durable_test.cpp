@@ -49,8 +49,8 @@ struct durable_world : sim {
   std::shared_ptr<patient_store> disk = std::make_shared<patient_store>();
   registry_actor shard;
 
-  durable_world() {
-    registry_options how;
+  durable_world() : durable_world(registry_options{}) {}
+  explicit durable_world(registry_options how) {
     how.change_feed = true;
     shard = spawn<registry>(how, std::vector{space}, metrics.as<metrics_actor>(), disk);
     const registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {space.id()}, {0}};
@@ -70,6 +70,20 @@ struct durable_world : sim {
     const auto granted = client().answer_to(number).value<reserve_reply>();
     REQUIRE(granted.results[0].code() == errc::ok);
     return {space.id(), 0, {7, n}, std::vector{page_ref{wanted.keys[0], granted.results[0].where}}};
+  }
+
+  /// Reserves and commits one key; what was written.
+  finish_request save(std::uint64_t n, slot_number slot) {
+    auto page = reserve(n, slot);
+    const auto number = begin(shard, commit_atom_v, page);
+    disk->write();
+    run();
+    REQUIRE(client().answer_to(number).code() == errc::ok);
+    return page;
+  }
+
+  std::size_t listed() {
+    return ask(shard, list_pages_request{space.id(), 0, 0, 100}).value<list_pages_reply>().pages.size();
   }
 
   bool complete(std::uint64_t n) {
@@ -166,6 +180,39 @@ TEST_CASE_METHOD(durable_world, "durable registry: a store that has too much to 
   CHECK(disk->write() == 1);
   run();
   CHECK(client().answer_to(number).code() == errc::ok);
+}
+
+TEST_CASE("durable registry: whoever waits for a slow disk is not refused what cannot be taken back",
+          "[registry_durable]") {
+  registry_options how;
+  how.max_waiting_for_store = 1;
+  durable_world w(how);
+  const auto gone = w.save(1, 3);
+  const auto late = w.reserve(2, 4);
+  const auto refused = w.reserve(3, 5);
+  const auto waits = w.begin(w.shard, commit_atom_v, late);
+  REQUIRE(w.ask(w.shard, commit_atom_v, refused).code() == errc::limit_exceeded);
+  SECTION("that a page is lost") {
+    const auto number = w.begin(w.shard, give_up_request{w.space.id(), 0, gone.pages});
+    CHECK_FALSE(w.client().answer_to(number).came);
+    CHECK_FALSE(w.complete(1));
+    w.disk->write();
+    w.run();
+    CHECK(w.client().answer_to(waits).code() == errc::ok);
+    w.disk->write();
+    w.run();
+    CHECK(w.client().answer_to(number).value<result_codes>().results[0] == 0);
+    CHECK(w.listed() == 1);
+  }
+  SECTION("that a namespace is removed") {
+    const auto number = w.begin(w.shard, remove_namespace_request{w.space.id(), true});
+    w.disk->write();
+    w.run();
+    w.disk->write();
+    w.run();
+    CHECK_FALSE(w.client().answer_to(number).value<remove_namespace_reply>().more);
+    CHECK(w.ask(w.shard, describe_request{w.space.id()}).code() == errc::unknown_namespace);
+  }
 }
 
 TEST_CASE_METHOD(durable_world, "durable registry: when the store fails, nobody is told that all is well, and it ends",

@@ -29,9 +29,6 @@ constexpr int max_waits = 4;
 constexpr std::uint32_t damage_lines = 10;
 constexpr auto damage_interval = std::chrono::seconds(10);
 
-/// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
-constexpr std::size_t max_waiting_for_store = 1U << 16U;
-
 /// A write of the index that takes longer is told: far more than a healthy disk needs to sync, and less than those who
 /// wait for an answer are patient.
 constexpr auto slow_write = std::chrono::seconds(2);
@@ -68,9 +65,16 @@ auto registry::serve_change(request_kind kind, std::size_t items, Call call) {
   using answer_type = decltype(call(now()));
   using returned = decltype(to_caf(std::declval<answer_type>()));
   // Before the call: what is refused has changed nothing.
-  if (journal_ && journal_->waiting() >= max_waiting_for_store)
+  if (journal_ && journal_->waiting() >= state_.options().max_waiting_for_store)
     return returned(to_caf(answer_type(tl::unexpected<error>(
         error{errc::limit_exceeded, "the disk of the index does not keep up; try again in a moment"}))));
+  return returned(serve_any_change(kind, items, std::move(call)));
+}
+
+template <class Call>
+auto registry::serve_any_change(request_kind kind, std::size_t items, Call call) {
+  using answer_type = decltype(call(now()));
+  using returned = decltype(to_caf(std::declval<answer_type>()));
   const auto started = now();
   auto answer = call(started);
   flush();
@@ -149,8 +153,9 @@ registry::behavior_type registry::make_behavior() {
         return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
       },
       [this](const give_up_request& x) {
-        return serve_change(request_kind::invalidate, x.pages.size(),
-                            [&](timestamp t) { return state_.give_up(x, t); });
+        // These pages are gone: a key that stays would be found, and could be neither loaded nor saved anew.
+        return serve_any_change(request_kind::invalidate, x.pages.size(),
+                                [&](timestamp t) { return state_.give_up(x, t); });
       },
       [this](const children_request& x) -> caf::result<void> {
         const auto counted = state_.count_children(x, now());
@@ -201,7 +206,8 @@ registry::behavior_type registry::make_behavior() {
           removals_.push_back(promise);
           return promise;
         }
-        return serve_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
+        // Once it has begun on one shard, it cannot be taken back.
+        return serve_any_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
       },
       [this](const add_rank_request& x) {
         return serve_change(request_kind::invalidate, 1, [&](timestamp) { return add_rank(x); });

@@ -67,6 +67,10 @@ private:
   /// The same for calls that change something: the answer waits until the change is durable.
   template <class Call>
   auto serve_change(request_kind kind, std::size_t items, Call call);
+  /// The same for what is not refused however many answers wait: those who ask wait for one answer before they ask
+  /// again, or have something to say as often as they have memory for pages.
+  template <class Call>
+  auto serve_any_change(request_kind kind, std::size_t items, Call call);
   void sample(request_kind kind, std::size_t items, timestamp started);
   void send_samples();
 

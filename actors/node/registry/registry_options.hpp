@@ -8,6 +8,7 @@
 #include "base/page_residence.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -56,6 +57,9 @@ struct registry_options {
   std::uint32_t tick_work = 1U << 13;
   /// Keys looked at by one call of `clear` or `remove_namespace`.
   std::uint32_t max_clear_looks = 1U << 13;
+
+  /// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
+  std::size_t max_waiting_for_store = 1U << 16;
 
   std::uint32_t max_namespaces = 256;
   /// What the arrays by rank are made for, whether they are used or not: ranks that a namespace may allow itself when
