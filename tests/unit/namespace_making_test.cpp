@@ -263,6 +263,45 @@ TEST_CASE("what some shards have begun to forget, all do", "[namespaces]") {
   CHECK(w.nothing_left());
 }
 
+TEST_CASE("a namespace that some shards have forgotten is nobody's, and can only be removed", "[namespaces]") {
+  desk w;
+  w.serve();
+  const bool force = GENERATE(false, true);
+  w.state.remove(2, w.id, force);
+  w.state.done(w.order<rules::leave_space>().number, {});
+  w.told(w.order<rules::tell_to_remove>().number, errc::ok, errc::limit_exceeded);
+  if (!force)
+    w.told(w.order<rules::tell_to_remove>().number, errc::unknown_namespace, errc::limit_exceeded);
+  CHECK(w.answer(2) == errc::busy);
+  CHECK_FALSE(w.state.serves(w.id));
+  CHECK(w.kept_open.empty());
+  w.make(3);
+  CHECK(w.answer(3) == errc::busy);
+  CHECK(w.orders.empty());
+  // Whoever removes it finds it by its name.
+  CHECK(w.names.contains(w.id));
+  w.state.remove(4, w.id, false);
+  auto again = w.order<rules::tell_to_remove>();
+  CHECK(again.force);
+  SECTION("which goes on") {
+    w.told(again.number, errc::unknown_namespace, errc::ok);
+    w.state.done(w.order<rules::close_space>().number, {});
+    CHECK(w.answer(4) == errc::ok);
+    CHECK(w.names.empty());
+    CHECK(w.nothing_left());
+  }
+  SECTION("which may fail again, on all of them") {
+    w.told(again.number, errc::limit_exceeded, errc::limit_exceeded);
+    CHECK(w.answer(4) == errc::busy);
+    CHECK_FALSE(w.state.serves(w.id));
+    w.state.remove(5, w.id, false);
+    w.told(w.order<rules::tell_to_remove>().number, errc::unknown_namespace, errc::ok);
+    w.state.done(w.order<rules::close_space>().number, {});
+    CHECK(w.answer(5) == errc::ok);
+    CHECK(w.nothing_left());
+  }
+}
+
 TEST_CASE("whatever becomes of orders, each request is answered once and no order is forgotten", "[namespaces]") {
   const auto seed = GENERATE(range(1U, 9U));
   CAPTURE(seed);
@@ -298,8 +337,19 @@ TEST_CASE("whatever becomes of orders, each request is answered once and no orde
     good += w.answers.at(request) == errc::ok ? 1 : 0;
   }
   CHECK(good > 50);
+  // Those that are partly removed can be removed.
   for (const auto& name : names)
+    if (const auto id = spec(name).id(); w.state.knows(id) && !w.state.serves(id))
+      w.state.remove(++last, id, false);
+  for (w.take(); !w.orders.empty(); w.take()) {
+    const auto order = w.orders.back();
+    w.orders.pop_back();
+    carry_out(w, order, [] { return errc::ok; });
+  }
+  for (const auto& name : names) {
     CHECK(w.names.contains(spec(name).id()) == w.state.serves(spec(name).id()));
+    CHECK(w.state.knows(spec(name).id()) == w.state.serves(spec(name).id()));
+  }
 }
 
 } // namespace namespace_making_test

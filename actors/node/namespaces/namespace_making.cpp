@@ -56,6 +56,8 @@ void namespace_making::make(request_number request, const namespace_spec& wanted
     case phase::registering:
       x.waiting.push_back(request);
       return;
+    case phase::half_gone:
+      return reply(request, id, {errc::busy, half_gone_text(x.spec.name)});
     default:
       return reply(request, id,
                    {errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment"});
@@ -85,6 +87,11 @@ void namespace_making::remove(request_number request, const namespace_id& space,
   case phase::opening:
   case phase::registering:
     return reply(request, space, {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
+  case phase::half_gone:
+    x.waiting.push_back(request);
+    x.state = phase::removing;
+    outbox_.emplace_back(tell_to_remove{expect(space), space, true});
+    return;
   default:
     if (x.failure)
       return reply(request, space,
@@ -121,12 +128,8 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
     return end(id, x, all_well);
   case phase::removing:
     if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
-      // What some have begun cannot be taken back, so the others follow.
-      if (!any_good(outcomes) || x.force)
-        return stays(id, x, bad);
-      x.force = true;
-      outbox_.emplace_back(tell_to_remove{expect(id), id, true});
-      return;
+      x.begun = x.begun || any_gone(outcomes);
+      return not_forgotten(id, x, bad);
     }
     outbox_.emplace_back(served{id, x.spec.name, false});
     return forgotten(id, x);
@@ -172,6 +175,20 @@ void namespace_making::stays(const namespace_id& space, entry& x, const error& w
   x.state = phase::served;
   outbox_.emplace_back(keep_space{space});
   end(space, x, why);
+}
+
+void namespace_making::not_forgotten(const namespace_id& space, entry& x, const error& why) {
+  if (!x.begun)
+    return stays(space, x, why);
+  // What some have begun cannot be taken back, so the others follow.
+  if (!std::exchange(x.force, true)) {
+    outbox_.emplace_back(tell_to_remove{expect(space), space, true});
+    return;
+  }
+  x.state = phase::half_gone;
+  const error text{errc::busy, half_gone_text(x.spec.name)};
+  outbox_.emplace_back(note{text.text + ": " + why.text});
+  end(space, x, text);
 }
 
 void namespace_making::undo(const namespace_id& space, entry& x, error why) {

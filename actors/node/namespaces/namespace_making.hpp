@@ -27,6 +27,9 @@ namespace troupe {
 ///     │         ▼                      ▼               ▼                            ▼
 ///     └───── closing ◀──────────── forgetting ◀────────┘◀────────────────────── removing
 ///
+/// What a shard has forgotten is gone durably for all of them. So where one of them cannot forget a namespace that
+/// others have forgotten, also by force, it is `half_gone`: nobody has it, and it can only be removed again.
+///
 /// A name and an identity are the shards' to judge, so they are told first, and nothing is opened for what they refuse.
 /// Whoever makes the same namespace meanwhile shares the answer; who comes while it is taken back is told `busy`.
 class namespace_making {
@@ -118,7 +121,17 @@ public:
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
-  enum class phase : std::uint8_t { telling, opening, registering, served, leaving, removing, forgetting, closing };
+  enum class phase : std::uint8_t {
+    telling,
+    opening,
+    registering,
+    served,
+    leaving,
+    removing,
+    half_gone,
+    forgetting,
+    closing,
+  };
 
   struct entry {
     namespace_spec spec;
@@ -129,6 +142,8 @@ private:
     bool opened = false;
     /// It is removed whoever has leases.
     bool force = false;
+    /// A shard has forgotten it.
+    bool begun = false;
   };
 
   order_number expect(const namespace_id& space);
@@ -139,6 +154,8 @@ private:
   void forgotten(const namespace_id& space, entry& x);
   void gone(const namespace_id& space);
   void stays(const namespace_id& space, entry& x, const error& why);
+  /// Shards have been told to forget it, and one at least does not, for this reason.
+  void not_forgotten(const namespace_id& space, entry& x, const error& why);
 
   options options_;
   std::map<namespace_id, entry> spaces_;
