@@ -62,12 +62,14 @@ caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
       continue;
     }
     auto promise = make_response_promise();
-    end(opened, [this, request = promises_.add(promise), why = made.error(), id, stored = wanted.stored] {
-      // Files of an earlier run may be opened by another one.
-      if (!stored)
-        remove_files(id);
-      promises_.deliver(request, to_caf(why));
-    });
+    end(opened,
+        [this, request = promises_.add(promise), why = made.error(), id, stored = wanted.stored, tried = rank + 1] {
+          leave_residence(id, tried);
+          // Files of an earlier run may be opened by another one.
+          if (!stored)
+            remove_files(id);
+          promises_.deliver(request, to_caf(why));
+        });
     return promise;
   }
   if (options_.condition)
@@ -86,9 +88,7 @@ caf::result<void> space_keeper::close(const namespace_id& space) {
     if (options_.condition)
       for (const auto& x : all)
         options_.condition->remove_slab(space, x.rank);
-    if (options_.residence)
-      for (const auto& x : all)
-        options_.residence->remove(space, x.rank);
+    leave_residence(space, static_cast<rank_number>(all.size()));
     remove_files(space);
     promises_.deliver(request, caf::unit);
   });
@@ -284,6 +284,12 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
       options_.condition->begins(trouble::disk_full, space, rank, text);
   }
   return static_cast<std::uint32_t>(growth.slots());
+}
+
+void space_keeper::leave_residence(const namespace_id& space, rank_number count) {
+  if (options_.residence)
+    for (rank_number rank = 0; rank < count; ++rank)
+      options_.residence->remove(space, rank);
 }
 
 void space_keeper::remove_files(const namespace_id& space) {

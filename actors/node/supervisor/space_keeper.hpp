@@ -97,6 +97,8 @@ private:
   /// What files of an earlier run have that are not open yet.
   std::uint64_t bytes_not_open(const namespace_id& space, const ranks& opened) const;
   std::uint32_t grow(const namespace_id& space, rank_number rank, std::uint32_t wanted);
+  /// Nobody's memory has anything of the first so many ranks any more.
+  void leave_residence(const namespace_id& space, rank_number count);
   void remove_files(const namespace_id& space);
   void sweep();
 
