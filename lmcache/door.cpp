@@ -2,12 +2,12 @@
 
 #include "base/log.hpp"
 #include "base/unique_descriptor.hpp"
-#include "lmcache/peer.hpp"
+#include "lmcache/connection_table.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -15,7 +15,6 @@
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 #include <zmq.h>
@@ -40,6 +39,12 @@ constexpr int answers_waiting_max = 100000;
 constexpr auto complaint_interval = std::chrono::seconds(1);
 
 constexpr const char* monitor_address = "inproc://troupe-lmcache-monitor";
+
+/// Where ZeroMQ asks whether a connection is to be admitted, of sockets that have a domain (ZeroMQ's RFC 27); and what
+/// a message of one that was admitted says of it.
+constexpr const char* admission_address = "inproc://zeromq.zap.01";
+constexpr const char* admission_domain = "lmcache";
+constexpr const char* admitted_as = "User-Id";
 
 struct end_context {
   void operator()(void* x) const noexcept { zmq_ctx_term(x); }
@@ -86,6 +91,16 @@ public:
   std::string text() { return {static_cast<const char*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
   /// Of the connection that it came by.
   int descriptor() { return zmq_msg_get(&x_, ZMQ_SRCFD); }
+  /// When that was admitted; nothing if it was not.
+  std::optional<connection_moment> admitted() {
+    const char* const text = zmq_msg_gets(&x_, admitted_as);
+    if (text == nullptr)
+      return std::nullopt;
+    const auto* const end = text + std::strlen(text);
+    connection_moment out = 0;
+    const auto [at, code] = std::from_chars(text, end, out);
+    return code == std::errc{} && at == end ? std::optional(out) : std::nullopt;
+  }
 
 private:
   zmq_msg_t x_{};
@@ -101,27 +116,16 @@ struct outgoing {
 } // namespace
 
 struct door::implementation {
-  struct peer {
-    client_number number = 0;
-    int descriptor = -1;
-    /// Nothing for one that is another user's: it is told no.
-    std::optional<peer_socket> socket{};
-    std::int32_t process = 0;
-    bool process_known = false;
-  };
-
   door_options options;
   zmq_context context;
   socket_handle router;
   socket_handle monitor;
+  socket_handle admission;
   unique_descriptor wake;
   std::uint16_t port = 0;
   listener to;
 
-  /// By the name that the socket gives them, and back.
-  std::unordered_map<std::string, peer> peers;
-  std::unordered_map<client_number, std::string> names;
-  client_number last_client = 0;
+  connection_table connections;
   timestamp next_complaint = timestamp::min();
 
   std::mutex mutex;
@@ -138,8 +142,10 @@ struct door::implementation {
   }
 
   void run(const std::stop_token& stop) {
-    std::array<zmq_pollitem_t, 3> items{
-        {{router.get(), 0, ZMQ_POLLIN, 0}, {monitor.get(), 0, ZMQ_POLLIN, 0}, {nullptr, wake.get(), ZMQ_POLLIN, 0}}};
+    std::array<zmq_pollitem_t, 4> items{{{router.get(), 0, ZMQ_POLLIN, 0},
+                                         {monitor.get(), 0, ZMQ_POLLIN, 0},
+                                         {admission.get(), 0, ZMQ_POLLIN, 0},
+                                         {nullptr, wake.get(), ZMQ_POLLIN, 0}}};
     while (!stop.stop_requested()) {
       if (zmq_poll(items.data(), static_cast<int>(items.size()), -1) < 0 && zmq_errno() != EINTR) {
         log::get("lmcache")->error("the socket of LMCache's clients has failed: {}", zmq_strerror(zmq_errno()));
@@ -149,6 +155,8 @@ struct door::implementation {
       static_cast<void>(::read(wake.get(), &rung, sizeof rung));
       send_answers();
       look_at_monitor();
+      while (admit()) {
+      }
       for (int i = 0; i < messages_per_turn && take_message(); ++i) {
       }
     }
@@ -162,66 +170,94 @@ struct door::implementation {
       all.swap(answers);
     }
     for (const auto& x : all) {
-      const auto name = names.find(x.client);
-      if (name == names.end())
+      const auto* const name = connections.name_of(x.client);
+      if (name == nullptr)
         continue;
       const auto send = [&](const std::string& frame, int flags) {
         return zmq_send(router.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
       };
       // A socket that routes takes a message whole, or drops it whole.
-      if (!send(name->second, ZMQ_SNDMORE) || !send(x.number, ZMQ_SNDMORE) ||
+      if (!send(*name, ZMQ_SNDMORE) || !send(x.number, ZMQ_SNDMORE) ||
           !send(x.operation_frame, x.frame ? ZMQ_SNDMORE : 0) || (x.frame && !send(*x.frame, 0)))
         log::get("lmcache")->warn("an answer could not be sent: {}", zmq_strerror(zmq_errno()));
     }
   }
 
-  /// Connections that have ended. Each of these is told of before its descriptor can be another connection's, so who
-  /// looks here before a name that is new is given a descriptor never confuses the two.
+  /// Connections that have begun, and that have ended. When one asks to be admitted, or a message of it is there, it
+  /// has been told of here that it has begun: ZeroMQ's only thread has said so before.
   void look_at_monitor() {
     for (;;) {
       zmq_frame event;
       if (!event.receive(monitor.get()))
         return;
       const auto bytes = event.bytes();
+      std::uint16_t what = 0;
       std::uint32_t value = 0;
-      if (bytes.size() >= 6)
-        std::memcpy(&value, bytes.data() + 2, sizeof value);
+      if (bytes.size() >= sizeof what + sizeof value) {
+        std::memcpy(&what, bytes.data(), sizeof what);
+        std::memcpy(&value, bytes.data() + sizeof what, sizeof value);
+      }
       for (bool more = event.more(); more;) {
         zmq_frame rest;
         more = rest.receive(monitor.get()) && rest.more();
       }
-      end_connection(static_cast<int>(value));
+      const auto descriptor = static_cast<int>(value);
+      if (const auto gone = what == ZMQ_EVENT_ACCEPTED       ? connections.begun(descriptor)
+                            : what == ZMQ_EVENT_DISCONNECTED ? connections.ended(descriptor)
+                                                             : std::nullopt) {
+        options.counts->clients.store(connections.clients(), std::memory_order_relaxed);
+        to.gone(*gone);
+      }
     }
   }
 
-  void end_connection(int descriptor) {
-    const auto i = std::ranges::find_if(peers, [&](const auto& x) { return x.second.descriptor == descriptor; });
-    if (i == peers.end())
-      return;
-    const auto number = i->second.number;
-    names.erase(number);
-    peers.erase(i);
-    options.counts->clients.store(peers.size(), std::memory_order_relaxed);
-    to.gone(number);
-  }
-
-  peer& peer_of(const std::string& name, int descriptor) {
-    if (const auto i = peers.find(name); i != peers.end())
-      return i->second;
+  /// Everybody is: this is to know which connection a message is from. False if nobody asks.
+  bool admit() {
+    // A version, a number, the domain, where it is from, its name, the mechanism; credentials there are none.
+    std::array<std::string, 2> said;
+    std::size_t count = 0;
+    for (bool more = true; more; ++count) {
+      zmq_frame frame;
+      if (!frame.receive(admission.get()))
+        return false;
+      if (count < said.size())
+        said[count] = frame.text();
+      more = frame.more();
+    }
     look_at_monitor();
-    auto& out = peers[name];
-    out.number = ++last_client;
-    out.descriptor = descriptor;
-    names[out.number] = name;
-    out.socket = find_peer(descriptor);
-    if (out.socket && out.socket->user != 0 && out.socket->user != ::geteuid()) {
-      log::get("lmcache")->warn("client {} is refused: it is of user {}, and this node serves its own", out.number,
-                                out.socket->user);
-      out.socket.reset();
-    } else if (!out.socket) {
-      log::get("lmcache")->warn("client {} is refused: /proc does not say whose it is", out.number);
+    const auto moment = std::to_string(connections.now());
+    const auto send = [&](std::string_view frame, int flags) {
+      return zmq_send(admission.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
+    };
+    if (!send(said[0], ZMQ_SNDMORE) || !send(said[1], ZMQ_SNDMORE) || !send("200", ZMQ_SNDMORE) ||
+        !send("", ZMQ_SNDMORE) || !send(moment, ZMQ_SNDMORE) || !send("", 0))
+      log::get("lmcache")->warn("a connection could not be admitted: {}", zmq_strerror(zmq_errno()));
+    return true;
+  }
+
+  /// Null if the connection that the message is from has ended.
+  connection* connection_of(zmq_frame& message, std::string name) {
+    const auto admitted = message.admitted();
+    const auto descriptor = message.descriptor();
+    auto* out = admitted ? connections.find(descriptor, *admitted) : nullptr;
+    if (out == nullptr || out->number != 0)
+      return out;
+    auto socket = find_peer(descriptor);
+    // Had it ended meanwhile, that would have been another one's.
+    look_at_monitor();
+    out = connections.find(descriptor, *admitted);
+    if (out == nullptr)
+      return nullptr;
+    connections.enroll(*out, std::move(name));
+    options.counts->clients.store(connections.clients(), std::memory_order_relaxed);
+    if (socket && socket->user != 0 && socket->user != ::geteuid()) {
+      log::get("lmcache")->warn("client {} is refused: it is of user {}, and this node serves its own", out->number,
+                                socket->user);
+      socket.reset();
+    } else if (!socket) {
+      log::get("lmcache")->warn("client {} is refused: /proc does not say whose it is", out->number);
     }
-    options.counts->clients.store(peers.size(), std::memory_order_relaxed);
+    out->socket = socket;
     return out;
   }
 
@@ -247,7 +283,12 @@ struct door::implementation {
       too_many = true;
       more = rest.receive(router.get()) && rest.more();
     }
-    auto& from = peer_of(name.text(), count > 0 ? frames[0].descriptor() : -1);
+    if (count == 0)
+      return true;
+    auto* const found = connection_of(frames[0], name.text());
+    if (found == nullptr)
+      return true;
+    auto& from = *found;
     auto message = read_message(std::span(bytes).first(count), options.chunk_tokens);
     if (!message) {
       complain(from, "no request at all");
@@ -279,7 +320,7 @@ struct door::implementation {
     answers.push_back({x.client, x.number, x.operation_frame, std::move(frame)});
   }
 
-  void complain(const peer& about, std::string_view what) {
+  void complain(const connection& about, std::string_view what) {
     const auto so_far = options.counts->malformed.fetch_add(1, std::memory_order_relaxed) + 1;
     const auto now = std::chrono::steady_clock::now();
     if (now < next_complaint)
@@ -307,14 +348,20 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
   if (!x->router || !set_option(x->router.get(), ZMQ_LINGER, 0) ||
       !set_option(x->router.get(), ZMQ_MAXMSGSIZE, message_bytes_max) ||
       !set_option(x->router.get(), ZMQ_SNDHWM, answers_waiting_max) ||
+      zmq_setsockopt(x->router.get(), ZMQ_ZAP_DOMAIN, admission_domain, std::strlen(admission_domain)) != 0 ||
       (options.host.find(':') != std::string::npos && !set_option(x->router.get(), ZMQ_IPV6, 1)))
     return zmq_error("cannot make a socket for LMCache's clients");
-  if (zmq_socket_monitor(x->router.get(), monitor_address, ZMQ_EVENT_DISCONNECTED) != 0)
+  // As many events as there are: ZeroMQ's thread would wait for room, and this one may wait for it.
+  if (zmq_socket_monitor(x->router.get(), monitor_address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
     return zmq_error("cannot watch the connections of LMCache's clients");
   x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
-  if (!x->monitor || !set_option(x->monitor.get(), ZMQ_LINGER, 0) ||
+  if (!x->monitor || !set_option(x->monitor.get(), ZMQ_LINGER, 0) || !set_option(x->monitor.get(), ZMQ_RCVHWM, 0) ||
       zmq_connect(x->monitor.get(), monitor_address) != 0)
     return zmq_error("cannot watch the connections of LMCache's clients");
+  x->admission.reset(::zmq_socket(x->context.get(), ZMQ_REP));
+  if (!x->admission || !set_option(x->admission.get(), ZMQ_LINGER, 0) ||
+      zmq_bind(x->admission.get(), admission_address) != 0)
+    return zmq_error("cannot admit connections of LMCache's clients");
   const auto host = options.host.find(':') != std::string::npos ? "[" + options.host + "]"
                     : options.host == "localhost"               ? std::string("127.0.0.1")
                                                                 : options.host;
@@ -360,8 +407,12 @@ void door::stop() {
     x_->ring();
     x_->thread.join();
   }
+  // Nothing is told any more: ZeroMQ's thread would wait for somebody to tell.
+  if (x_->router)
+    zmq_socket_monitor(x_->router.get(), nullptr, 0);
   x_->monitor.reset();
   x_->router.reset();
+  x_->admission.reset();
 }
 
 } // namespace troupe::lmcache

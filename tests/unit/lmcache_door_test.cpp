@@ -2,6 +2,7 @@
 #include "lmcache/wire/msgpack_writer.hpp"
 #include "tests/catch.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -59,8 +60,9 @@ struct dealer {
   void* context = zmq_ctx_new();
   void* socket = zmq_socket(context, ZMQ_DEALER);
 
-  explicit dealer(std::uint16_t port) {
-    const int linger = 0;
+  /// `linger`: what it has sent goes out after its end, within the limit.
+  explicit dealer(std::uint16_t port, bool lingers = false) {
+    const int linger = lingers ? static_cast<int>(std::chrono::milliseconds(limit).count()) : 0;
     const int wait = static_cast<int>(std::chrono::milliseconds(limit).count());
     zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
     zmq_setsockopt(socket, ZMQ_RCVTIMEO, &wait, sizeof wait);
@@ -137,6 +139,47 @@ TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
   CHECK(other.client != late.client);
   open.answer(other, wire::answer(false));
   CHECK(b.receive()[2] == "\xc2");
+}
+
+TEST_CASE("A door misses no end of connections whose messages come after it", "[lmcache]") {
+  door_options how;
+  const auto counts = how.counts;
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  auto& open = **opened;
+  open.serve(from.listener());
+  constexpr int dealers = 200;
+  for (int i = 0; i < dealers; ++i) {
+    const dealer short_lived(open.port(), true);
+    for (std::uint64_t j = 1; j <= 3; ++j)
+      short_lived.send(ping_of(j));
+  }
+  // Descriptors of those before are given to these. Each is known as itself, and its end is told.
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    client_number number = 0;
+    {
+      const dealer one(open.port());
+      one.send(ping_of(100 + i));
+      for (;;) {
+        const auto x = from.next();
+        open.answer(x, wire::answer(true));
+        if (x.number == ping_of(100 + i)[0]) {
+          number = x.client;
+          break;
+        }
+      }
+      CHECK(one.receive()[0] == ping_of(100 + i)[0]);
+    }
+    CHECK(from.wait([&] { return std::ranges::count(from.gone, number) == 1; }));
+  }
+  // One that is heard of after all of these.
+  const dealer last(open.port());
+  last.send(ping_of(1000));
+  for (auto x = from.next();; x = from.next())
+    if (x.number == ping_of(1000)[0])
+      break;
+  CHECK(from.wait([&] { return counts->clients == 1; }));
 }
 
 TEST_CASE("A registration comes with the process that it is from", "[lmcache]") {
