@@ -85,8 +85,11 @@ std::optional<peer_socket> socket_with(const written_address& here, const writte
       field[fields++] = rest.substr(0, rest.find(' '));
       rest.remove_prefix(field[fields - 1].size());
     }
-    if (fields == field.size() && field[1] == there.text && field[2] == here.text)
-      return peer_socket{number_of<std::uint64_t>(field[9]), number_of<uid_t>(field[7])};
+    if (fields != field.size() || field[1] != there.text || field[2] != here.text)
+      continue;
+    // One that its process has closed has no inode, and seems to be root's.
+    const peer_socket out{number_of<std::uint64_t>(field[9]), number_of<uid_t>(field[7])};
+    return out.inode == 0 ? std::nullopt : std::optional(out);
   }
   return std::nullopt;
 }

@@ -1,5 +1,11 @@
+#include "base/unique_descriptor.hpp"
 #include "lmcache/connection_table.hpp"
 #include "tests/catch.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace lmcache_connections_test {
 
@@ -54,6 +60,28 @@ TEST_CASE("A descriptor has one connection: where an end was not told of, the ne
   CHECK(table.begun(5) == client_number{1});
   CHECK(table.find(5, first) == nullptr);
   CHECK(table.clients() == 0);
+}
+
+TEST_CASE("A socket that its process has closed is nobody's, and not root's", "[lmcache]") {
+  const unique_descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(listening.get(), at, size) == 0);
+  REQUIRE(::listen(listening.get(), 1) == 0);
+  REQUIRE(::getsockname(listening.get(), at, &size) == 0);
+  unique_descriptor there(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(there.get(), at, size) == 0);
+  const unique_descriptor here(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(here);
+  const auto peer = find_peer(here.get());
+  REQUIRE(peer);
+  CHECK(peer->user == ::geteuid());
+  CHECK(process_with(*peer) == ::getpid());
+  there.reset();
+  CHECK_FALSE(find_peer(here.get()));
 }
 
 } // namespace lmcache_connections_test
