@@ -215,8 +215,15 @@ void reserve(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   with_body(api, r, reply, read_reserve, [api, reply, who = r.who()](const namespace_id& space, keys_body x) {
     const auto held = name_of(api, *who, x.held.name);
+    const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("token", held.named));
+    const auto answer_and_clear = [api, space, rank = x.rank, held, answer](const result<std::vector<location>>& got) {
+      // Other shards may have reserved what the caller is never told of.
+      if (!got && held.is_fresh)
+        api->service->abort(space, rank, held.in_registry, {}, [](const result<std::vector<std::uint8_t>>&) {});
+      answer(got);
+    };
     api->service->reserve(space, x.rank, held.in_registry, x.held.length, std::move(x.keys), std::move(x.parents),
-                          answer_results<std::vector<location>>(api, reply, ticket_front("token", held.named)));
+                          answer_and_clear);
   });
 }
 

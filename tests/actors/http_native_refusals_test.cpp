@@ -1,3 +1,4 @@
+#include "actors/node/registry/registry_options.hpp"
 #include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
 #include "tests/catch.hpp"
@@ -121,6 +122,34 @@ TEST_CASE("What is wrong with a request is said, with its place", "[http][native
   CHECK(w.get("/v1/namespaces").body.at("namespaces").size() == 1);
   CHECK(w.get("/v1/namespaces/a").body.at("reservations") == 0);
   CHECK(w.get("/v1/namespaces/a").body.at("leases") == 0);
+}
+
+TEST_CASE("A reservation that a shard refuses leaves nothing on others", "[http][native]") {
+  const auto most = registry_options{}.max_batch;
+  const http_world w(native_routes(most + 10));
+  REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
+  REQUIRE(w.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 8}}).code == 204);
+  // One key of the first shard, and more of the second one than it takes at once.
+  json few = json::array();
+  json many = json::array();
+  for (std::uint64_t n = 1; many.size() <= most || few.empty(); ++n) {
+    const key_digest key{n, n};
+    if (const auto shard = shard_of(key, 3); shard == 0 && few.empty())
+      few.push_back(to_string(key));
+    else if (shard == 1 && many.size() <= most)
+      many.push_back(to_string(key));
+  }
+  auto all = few;
+  all.insert(all.end(), many.begin(), many.end());
+  const auto reservations = [&] { return w.get("/v1/namespaces/a").body.at("reservations").get<int>(); };
+  REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).code == 429);
+  CHECK(reservations() == 0);
+  // With a token of its own, the caller can end what there is.
+  const json token{{"owner", 5}, {"sequence", 9}};
+  REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}, {"token", token}}).code == 429);
+  CHECK(reservations() == 1);
+  CHECK(w.post("/v1/namespaces/a/abort", {{"rank", 0}, {"token", token}}).code == 200);
+  CHECK(reservations() == 0);
 }
 
 TEST_CASE("Batches may be empty, and as large as the limit", "[http][native]") {
