@@ -4,6 +4,7 @@
 
 #include <random>
 #include <sys/stat.h>
+#include <thread>
 
 namespace lmcache_test {
 
@@ -290,6 +291,30 @@ TEST_CASE("engines with several workers find what all of them have stored", "[lm
     CHECK(workers[rank].call(commit_retrieve, {key, 10 + rank}) == true);
   }
   CHECK(node.stop() == 0);
+}
+
+TEST_CASE("a node that is told to end while pages are being sealed ends in order", "[lmcache]") {
+  const std::chrono::milliseconds later(GENERATE(10, 20, 40, 80));
+  INFO("told to end after " << later.count() << " ms");
+  const scratch_directory scratch;
+  auto config = lmcache_config(scratch.path());
+  config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
+  config["memory"] = {{"bytes", "1 GiB"}};
+  serving_node node(write_config(scratch.path(), config));
+  // 7.75 MiB each, and less than a quarter of the memory.
+  constexpr std::uint32_t hidden = 62 * 1024;
+  constexpr std::uint32_t pages = 30;
+  lmcache_client worker(lmcache_port(node.ready_line()));
+  const auto told = worker.call(register_worker, {registration(1, hidden)});
+  const auto name = told->at("shm_name").get<std::string>();
+  REQUIRE_FALSE(name.empty());
+  const auto key = lmcache_key(1, "r", 0, pages, 0);
+  const auto prepared = worker.call(prepare_store, {key, 1});
+  REQUIRE(prepared->at("context").at("slots").size() == pages);
+  worker.send(commit_store, {key, 1, json::binary({})});
+  std::this_thread::sleep_for(later);
+  CHECK(node.stop() == 0);
+  CHECK_FALSE(std::filesystem::exists("/dev/shm/" + name));
 }
 
 } // namespace lmcache_test

@@ -28,6 +28,7 @@ opened_cache block_lane::open(const open_order& order) {
 
 io_reply block_lane::copy(const block_copy& order) {
   const bool gathers = order.direction == move_direction::gather;
+  const auto arena = arena_->memory();
   const auto slot = io::slot_bytes(order.page_bytes);
   const auto each = order.items.empty() ? 0 : order.blocks.size() / order.items.size();
   std::vector<errc> codes(order.items.size(), errc::internal);
@@ -38,17 +39,17 @@ io_reply block_lane::copy(const block_copy& order) {
   };
   for (std::size_t i = 0; i < order.items.size() && each > 0; ++i) {
     const auto& item = order.items[i];
-    if (item.offset > arena_.size() || arena_.size() - item.offset < slot) {
+    if (item.offset > arena.size() || arena.size() - item.offset < slot) {
       codes[i] = errc::out_of_range;
       continue;
     }
     block_move move;
     move.block = order.blocks[i * each];
     move.further_blocks = std::span(order.blocks).subspan(i * each + 1, each - 1);
-    move.page = arena_.data() + item.offset + io::page_header_bytes;
+    move.page = arena.data() + item.offset + io::page_header_bytes;
     move.page_bytes = order.page_bytes;
     if (!gathers) {
-      const auto sum = io::expected_checksum(arena_.subspan(item.offset, slot), identity_of(item));
+      const auto sum = io::expected_checksum(arena.subspan(item.offset, slot), identity_of(item));
       if (!sum) {
         codes[i] = sum.error();
         continue;
@@ -70,7 +71,7 @@ io_reply block_lane::copy(const block_copy& order) {
       if (copied && gathers && moves[i].verdict == errc::ok) {
         const auto& item = order.items[positions[i]];
         if (moves[i].checksum)
-          io::seal_page(arena_.subspan(item.offset, slot), identity_of(item), *moves[i].checksum);
+          io::seal_page(arena.subspan(item.offset, slot), identity_of(item), *moves[i].checksum);
         else
           codes[positions[i]] = errc::internal;
       }

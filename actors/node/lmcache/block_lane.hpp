@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gpu/remote_cache.hpp"
+#include "io/extent_source.hpp"
 #include "io/page.hpp"
 #include "messages/messages.hpp"
 
@@ -46,11 +47,18 @@ void lock_arena(const std::shared_ptr<remote_cache>& cache, std::span<std::byte>
 /// may never answer.
 class block_lane : public caf::event_based_actor {
 public:
-  /// `arena`: the whole, which outlives the actor. `cache`: if it is open already.
-  block_lane(caf::actor_config& config, std::span<std::byte> arena, std::shared_ptr<remote_cache> cache = nullptr)
-      : caf::event_based_actor(config), arena_(arena), cache_(std::move(cache)) {}
+  /// The arena stays at least as long as the actor, which may be at work when everybody else is done with it. `cache`:
+  /// if it is open already.
+  block_lane(caf::actor_config& config, std::shared_ptr<io::extent_source> arena,
+             std::shared_ptr<remote_cache> cache = nullptr)
+      : caf::event_based_actor(config), arena_(std::move(arena)), cache_(std::move(cache)) {}
 
   const char* name() const override { return "block_lane"; }
+  /// What is closed may have locked the arena, and so goes first.
+  void on_exit() override {
+    cache_.reset();
+    arena_.reset();
+  }
 
 protected:
   caf::behavior make_behavior() override;
@@ -59,7 +67,7 @@ private:
   opened_cache open(const open_order& order);
   io_reply copy(const block_copy& order);
 
-  std::span<std::byte> arena_;
+  std::shared_ptr<io::extent_source> arena_;
   std::shared_ptr<remote_cache> cache_;
 };
 

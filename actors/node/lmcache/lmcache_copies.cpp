@@ -55,7 +55,8 @@ void lmcache_server::register_memory(const request_ptr& x) {
 }
 
 void lmcache_server::open_memory(const request_ptr& x, const attachment_ptr& as) {
-  auto lane = system().spawn<block_lane, caf::detached>(parts_.extents->memory());
+  auto lane = system().spawn<block_lane, caf::detached>(held_arena());
+  opening_.insert(lane);
   const auto made = std::make_shared<instance>();
   made->node = as;
   made->memory = x->opened->memory;
@@ -68,23 +69,31 @@ void lmcache_server::open_memory(const request_ptr& x, const attachment_ptr& as)
   request(lane, caf::infinite, open_order{made->memory})
       .then(
           [this, x, made, no](opened_cache& opened) {
+            opening_.erase(made->gathers);
             if (!opened.cache)
               return no(opened.why_not);
-            const auto arena = parts_.extents->memory();
-            made->scatters = system().spawn<block_lane, caf::detached>(arena, opened.cache);
+            made->scatters = system().spawn<block_lane, caf::detached>(held_arena(), opened.cache);
             // A thread for the time that it takes.
             system().spawn<caf::detached>(
-                [cache = opened.cache, arena](caf::event_based_actor*) { lock_arena(cache, arena); });
+                [cache = opened.cache, arena = held_arena()](caf::event_based_actor*) mutable {
+                  const auto held = std::move(arena);
+                  const auto opened_here = std::move(cache);
+                  lock_arena(opened_here, held->memory());
+                });
             attached(x, made);
           },
-          [no](const caf::error& e) { no(from_caf(e)); });
+          [this, made, no](const caf::error& e) {
+            opening_.erase(made->gathers);
+            no(from_caf(e));
+          });
 }
 
 void lmcache_server::let_go(const instance& x) {
   for (const auto& lane : {x.gathers, x.scatters})
     if (lane)
       send_exit(lane, caf::exit_reason::user_shutdown);
-  detach(x.node, true);
+  // Where the node copies nobody else does.
+  detach(x.node, x.memory || x.at_rest);
 }
 
 // -- both directions --------------------------------------------------------------------------------------------------

@@ -62,11 +62,14 @@ void lmcache_server::on_exit() {
       send_exit(x.node->link, caf::exit_reason::user_shutdown);
   for (const auto& x : lanes_)
     send_exit(x, caf::exit_reason::user_shutdown);
+  for (const auto& x : opening_)
+    send_exit(x, caf::exit_reason::user_shutdown);
   instances_.clear();
   spaces_.clear();
   leases_.clear();
   lookups_.clear();
   lanes_.clear();
+  opening_.clear();
   waiting_.clear();
   // The door knows this actor, and the memory is to go with the node.
   parts_ = lmcache_server_parts{};
@@ -249,13 +252,10 @@ void lmcache_server::drop(instance_id id, bool at_rest) {
   if (node.empty())
     return;
   auto& x = *node.mapped();
-  if (!x.memory) {
-    detach(x.node, at_rest);
-  } else {
-    x.ended = true;
-    if (x.copies == 0)
-      let_go(x);
-  }
+  x.ended = true;
+  x.at_rest = at_rest;
+  if (x.copies == 0)
+    let_go(x);
   if (const auto space = spaces_.find(x.space); space != spaces_.end() && --space->second.instances == 0) {
     // Nobody can load what a lookup of it would find. It pins nothing.
     if (space->second.node)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/lmcache/arena_users.hpp"
 #include "actors/support/bringing.hpp"
 #include "base/next_tick.hpp"
 #include "gpu/remote_layout.hpp"
@@ -49,6 +50,8 @@ struct lmcache_server_parts {
   /// For what no client may do: `clear`.
   std::vector<registry_actor> shards;
   std::shared_ptr<io::extent_source> extents;
+  /// Of the same arena: lanes and their like. Null if nobody waits for their end.
+  std::shared_ptr<arena_users> users{};
   /// By which clients find the arena.
   std::string shared_name;
   std::uint32_t chunk_tokens = 256;
@@ -139,10 +142,14 @@ private:
     line waiting_retrieves;
     /// Those that wait are being begun: what ends at once does not begin the next ones.
     bool beginning = false;
-    /// Of both, all that were not answered. Frames may be another one's when there is none.
+    /// Of both, all that were not answered. Where the worker copies itself, what lanes have been told to do with its
+    /// pages. Frames may be another one's when there is none.
     std::size_t copies = 0;
-    /// Nobody knows it any more, and it is given up with the last copy.
+    /// Nobody knows it any more, and it is given up with the last copy: not before, as the node watches the processes
+    /// of those that are.
     bool ended = false;
+    /// It was told that the worker touches nothing any more.
+    bool at_rest = false;
     std::map<job_name, open_pages> stores;
     std::map<job_name, open_pages> retrieves;
   };
@@ -182,6 +189,8 @@ private:
   static constexpr duration status_patience = std::chrono::milliseconds(20);
 
   timestamp now() const { return clock().now(); }
+  /// For a thread.
+  std::shared_ptr<io::extent_source> held_arena() const { return parts_.users ? parts_.users->hold() : parts_.extents; }
 
   // -- lmcache_server.cpp: who is there --
   void look_into_inbox();
@@ -251,7 +260,7 @@ private:
                   const std::vector<errc>& reasons, const std::vector<page_tier>& tiers, std::function<void()> then);
   void commit_retrieve(const request_ptr& x);
   /// Gives pages to the lanes; `then` gets a code for each.
-  void work_on_pages(bool seal, const instance& of, rank_number rank, const open_pages& pages,
+  void work_on_pages(bool seal, const instance_ptr& of, rank_number rank, const open_pages& pages,
                      std::function<void(std::vector<errc>)> then);
   static client_worker_actor worker_of(const instance& of, rank_number rank);
   std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
@@ -273,6 +282,7 @@ private:
   void end_copy(const request_ptr& x, const instance_ptr& of, bool copied);
   /// Pages that one request may have pinned at once, and requests of one direction that may have.
   std::pair<std::size_t, std::size_t> share_of_pins(const instance& of) const;
+  /// Nothing of it is under way.
   void let_go(const instance& x);
 
   lmcache_server_parts parts_;
@@ -280,6 +290,8 @@ private:
   /// From the first page on that is sealed or verified.
   std::vector<caf::actor> lanes_;
   std::size_t next_lane_ = 0;
+  /// Those that open a worker's memory.
+  std::set<caf::actor> opening_;
   std::unordered_set<client_number> clients_;
   /// Instances of these clients that they were told are unknown: the next ping of each is answered with yes, and then
   /// it registers.

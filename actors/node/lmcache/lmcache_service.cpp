@@ -1,12 +1,21 @@
 #include "actors/node/lmcache/lmcache_service.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "base/log.hpp"
 
 #include <algorithm>
 #include <thread>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// How long threads that seal, verify or copy pages may take for what they are at. Only a device that hangs takes
+/// longer.
+constexpr duration lanes_end = std::chrono::seconds(10);
+
+} // namespace
 
 result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lmcache_config& options,
                                                                 std::shared_ptr<lmcache::counters> counts) {
@@ -20,7 +29,7 @@ result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lm
 
 lmcache_service::lmcache_service(caf::actor_system& system, const node_services& node,
                                  const config::node_config& options, std::unique_ptr<lmcache::door> door)
-    : system_(system), door_(std::move(door)) {
+    : system_(system), door_(std::move(door)), users_(std::make_shared<arena_users>(node.extents)) {
   const auto inbox = std::make_shared<lmcache_inbox>();
   lmcache_server_parts parts;
   parts.answer = [door = door_](const lmcache::incoming& to, std::optional<std::string> frame) {
@@ -31,6 +40,7 @@ lmcache_service::lmcache_service(caf::actor_system& system, const node_services&
   parts.node = node.node;
   parts.shards = node.shards;
   parts.extents = node.extents;
+  parts.users = users_;
   parts.shared_name = lmcache_memory_name(options.data_dir);
   parts.chunk_tokens = options.lmcache.chunk_tokens;
   parts.fetch_time = options.cluster.fetch_time;
@@ -61,6 +71,8 @@ void lmcache_service::stop() {
   self->send_exit(server_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});
   server_ = nullptr;
+  if (!users_->wait(lanes_end))
+    log::get("lmcache")->warn("pages of a worker are still being copied: the memory stays until that has ended");
 }
 
 } // namespace troupe

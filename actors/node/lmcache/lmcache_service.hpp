@@ -25,12 +25,14 @@ public:
 
   std::uint16_t port() const noexcept { return door_->port(); }
 
-  /// Nobody is served any more when this returns. What was not answered is not.
+  /// Nobody is served any more when this returns, and nobody is at work in the arena, within a limit: who is then keeps
+  /// its memory. What was not answered is not.
   void stop();
 
 private:
   caf::actor_system& system_;
   std::shared_ptr<lmcache::door> door_;
+  std::shared_ptr<arena_users> users_;
   lmcache_actor server_;
 };
 

@@ -44,7 +44,7 @@ std::vector<lmcache::wire::slot_place> lmcache_server::places_of(const instance&
   return out;
 }
 
-void lmcache_server::work_on_pages(bool seal, const instance& of, rank_number rank, const open_pages& pages,
+void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_number rank, const open_pages& pages,
                                    std::function<void(std::vector<errc>)> then) {
   struct whole {
     std::vector<errc> codes;
@@ -56,17 +56,21 @@ void lmcache_server::work_on_pages(bool seal, const instance& of, rank_number ra
   all->then = std::move(then);
   if (pages.pages.empty())
     return all->then({});
+  ++of->copies;
   while (lanes_.size() < std::max(parts_.lanes, 1U))
-    lanes_.push_back(system().spawn<page_lane, caf::detached>(parts_.extents->memory()));
+    lanes_.push_back(system().spawn<page_lane, caf::detached>(held_arena()));
   const auto each = (pages.pages.size() + lanes_.size() - 1) / lanes_.size();
   all->waiting = (pages.pages.size() + each - 1) / each;
   for (std::size_t first = 0; first < pages.pages.size(); first += each) {
-    lane_order order{seal, of.space, rank, of.node->node.space.geometry.page_bytes(), {}};
+    lane_order order{seal, of->space, rank, of->node->node.space.geometry.page_bytes(), {}};
     for (auto i = first; i < std::min(first + each, pages.pages.size()); ++i)
       order.items.push_back({pages.pages[i], pages.offsets[i]});
-    const auto part_done = [all] {
-      if (--all->waiting == 0)
-        all->then(std::move(all->codes));
+    const auto part_done = [this, all, of] {
+      if (--all->waiting > 0)
+        return;
+      all->then(std::move(all->codes));
+      if (--of->copies == 0 && of->ended)
+        let_go(*of);
     };
     request(lanes_[next_lane_++ % lanes_.size()], caf::infinite, std::move(order))
         .then(
@@ -227,7 +231,7 @@ void lmcache_server::commit_store(const request_ptr& x) {
   run->of = of;
   run->job = std::move(node.mapped());
   run->name = run->job.name;
-  work_on_pages(true, *of, run->rank(), run->job, [this, run](const std::vector<errc>&) { sealed(run); });
+  work_on_pages(true, of, run->rank(), run->job, [this, run](const std::vector<errc>&) { sealed(run); });
 }
 
 void lmcache_server::sealed(const std::shared_ptr<store_run>& run) {
@@ -404,7 +408,7 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
 
 // Whoever has the arena mapped can write to all of it, and a disk can fail: the worker looks at no checksum.
 void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
-  work_on_pages(false, *run->of, run->rank(), run->job, [this, run](const std::vector<errc>& verdicts) {
+  work_on_pages(false, run->of, run->rank(), run->job, [this, run](const std::vector<errc>& verdicts) {
     const bool sound = std::ranges::all_of(verdicts, [](errc x) { return x == errc::ok; });
     if (!sound)
       return invalidate(*run->of, run->rank(), run->job.pages, verdicts, run->tiers,

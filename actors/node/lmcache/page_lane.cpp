@@ -6,19 +6,20 @@ caf::behavior page_lane::make_behavior() {
   return {
       [this](const lane_order& order) {
         io_reply out;
+        const auto memory = arena_->memory();
         for (const auto& item : order.items)
-          out.results.items.push_back(static_cast<std::uint8_t>(work_on(order, item)));
+          out.results.items.push_back(static_cast<std::uint8_t>(work_on(memory, order, item)));
         return out;
       },
   };
 }
 
-errc page_lane::work_on(const lane_order& order, const check_item& item) const {
+errc page_lane::work_on(std::span<std::byte> memory, const lane_order& order, const check_item& item) {
   const auto slot = io::slot_bytes(order.page_bytes);
-  if (item.offset > memory_.size() || memory_.size() - item.offset < slot)
+  if (item.offset > memory.size() || memory.size() - item.offset < slot)
     return errc::out_of_range;
   const io::page_identity identity{order.space, item.page.key, order.rank, item.page.where, order.page_bytes};
-  const auto page = memory_.subspan(item.offset, slot);
+  const auto page = memory.subspan(item.offset, slot);
   if (!order.seal)
     return io::verify_page(page, identity);
   io::seal_page(page, identity);

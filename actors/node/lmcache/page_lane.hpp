@@ -1,10 +1,13 @@
 #pragma once
 
+#include "io/extent_source.hpp"
 #include "io/page.hpp"
 #include "messages/messages.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -23,18 +26,20 @@ struct lane_order {
 /// `io_reply`.
 class page_lane : public caf::event_based_actor {
 public:
-  /// `memory`: the whole arena, which outlives the actor.
-  page_lane(caf::actor_config& config, std::span<std::byte> memory) : caf::event_based_actor(config), memory_(memory) {}
+  /// The arena stays at least as long as the actor, which may be at work when everybody else is done with it.
+  page_lane(caf::actor_config& config, std::shared_ptr<io::extent_source> arena)
+      : caf::event_based_actor(config), arena_(std::move(arena)) {}
 
   const char* name() const override { return "page_lane"; }
+  void on_exit() override { arena_.reset(); }
 
 protected:
   caf::behavior make_behavior() override;
 
 private:
-  errc work_on(const lane_order& order, const check_item& item) const;
+  static errc work_on(std::span<std::byte> memory, const lane_order& order, const check_item& item);
 
-  std::span<std::byte> memory_;
+  std::shared_ptr<io::extent_source> arena_;
 };
 
 } // namespace troupe

@@ -1,0 +1,224 @@
+#include "actors/node/lmcache/arena_users.hpp"
+#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/node/lmcache/page_lane.hpp"
+#include "actors/support/system_config.hpp"
+#include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+#include "tests/memory_extents.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unistd.h>
+
+namespace lmcache_lanes_test {
+
+/// Threads of the server of LMCache's clients, in memory that everybody else is done with.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::chrono::seconds patience{60};
+constexpr std::uint64_t page_bytes = 256;
+
+/// What happens to an arena, for several threads.
+struct arena_story {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool in_use = false;
+  bool may_go_on = false;
+  bool gone = false;
+
+  template <class Condition>
+  bool wait(Condition holds) {
+    std::unique_lock guard(mutex);
+    return changed.wait_for(guard, patience, holds);
+  }
+  void set(bool arena_story::*what) {
+    const std::lock_guard guard(mutex);
+    this->*what = true;
+    changed.notify_all();
+  }
+};
+
+/// Who asks where it is has to wait until the test says so.
+class slow_extents final : public io::extent_source {
+public:
+  explicit slow_extents(std::shared_ptr<arena_story> story) : story_(std::move(story)) {}
+  ~slow_extents() override { story_->set(&arena_story::gone); }
+
+  using io::extent_source::lend;
+  result<io::extent> lend(std::optional<io::numa_node> wish) override { return memory_.lend(wish); }
+  bool take_back(std::uint32_t number) override { return memory_.take_back(number); }
+  std::uint32_t available() const override { return memory_.available(); }
+  io::extent_counts counts() const override { return memory_.counts(); }
+  std::span<std::byte> memory() noexcept override {
+    story_->set(&arena_story::in_use);
+    story_->wait([this] { return story_->may_go_on; });
+    return memory_.memory();
+  }
+  const io::arena_facts& info() const noexcept override { return memory_.info(); }
+
+private:
+  std::shared_ptr<arena_story> story_;
+  memory_extents memory_{1, std::uint64_t{2} << 20U};
+};
+
+/// A node of which clients can attach, with a shard and a rank: all that is asked for succeeds. What attachments that
+/// end have said is told to who made it, in its order.
+caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& told) {
+  return {
+      [self](const attach_request& wanted, const caf::actor&) {
+        attach_reply out;
+        out.owner = 7;
+        out.space = wanted.space;
+        out.space_id = wanted.space.id();
+        out.limits.batch_keys = 64;
+        out.limits.batch_pages = 8;
+        out.limits.lease = std::chrono::minutes(1);
+        out.limits.reservation = std::chrono::minutes(1);
+        out.shards.push_back(caf::actor_cast<client_shard_actor>(caf::actor_cast<caf::actor>(self)));
+        out.ranks.push_back({0, 16, caf::actor_cast<client_worker_actor>(caf::actor_cast<caf::actor>(self))});
+        return out;
+      },
+      [self, told](caf::leave_atom, owner_id, const caf::actor&) { self->send(told, std::string("leaves")); },
+      [self, told](owner_at_rest_atom, owner_id) { self->send(told, std::string("rests")); },
+      [](const reserve_request& x) {
+        reserve_reply out;
+        out.results.items.assign(x.keys.size(), location{});
+        return out;
+      },
+      [](place_atom, const frame_request& x) {
+        frame_reply out{1, {}};
+        out.frames.items.assign(x.pages.size(), page_frame{});
+        return out;
+      },
+      [self, told](fill_atom, const fill_request& x) {
+        self->send(told, std::string("fills"));
+        io_reply out;
+        out.results.items.assign(x.gathered.size(), 0);
+        return out;
+      },
+      [](commit_atom, const finish_request& x) {
+        finish_reply out;
+        out.results.items.assign(x.pages.size(), 0);
+        return out;
+      },
+      [](abort_atom, const finish_request&) { return finish_reply{}; },
+  };
+}
+
+lane_order sealing() {
+  lane_order out{true, {}, 0, page_bytes, {}};
+  out.items.push_back({page_ref{}, 0});
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("lmcache lanes: the memory that a lane works in stays until it is done", "[lmcache]") {
+  const auto story = std::make_shared<arena_story>();
+  auto extents = std::make_shared<slow_extents>(story);
+  system_config settings{config::caf_config{}};
+  caf::actor_system system(settings);
+  auto users = std::make_unique<arena_users>(extents);
+  const auto lane = system.spawn<page_lane, caf::detached>(users->hold());
+  caf::scoped_actor self(system);
+  auto sealed = self->request(lane, patience, sealing());
+  REQUIRE(story->wait([&] { return story->in_use; }));
+
+  // As when the node ends.
+  extents.reset();
+  self->send_exit(lane, caf::exit_reason::user_shutdown);
+  CHECK_FALSE(users->wait(duration::zero()));
+  CHECK_FALSE(story->gone);
+  story->set(&arena_story::may_go_on);
+  sealed.receive([](const io_reply& x) { CHECK(x.results.items == std::vector<std::uint8_t>{0}); },
+                 [](const caf::error& e) { FAIL(from_caf(e).text); });
+  CHECK(users->wait(patience));
+  users.reset();
+  CHECK(story->wait([&] { return story->gone; }));
+}
+
+TEST_CASE("lmcache lanes: a worker's frames are its own until what it has asked for is done", "[lmcache]") {
+  const bool says_so = GENERATE(true, false);
+  INFO((says_so ? "it unregisters" : "its connection ends"));
+  const auto story = std::make_shared<arena_story>();
+  system_config settings{config::caf_config{}};
+  caf::actor_system system(settings);
+  caf::scoped_actor self(system);
+  const auto node = system.spawn(friendly_node, caf::actor_cast<caf::actor>(self));
+  lmcache_server_parts parts;
+  parts.answer = [told = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to, std::optional<std::string>) {
+    caf::anon_send(told, to.number);
+  };
+  const auto inbox = std::make_shared<lmcache_inbox>();
+  parts.inbox = inbox;
+  parts.counters = std::make_shared<lmcache::counters>();
+  parts.node = caf::actor_cast<node_actor>(node);
+  parts.extents = std::make_shared<slow_extents>(story);
+  const auto server = spawn_actor<lmcache_server>(system, std::move(parts));
+  const auto put = [&](lmcache_inbox::event x) {
+    inbox->put(std::move(x));
+    caf::anon_send(server, caf::update_atom_v);
+  };
+  const auto ask = [&](lmcache::wire::operation what, const std::string& number) {
+    lmcache::incoming x;
+    x.client = 1;
+    x.number = number;
+    x.what = what;
+    x.instance = 1;
+    x.process = ::getpid();
+    x.registration = lmcache::context{small_space(), {}};
+    x.chunks.model = small_space().model;
+    x.chunks.world_size = 1;
+    x.chunks.worker = 0;
+    x.chunks.request = "r";
+    x.chunks.end = 2;
+    x.chunks.keys = test_task(2).keys.items;
+    put(std::make_shared<lmcache::incoming>(std::move(x)));
+  };
+  const auto next = [&] {
+    std::string out;
+    self->receive([&](std::string& x) { out = std::move(x); }, caf::after(patience) >> [] {});
+    return out;
+  };
+  using lmcache::wire::operation;
+  ask(operation::register_context, "registered");
+  REQUIRE(next() == "registered");
+  ask(operation::prepare_store, "prepared");
+  REQUIRE(next() == "prepared");
+  ask(operation::commit_store, "committed");
+  REQUIRE(story->wait([&] { return story->in_use; }));
+  if (says_so)
+    ask(operation::unregister_context, "gone");
+  else
+    put(lmcache::client_number{1});
+  // Behind which it is known that the worker has ended. The client of lookups of its namespace leaves with it, and says
+  // that it is at rest.
+  ask(operation::noop, "answered");
+  std::deque<std::string> told;
+  while (told.empty() || told.back() != "answered")
+    told.push_back(next());
+  CHECK(std::ranges::count(told, "leaves") <= 1);
+  CHECK(std::ranges::count(told, "rests") <= 1);
+  CHECK(std::ranges::count(told, "fills") == 0);
+  story->set(&arena_story::may_go_on);
+  // The worker's own: filled first.
+  const std::ptrdiff_t rests = says_so ? 2 : 1;
+  while (std::ranges::count(told, "leaves") < 2 || std::ranges::count(told, "rests") < rests) {
+    told.push_back(next());
+    REQUIRE_FALSE(told.back().empty());
+  }
+  CHECK(std::ranges::count(told, "fills") == 1);
+  self->send_exit(server, caf::exit_reason::user_shutdown);
+  self->send_exit(node, caf::exit_reason::user_shutdown);
+}
+
+} // namespace lmcache_lanes_test
