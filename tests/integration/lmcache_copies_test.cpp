@@ -573,4 +573,35 @@ TEST_CASE("workers whose node copies register again when it was killed and start
   CHECK(node->stop() == 0);
 }
 
+TEST_CASE("who registers the same memory again is copied for no more", "[lmcache]") {
+  const scratch_directory scratch;
+  auto config = lmcache_config(scratch.path());
+  config["memory"]["client_bytes"] = "64 KiB";
+  serving_node node(write_config(scratch.path(), config));
+  driven_engine one(lmcache_port(node.ready_line()), 1);
+  std::vector<std::uint32_t> all(blocks - 2);
+  std::iota(all.begin(), all.end(), 2U);
+  constexpr auto chunks = (blocks - 2) / blocks_per_chunk;
+  one.fill(1, all);
+  for (std::uint32_t sequence = 1; sequence < 60; ++sequence)
+    one.worker.send(store, {lmcache_key(sequence, "s", 0, chunks, 0), 1, json::array({all}), json::binary({})});
+  // As a worker whose server was away does, when its engine has given the blocks to other requests.
+  one.enroll();
+  one.memory.wipe();
+  CHECK(one.worker.call(ping, {1}) == true);
+  for (std::uint32_t sequence = 1; sequence < 60; ++sequence) {
+    INFO("sequence " << sequence);
+    const auto request = one.new_request();
+    const auto found = one.look_up(sequence, chunks, request);
+    const std::vector<std::uint32_t> to(all.begin(), all.begin() + found * blocks_per_chunk);
+    if (found == 0)
+      continue;
+    REQUIRE(one.get(sequence, 0, to, 0, request));
+    CHECK(one.holds(1, 0, to));
+  }
+  one.fill(100, all);
+  CHECK(one.put(100, all));
+  CHECK(node.stop() == 0);
+}
+
 } // namespace lmcache_copies_test

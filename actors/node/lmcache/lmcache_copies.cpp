@@ -37,12 +37,19 @@ void lmcache_server::refuse_memory(const request_ptr& x, const error& why) {
 
 void lmcache_server::register_memory(const request_ptr& x) {
   if (const auto i = instances_.find(*x->instance); i != instances_.end()) {
-    const auto& known = *i->second;
-    const bool same = known.client == x->client && known.memory && x->opened && *known.memory == *x->opened->memory &&
-                      known.sliding == x->opened->sliding && known.space == x->opened->space.id();
-    if (same)
+    const auto known = i->second;
+    const bool same = known->client == x->client && known->memory && x->opened &&
+                      *known->memory == *x->opened->memory && known->sliding == x->opened->sliding &&
+                      known->space == x->opened->space.id();
+    // A worker that has missed a ping forgets what it has asked for, and its engine gives the blocks to others, before
+    // it registers again.
+    if (same && known->copies == 0)
       return answer(x, std::nullopt);
-    drop(*x->instance, known.client == x->client);
+    drop(*x->instance, known->client == x->client);
+    if (known->client == x->client && known->memory && known->copies > 0) {
+      known->then = [this, x] { register_memory(x); };
+      return;
+    }
   }
   if (!x->opened)
     return refuse_memory(x, x->opened.error());
@@ -94,6 +101,14 @@ void lmcache_server::let_go(const instance& x) {
       send_exit(lane, caf::exit_reason::user_shutdown);
   // Where the node copies nobody else does.
   detach(x.node, x.memory || x.at_rest);
+}
+
+void lmcache_server::end_if_done(const instance_ptr& x) {
+  if (!x->ended || x->copies > 0)
+    return;
+  let_go(*x);
+  if (const auto then = std::exchange(x->then, nullptr))
+    then();
 }
 
 // -- both directions --------------------------------------------------------------------------------------------------
@@ -179,8 +194,8 @@ void lmcache_server::end_copy(const request_ptr& x, const instance_ptr& of, bool
     refuse(x);
   if (of->copies > 0)
     begin_copies(of);
-  else if (of->ended)
-    let_go(*of);
+  else
+    end_if_done(of);
 }
 
 // -- store ------------------------------------------------------------------------------------------------------------

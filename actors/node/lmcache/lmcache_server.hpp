@@ -150,6 +150,8 @@ private:
     bool ended = false;
     /// It was told that the worker touches nothing any more.
     bool at_rest = false;
+    /// What waits for that, or nothing.
+    std::function<void()> then{};
     std::map<job_name, open_pages> stores;
     std::map<job_name, open_pages> retrieves;
   };
@@ -284,6 +286,7 @@ private:
   std::pair<std::size_t, std::size_t> share_of_pins(const instance& of) const;
   /// Nothing of it is under way.
   void let_go(const instance& x);
+  void end_if_done(const instance_ptr& x);
 
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
