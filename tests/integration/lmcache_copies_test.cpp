@@ -604,4 +604,32 @@ TEST_CASE("who registers the same memory again is copied for no more", "[lmcache
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("two workers that have one number are two workers", "[lmcache]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  const auto port = lmcache_port(node.ready_line());
+  driven_engine one(port, 1);
+  one.fill(1, {1, 2, 3, 4});
+  driven_engine other(port, 1);
+  other.fill(2, {1, 2, 3, 4});
+  CHECK(one.worker.call(ping, {1}) == true);
+  CHECK(other.worker.call(ping, {1}) == true);
+  CHECK(one.put(1, {1, 2, 3, 4}));
+  CHECK(other.put(2, {1, 2, 3, 4}));
+  CHECK(other.get(1, 0, {5, 6, 7, 8}));
+  CHECK(other.holds(1, 0, {5, 6, 7, 8}));
+  CHECK(one.get(2, 0, {5, 6, 7, 8}));
+  CHECK(one.holds(2, 0, {5, 6, 7, 8}));
+  // Who comes by another connection is not known, also when it is one of them: so it registers again.
+  lmcache_client again(port);
+  CHECK(again.call(ping, {1}) == false);
+  CHECK_FALSE(one.done(again.call(store, {lmcache_key(3, "r", 0, 1, 0), 1, json::array({{1, 2}}), json::binary({})})));
+  CHECK_FALSE(again.call(unregister_memory, {1}));
+  CHECK(again.call(ping, {1}) == true);
+  CHECK_FALSE(one.worker.call(unregister_memory, {1}));
+  CHECK(one.worker.call(ping, {1}) == false);
+  CHECK(other.get(1, 0, {5, 6, 7, 8}));
+  CHECK(node.stop() == 0);
+}
+
 } // namespace lmcache_copies_test

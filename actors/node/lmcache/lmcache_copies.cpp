@@ -36,17 +36,16 @@ void lmcache_server::refuse_memory(const request_ptr& x, const error& why) {
 }
 
 void lmcache_server::register_memory(const request_ptr& x) {
-  if (const auto i = instances_.find(*x->instance); i != instances_.end()) {
+  if (const auto i = instances_.find({x->client, *x->instance}); i != instances_.end()) {
     const auto known = i->second;
-    const bool same = known->client == x->client && known->memory && x->opened &&
-                      *known->memory == *x->opened->memory && known->sliding == x->opened->sliding &&
-                      known->space == x->opened->space.id();
+    const bool same = known->memory && x->opened && *known->memory == *x->opened->memory &&
+                      known->sliding == x->opened->sliding && known->space == x->opened->space.id();
     // A worker that has missed a ping forgets what it has asked for, and its engine gives the blocks to others, before
     // it registers again.
     if (same && known->copies == 0)
       return answer(x, std::nullopt);
-    drop(*x->instance, known->client == x->client);
-    if (known->client == x->client && known->memory && known->copies > 0) {
+    drop({x->client, *x->instance}, true);
+    if (known->memory && known->copies > 0) {
       known->then = [this, x] { register_memory(x); };
       return;
     }

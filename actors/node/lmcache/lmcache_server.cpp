@@ -140,7 +140,7 @@ void lmcache_server::begin(const request_ptr& x) {
     return queue_copy(x);
   case operation::unregister_context:
   case operation::unregister_kv_cache:
-    drop(*x->instance, true);
+    drop({x->client, *x->instance}, true);
     return answer(x, std::nullopt);
   case operation::lookup:
     return look_up(x);
@@ -180,9 +180,11 @@ void lmcache_server::refuse(const request_ptr& x) {
 // A client registers again when a ping succeeds after one that did not. So an instance that is not known, since the
 // node was started after it, is told no and then yes.
 bool lmcache_server::answer_ping(const lmcache::incoming& x) {
-  if (!x.instance || instances_.contains(*x.instance))
+  if (!x.instance)
     return true;
-  const std::pair name(x.client, *x.instance);
+  const instance_name name(x.client, *x.instance);
+  if (instances_.contains(name))
+    return true;
   if (refused_.contains(name))
     return false;
   if (told_unknown_.erase(name) > 0)
@@ -201,13 +203,13 @@ void lmcache_server::client_gone(client_number client) {
     for (auto i = names->lower_bound({client, std::numeric_limits<instance_id>::min()});
          i != names->end() && i->first == client;)
       i = names->erase(i);
-  std::vector<instance_id> lost;
-  for (const auto& [id, x] : instances_)
-    if (x->client == client)
-      lost.push_back(id);
-  for (const auto id : lost) {
-    log::get("lmcache")->info("instance {} is gone", id);
-    drop(id, false);
+  std::vector<instance_name> lost;
+  for (const auto& [name, x] : instances_)
+    if (name.first == client)
+      lost.push_back(name);
+  for (const auto& name : lost) {
+    log::get("lmcache")->info("instance {} is gone", name.second);
+    drop(name, false);
   }
 }
 
@@ -247,8 +249,8 @@ void lmcache_server::detach(const attachment_ptr& x, bool at_rest) {
     resting_.emplace_back(now() + rest_time, owner);
 }
 
-void lmcache_server::drop(instance_id id, bool at_rest) {
-  const auto node = instances_.extract(id);
+void lmcache_server::drop(const instance_name& which, bool at_rest) {
+  const auto node = instances_.extract(which);
   if (node.empty())
     return;
   auto& x = *node.mapped();
@@ -271,11 +273,12 @@ void lmcache_server::register_instance(const request_ptr& x) {
     return refuse(x);
   }
   const auto& space = x->registration->space;
-  if (const auto known = instances_.find(*x->instance); known != instances_.end()) {
-    if (known->second->client == x->client && known->second->space == space.id() && !known->second->memory)
+  const instance_name name(x->client, *x->instance);
+  if (const auto known = instances_.find(name); known != instances_.end()) {
+    if (known->second->space == space.id() && !known->second->memory)
       return answer(x, lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes));
     // Who registers anew touches nothing of before.
-    drop(*x->instance, known->second->client == x->client);
+    drop(name, true);
   }
   attach(space, x->process, "lmcache instance " + std::to_string(*x->instance), [this, x](result<attachment_ptr> as) {
     if (!as) {
@@ -296,7 +299,7 @@ void lmcache_server::attached(const request_ptr& x, const instance_ptr& made) {
                            lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes)));
   };
   // Its connection has ended meanwhile, or it has asked twice.
-  if (!clients_.contains(x->client) || instances_.contains(*x->instance)) {
+  if (!clients_.contains(x->client) || instances_.contains({x->client, *x->instance})) {
     made->memory ? let_go(*made) : detach(made->node, true);
     return clients_.contains(x->client) ? welcome() : refuse(x);
   }
@@ -307,7 +310,7 @@ void lmcache_server::attached(const request_ptr& x, const instance_ptr& made) {
   told_unknown_.erase({x->client, made->id});
   refused_.erase({x->client, made->id});
   const auto id = made->space;
-  instances_.emplace(made->id, made);
+  instances_.emplace(instance_name(made->client, made->id), made);
   auto& space = spaces_[id];
   space.spec = spec;
   const bool first = space.instances++ == 0;
@@ -319,7 +322,7 @@ void lmcache_server::attached(const request_ptr& x, const instance_ptr& made) {
     const auto known = spaces_.find(id);
     if (!house) {
       log::get("lmcache")->warn("instance {} is refused: {}", *x->instance, to_string(house.error()));
-      drop(*x->instance, true);
+      drop({x->client, *x->instance}, true);
       return refuse(x);
     }
     if (known == spaces_.end() || known->second.node)
@@ -331,12 +334,12 @@ void lmcache_server::attached(const request_ptr& x, const instance_ptr& made) {
 }
 
 lmcache_server::instance_ptr lmcache_server::find(const request_ptr& x) const {
-  const auto i = instances_.find(x->instance.value_or(0));
+  const auto i = instances_.find({x->client, x->instance.value_or(0)});
   return i == instances_.end() ? nullptr : i->second;
 }
 
 bool lmcache_server::is_known(const instance& x) const {
-  const auto known = instances_.find(x.id);
+  const auto known = instances_.find({x.client, x.id});
   return known != instances_.end() && known->second.get() == &x;
 }
 

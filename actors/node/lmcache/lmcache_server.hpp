@@ -90,6 +90,9 @@ private:
   using request_ptr = std::shared_ptr<const lmcache::incoming>;
   using client_number = lmcache::client_number;
   using instance_id = std::int64_t;
+  /// Numbers of instances are their workers' own, and two workers may have the same one: it says nothing without the
+  /// connection. Who connects anew is not known by it, is told so at its next pings, and registers again.
+  using instance_name = std::pair<client_number, instance_id>;
 
   /// As which this actor asks the node.
   struct attachment {
@@ -209,7 +212,7 @@ private:
               std::function<void(result<attachment_ptr>)> then);
   /// `at_rest`: the client has said that it touches nothing any more.
   void detach(const attachment_ptr& x, bool at_rest);
-  void drop(instance_id id, bool at_rest);
+  void drop(const instance_name& which, bool at_rest);
   instance_ptr find(const request_ptr& x) const;
   /// Has not been given up meanwhile.
   bool is_known(const instance& x) const;
@@ -298,10 +301,10 @@ private:
   std::unordered_set<client_number> clients_;
   /// Instances of these clients that they were told are unknown: the next ping of each is answered with yes, and then
   /// it registers.
-  std::set<std::pair<client_number, instance_id>> told_unknown_;
+  std::set<instance_name> told_unknown_;
   /// Whose memory cannot be used: they are told no for good, and then they ask for nothing.
-  std::set<std::pair<client_number, instance_id>> refused_;
-  std::unordered_map<instance_id, instance_ptr> instances_;
+  std::set<instance_name> refused_;
+  std::map<instance_name, instance_ptr> instances_;
   std::unordered_map<namespace_id, served_namespace> spaces_;
   std::unordered_map<lmcache::session_table::lease_number, held_lease> leases_;
   /// Under way, by their number in `sessions_`; and in how many namespaces others are asked.
