@@ -7,8 +7,8 @@ lookup takes. The hosts of the two are network namespaces with a cable between t
 memory they are one. New pages in each round, which go all ways, one after the other.
 
 Beside it ucx_perftest, whose server is where the first node is, in the same round: its put over the same cable, one
-page at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of them
-never leave the processor's caches.
+page at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of
+them never leave the processor's caches.
 """
 
 import argparse

@@ -94,7 +94,7 @@ TEST_CASE_METHOD(world, "load coordinator: its end waits for blocks that are rea
   end(load);
   CHECK_FALSE(client().answer_to(number).came);
   reply(reader, order, read_reply{codes({errc::ok, errc::corrupt})});
-  CHECK(results(number) == std::vector{errc::ok, errc::shutting_down});
+  CHECK(results(number) == std::vector{errc::ok, errc::unreachable});
 }
 
 TEST_CASE_METHOD(sim, "slab reading: an order is read from the file into blocks, a code for each page",

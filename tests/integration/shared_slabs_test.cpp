@@ -185,7 +185,7 @@ TEST_CASE("a file that is not there, or another one under its name, is not read:
   std::filesystem::rename(slab, aside);
   if (another)
     std::filesystem::copy_file(slab_path(nodes.config(1)), slab);
-  const auto found = nodes.replay(1, small_trace);
+  const auto found = nodes.replay(1, small_trace, one_at_a_time);
   check_clean(found, nodes.shape);
   CHECK(found.count("hit_blocks") == model.blocks);
   const auto said = nodes.node(1).program().wait_for_line(stream::err, "come over the network").text;

@@ -294,7 +294,7 @@ TEST_CASE("link state: other refusals pass, and the client comes back", "[link_s
     CHECK(said.wait == 2);
     REQUIRE_FALSE(said.outcome);
     CHECK(said.outcome.error().code == errc::timeout);
-    CHECK(said.outcome.error().text == "64 clients");
+    CHECK(said.outcome.error().text == to_string(error{code, "64 clients"}));
     d.take<link_seek>();
     d.state.on_not_found(2, {errc::unreachable, "gone"}, start + 1s);
   }

@@ -96,10 +96,10 @@ void link_state::answer_late(std::vector<open_wait>& waits, timestamp now) {
     if (x.until > now)
       return false;
     // What stays so has been answered by `refuse`. A node that is full will have room, and is tried on: by its code,
-    // who waits would take that for the end.
+    // who waits would take that for the end. The text says it.
     auto why = last_error_;
-    if (why.code != errc::unreachable && why.code != errc::shutting_down)
-      why.code = errc::timeout;
+    if (why.code != errc::unreachable && why.code != errc::shutting_down && why.code != errc::timeout)
+      why = {errc::timeout, to_string(last_error_)};
     emit(link_answer{x.who, tl::unexpected<error>(std::move(why))});
     return true;
   });
