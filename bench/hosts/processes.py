@@ -48,10 +48,19 @@ class Hosts:
                 self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
                 for device in ("lo", "cable"):
                     self.ip("-n", name, "link", "set", device, "up")
+            # UCX knows no device that is not up, and a cable takes up to a second.
+            give_up = time.monotonic() + 10
+            while not all(self.is_up(name) for name in self.names) and time.monotonic() < give_up:
+                time.sleep(0.05)
 
     @staticmethod
     def ip(*arguments):
         subprocess.run(["ip", *arguments], check=True)
+
+    @staticmethod
+    def is_up(name):
+        said = subprocess.run(["ip", "-n", name, "-o", "link", "show", "cable"], capture_output=True, check=True)
+        return b" state UP " in said.stdout
 
     def on(self, i):
         """In front of a command that is to run there."""
