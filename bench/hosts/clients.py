@@ -16,13 +16,10 @@ import sys
 import tempfile
 import time
 
-from processes import Hosts, children_cpu, cpu_of, perftest
+from processes import Hosts, children_cpu, cpu_of, namespace_of, perftest
 
 class Node:
     def __init__(self, troupe, directory, page_bytes, pages, variant):
-        # Layers × (K, V) × tokens × heads × elements × 2 bytes.
-        shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
-                 "element_bytes": 2, "block_tokens": 64}
         config = {
             "data_dir": str(directory / "data"), "log_level": "warn",
             "actors": {"port": 0, "insecure": True},
@@ -30,7 +27,7 @@ class Node:
             "memory": {"bytes": f"{pages * (page_bytes + 8192) + (256 << 20)} B", "write_back": "never",
                        "client_bytes": "512 MiB"},
             "storage": {"ranks": [{"slab_bytes": "0 B"}]},
-            "namespaces": [{"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}],
+            "namespaces": [namespace_of(page_bytes)],
         }
         file = directory / "node.json"
         file.write_text(json.dumps(config))

@@ -24,12 +24,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.request
 import zlib
 
 import cluster_model
-from processes import free_ports
+from processes import Nodes, free_ports
 
 PAGE_BYTES = 4096
 SLOT_BYTES = 8192
@@ -61,15 +60,14 @@ class Line:
         self.loop.call_later(self.seconds, writer.close)
 
 
-class Nodes:
+class Cluster(Nodes):
     """So many nodes, each with so many slots; one of them is no cluster. `late`: seconds that a message between two of
     them takes longer."""
 
     def __init__(self, troupe, directory, count, slots, eviction, cluster, late=0.0):
         ports = free_ports(count)
         seeds = [Line(late, port).port for port in ports] if late else ports
-        self.processes, self.addresses, self.urls = [], [], []
-        logs = [directory / f"log-{i}" for i in range(count)]
+        configs = []
         for i in range(count):
             config = {
                 "node_name": f"node-{i}", "data_dir": str(directory / f"data-{i}"),
@@ -89,21 +87,10 @@ class Nodes:
                 config["cluster"] = {"name": "bench", "hello_interval": "500 ms",
                                      "seeds": [{"host": "127.0.0.1", "port": port} for port in seeds]}
                 config["cluster"].update(cluster)
-            file = directory / f"node-{i}.json"
-            file.write_text(json.dumps(config))
-            with open(logs[i], "w", encoding="utf-8") as log:
-                self.processes.append(subprocess.Popen([troupe, "serve", "--config", str(file)], text=True,
-                                                       stdout=subprocess.PIPE, stderr=log))
-        for process in self.processes:
-            ready = json.loads(process.stdout.readline() or "null")
-            if not ready:
-                sys.exit("a node does not start")
-            self.addresses.append(ready["actors"]["socket"])
-            self.urls.append(f"http://127.0.0.1:{ready['http']['port']}")
-        while not all(log.read_text(encoding="utf-8").count("are fetched from") >= count - 1 for log in logs):
-            if any(process.poll() is not None for process in self.processes):
-                sys.exit("a node has ended")
-            time.sleep(0.1)
+            configs.append(config)
+        super().__init__(troupe, directory, configs)
+        self.urls = [f"http://127.0.0.1:{ready['http']['port']}" for ready in self.ready]
+        self.wait_until_tied()
 
     def peers(self):
         """What came of asking other nodes: pages that they sent, pages that did not come, answers that were late, all
@@ -115,12 +102,6 @@ class Nodes:
                     for name in out:
                         out[name] += node[name]
         return out
-
-    def stop(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(timeout=60)
 
 
 def split(requests, parts, way):
@@ -157,7 +138,7 @@ def measure(options, count, slices, slots, cluster):
     """Share of hits, p99 of lookups in µs, and what nodes know of their peers."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
         directory = pathlib.Path(name)
-        nodes = Nodes(options.troupe, directory, count, slots // count, options.eviction, cluster)
+        nodes = Cluster(options.troupe, directory, count, slots // count, options.eviction, cluster)
         try:
             reports = [x for parts in slices for x in replay(options.troupe, directory, nodes, parts)]
             hits = sum(x["hit_blocks"] for x in reports) / sum(x["blocks"] for x in reports)
@@ -207,8 +188,8 @@ def measure_lookups(options):
         for count in [1] + options.nodes:
             with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
                 directory = pathlib.Path(name)
-                nodes = Nodes(options.troupe, directory, count, (options.lookups + 2) * LOOKUP_KEYS, options.eviction,
-                              {"ask_time": options.ask_time}, trip / 2)
+                nodes = Cluster(options.troupe, directory, count, (options.lookups + 2) * LOOKUP_KEYS, options.eviction,
+                                {"ask_time": options.ask_time}, trip / 2)
                 try:
                     taken.append(replay(options.troupe, directory, nodes, [requests])[0]["lookup_us"]["p50"] / 1e6)
                 finally:

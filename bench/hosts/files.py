@@ -11,25 +11,21 @@ import json
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
 
-from processes import free_ports
+from processes import Nodes, free_ports, namespace_of
 
 
-class Pair:
+class Pair(Nodes):
     """Two nodes, of which the second fetches from the first."""
 
     def __init__(self, troupe, directory, page_bytes, pages, shared, encrypt):
         directory.mkdir()
-        self.troupe = troupe
         slot = page_bytes + 4096
-        shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
-                 "element_bytes": 2, "block_tokens": 64}
         ports = free_ports(2)
-        self.processes, self.addresses, self.urls = [], [], []
+        configs = []
         for i in range(2):
             config = {
                 "node_name": f"node-{i}", "data_dir": str(directory / f"data-{i}"),
@@ -39,19 +35,11 @@ class Pair:
                             "seeds": [{"host": "127.0.0.1", "port": port} for port in ports]},
                 "memory": {"bytes": f"{pages * slot + (256 << 20)} B"},
                 "storage": {"ranks": [{"slab_bytes": f"{pages * slot + 4096} B"}], "shared": shared},
-                "namespaces": [{"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}],
+                "namespaces": [namespace_of(page_bytes)],
             }
-            file = directory / f"node-{i}.json"
-            file.write_text(json.dumps(config))
-            with open(directory / f"log-{i}", "w", encoding="utf-8") as log:
-                self.processes.append(subprocess.Popen([troupe, "serve", "--config", str(file)], text=True,
-                                                       stdout=subprocess.PIPE, stderr=log))
-        for process in self.processes:
-            ready = json.loads(process.stdout.readline() or "null")
-            if not ready:
-                sys.exit("a node does not start")
-            self.addresses.append(ready["actors"]["socket"])
-            self.urls.append(f"http://127.0.0.1:{ready['http']['port']}")
+            configs.append(config)
+        super().__init__(troupe, directory, configs)
+        self.urls = [f"http://127.0.0.1:{ready['http']['port']}" for ready in self.ready]
         while not all(x["state"] != "away" and (x["state"] == "self" or x["namespaces"]) for x in self.peers()):
             time.sleep(0.1)
 
@@ -84,12 +72,6 @@ class Pair:
         assert saved["save_failures"] == 0
         fetched = after[0] - before[0]
         return fetched / 1e9 / found["seconds"], (after[1] - before[1]) / max(fetched, 1)
-
-    def stop(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(timeout=60)
 
 
 def main():

@@ -19,26 +19,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
-from processes import Hosts, cpu_of, free_ports, may_be_apart, perftest
+from processes import Hosts, Nodes, cpu_of, free_ports, may_be_apart, namespace_of, perftest
 
 SHARED_MEMORY = "posix,sysv,cma,self"
 LARGE = 256 << 20
 
 
-class Pair:
+class Pair(Nodes):
     """Two nodes, of which the second fetches from the first."""
 
     def __init__(self, options, directory, hosts, port, page_bytes, pages, remote):
         directory.mkdir()
-        self.troupe, self.hosts = options.troupe, hosts
-        shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
-                 "element_bytes": 2, "block_tokens": 64}
         ports = [port, port] if hosts.apart else free_ports(2)
         seeds = [{"host": host, "port": port} for host, port in zip(hosts.addresses, ports)]
-        self.processes, self.sockets = [], []
-        logs = [directory / f"log-{i}" for i in range(2)]
+        configs = []
         for i in range(2):
             config = {
                 "node_name": f"node-{i}", "data_dir": str(directory / f"data-{i}"),
@@ -48,29 +43,18 @@ class Pair:
                 "memory": {"bytes": f"{pages * (page_bytes + 8192) + (128 << 20)} B", "write_back": "never",
                            "client_bytes": "256 MiB"},
                 "storage": {"ranks": [{"slab_bytes": "0 B"}]},
-                "namespaces": [{"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}],
+                "namespaces": [namespace_of(page_bytes)],
             }
             if options.cluster_mebibytes:
                 config["cluster"]["memory_bytes"] = f"{options.cluster_mebibytes} MiB"
-            file = directory / f"node-{i}.json"
-            file.write_text(json.dumps(config))
-            with open(logs[i], "w", encoding="utf-8") as log:
-                self.processes.append(subprocess.Popen(hosts.on(i) + [self.troupe, "serve", "--config", str(file)],
-                                                       text=True, stdout=subprocess.PIPE, stderr=log))
-        for process in self.processes:
-            ready = json.loads(process.stdout.readline() or "null")
-            if not ready:
-                sys.exit("a node does not start: " + logs[len(self.sockets)].read_text(encoding="utf-8"))
-            self.sockets.append(ready["actors"]["socket"])
-        while not all("are fetched from" in log.read_text(encoding="utf-8") for log in logs):
-            if any(process.poll() is not None for process in self.processes):
-                sys.exit("a node has ended")
-            time.sleep(0.1)
+            configs.append(config)
+        super().__init__(options.troupe, directory, configs, [hosts.on(i) for i in range(2)])
+        self.wait_until_tied()
 
     def replay(self, i, trace, salt):
         # The node's Unix socket is reached from any network namespace.
-        done = subprocess.run([self.troupe, "replay", "--attach", self.sockets[i], "--trace", trace, "--transfer-only",
-                               "--json", "--quiet", "--concurrency", "1", "--salt", str(salt)],
+        done = subprocess.run([self.troupe, "replay", "--attach", self.addresses[i], "--trace", trace,
+                               "--transfer-only", "--json", "--quiet", "--concurrency", "1", "--salt", str(salt)],
                               capture_output=True, text=True, timeout=600, check=True)
         return json.loads(done.stdout)
 
@@ -87,12 +71,6 @@ class Pair:
         assert found["load_failures"] == 0 and found["hit_blocks"] == found["blocks"], found
         return (request_bytes / 1e9 / (found["lookup_us"]["p50"] / 1e6),
                 used / (found["loaded_bytes"] / 1e9))
-
-    def stop(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(timeout=60)
 
 
 def main():

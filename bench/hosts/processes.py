@@ -1,10 +1,12 @@
 """Processes that are measured, and what they use: for the benchmarks of this folder."""
 
+import json
 import os
 import pathlib
 import resource
 import socket
 import subprocess
+import sys
 import time
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -29,6 +31,48 @@ def free_ports(count):
     for probe in probes:
         probe.close()
     return ports
+
+
+def namespace_of(page_bytes):
+    """One of pages so large: layers, times K and V, times tokens, times heads, times elements of 2 bytes."""
+    shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
+             "element_bytes": 2, "block_tokens": 64}
+    return {"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}
+
+
+class Nodes:
+    """One for each config, with what each said when it was ready; `before`: in front of the command of each."""
+
+    def __init__(self, troupe, directory, configs, before=None):
+        self.troupe, self.logs = troupe, [directory / f"log-{i}" for i in range(len(configs))]
+        self.processes = []
+        for i, config in enumerate(configs):
+            file = directory / f"node-{i}.json"
+            file.write_text(json.dumps(config))
+            with open(self.logs[i], "w", encoding="utf-8") as log:
+                self.processes.append(subprocess.Popen(
+                    (before[i] if before else []) + [troupe, "serve", "--config", str(file)], text=True,
+                    stdout=subprocess.PIPE, stderr=log))
+        self.ready = []
+        for process, log in zip(self.processes, self.logs):
+            self.ready.append(json.loads(process.stdout.readline() or "null"))
+            if not self.ready[-1]:
+                sys.exit("a node does not start: " + log.read_text(encoding="utf-8"))
+        self.addresses = [ready["actors"]["socket"] for ready in self.ready]
+
+    def wait_until_tied(self):
+        """Until each fetches pages from all others."""
+        others = len(self.processes) - 1
+        while not all(log.read_text(encoding="utf-8").count("are fetched from") >= others for log in self.logs):
+            if any(process.poll() is not None for process in self.processes):
+                sys.exit("a node has ended")
+            time.sleep(0.1)
+
+    def stop(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=60)
 
 
 class Hosts:
