@@ -110,34 +110,43 @@ private:
   outcome all_of(std::span<const iovec> what, bool& other, int wants_other, const Move& move_some) {
     other = false;
     outcome out;
+    if (!is_proven(other, wants_other, out))
+      return out;
     for (const auto& x : what)
       for (std::size_t at = 0; at < x.iov_len;) {
         if (out.bytes >= encrypted_bytes_most)
           return out;
         std::size_t n = 0;
         ERR_clear_error();
-        const int done = proven_ ? move_some({static_cast<std::byte*>(x.iov_base) + at, x.iov_len - at}, n)
-                                 : SSL_do_handshake(connection_);
-        if (done == 1 && !proven_) {
-          // With a certificate in place of the key anybody could be there.
-          if (SSL_session_reused(connection_) != 1) {
-            out.ended = true;
-            return out;
-          }
-          proven_ = true;
-          continue;
-        }
-        if (done != 1) {
-          const int why = SSL_get_error(connection_, done);
-          other = why == wants_other;
-          // What was moved is told first, the end the next time.
-          out.ended = out.bytes == 0 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE;
+        const int done = move_some({static_cast<std::byte*>(x.iov_base) + at, x.iov_len - at}, n);
+        if (is_stopped(done, other, wants_other, out))
           return out;
-        }
         at += n;
         out.bytes += n;
       }
     return out;
+  }
+
+  /// Nothing more can be moved now. What was moved is told first, the end the next time.
+  bool is_stopped(int done, bool& other, int wants_other, outcome& out) const {
+    if (done == 1)
+      return false;
+    const int why = SSL_get_error(connection_, done);
+    other = why == wants_other;
+    out.ended = out.bytes == 0 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE;
+    return true;
+  }
+
+  /// The other end has shown that it has the token. With a certificate in its place anybody could be there.
+  bool is_proven(bool& other, int wants_other, outcome& out) {
+    if (proven_)
+      return true;
+    ERR_clear_error();
+    if (is_stopped(SSL_do_handshake(connection_), other, wants_other, out))
+      return false;
+    proven_ = SSL_session_reused(connection_) == 1;
+    out.ended = !proven_;
+    return proven_;
   }
 
   // A key of AES-GCM is good for 2^24.5 records (RFC 8446, 5.5), and OpenSSL counts them for nobody.
@@ -151,7 +160,7 @@ private:
   connection_token token_;
   std::uint64_t records_of_a_key_;
   std::uint64_t records_ = 0;
-  /// The other end has shown that it has the token; nothing is moved before.
+  /// Nothing is moved before.
   bool proven_ = false;
   bool read_waits_to_write_ = false;
   bool write_waits_to_read_ = false;
