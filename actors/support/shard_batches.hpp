@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <vector>
 
@@ -25,9 +26,9 @@ struct shard_batch {
   std::vector<Item> items;
 };
 
-/// Splits a batch by shard; shards of which nothing is in it are left out.
-template <class Item>
-std::vector<shard_batch<Item>> split_by_shard(const std::vector<Item>& items, std::uint32_t shard_count) {
+/// Splits a batch by shard, a vector or a part of one; shards of which nothing is in it are left out.
+template <std::ranges::contiguous_range Items, class Item = std::ranges::range_value_t<Items>>
+std::vector<shard_batch<Item>> split_by_shard(const Items& items, std::uint32_t shard_count) {
   std::vector<shard_batch<Item>> all(shard_count);
   for (std::uint32_t i = 0; i < items.size(); ++i) {
     auto& batch = all[shard_of(key_of(items[i]), shard_count)];

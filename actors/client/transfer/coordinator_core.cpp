@@ -51,9 +51,8 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
 }
 
 std::vector<shard_batch<key_digest>> coordinator_core::split_taken(const transfer_task& work) const {
-  auto keys = work.keys.items;
-  keys.resize(std::min<std::size_t>(keys.size(), binding_.batch_keys_max));
-  return split_by_shard(keys, binding_.shard_count);
+  const std::span keys(work.keys.items);
+  return split_by_shard(keys.first(std::min<std::size_t>(keys.size(), binding_.batch_keys_max)), binding_.shard_count);
 }
 
 void coordinator_core::bind_node(const node_binding& binding) {

@@ -4,6 +4,7 @@
 #include "actors/support/shard_batches.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace troupe::transfer {
@@ -27,9 +28,8 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   const auto id = ++last_id_;
   const bringing::terms how{binding_.space,    binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
                             work.tell_on_disk, binding_.has_peers,   later(now, time_limit_)};
-  auto keys = work.keys.items;
-  keys.resize(std::min<std::size_t>(keys.size(), binding_.batch_keys_max));
-  auto& x = lookups_.emplace(id, bringing(how, std::move(keys))).first->second;
+  const auto keys = std::span(work.keys.items).first(std::min<std::size_t>(work.keys.size(), binding_.batch_keys_max));
+  auto& x = lookups_.emplace(id, bringing(how, {keys.begin(), keys.end()})).first->second;
   x.start(new_lease(), now);
   go_on(id, x);
   return id;
