@@ -69,8 +69,8 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
       if (--all->waiting > 0)
         return;
       all->then(std::move(all->codes));
-      if (--of->copies == 0 && of->ended)
-        let_go(*of);
+      --of->copies;
+      end_if_done(of);
     };
     request(lanes_[next_lane_++ % lanes_.size()], caf::infinite, std::move(order))
         .then(

@@ -57,7 +57,7 @@ void namespace_making::make(request_number request, const namespace_spec& wanted
       x.waiting.push_back(request);
       return;
     case phase::half_gone:
-      return reply(request, id, {errc::busy, half_gone_text(x.spec.name)});
+      return reply(request, id, half_gone_error(x.spec.name));
     default:
       return reply(request, id,
                    {errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment"});
@@ -186,9 +186,9 @@ void namespace_making::not_forgotten(const namespace_id& space, entry& x, const 
     return;
   }
   x.state = phase::half_gone;
-  const error text{errc::busy, half_gone_text(x.spec.name)};
-  outbox_.emplace_back(note{text.text + ": " + why.text});
-  end(space, x, text);
+  const auto half_gone = half_gone_error(x.spec.name);
+  outbox_.emplace_back(note{half_gone.text + ": " + why.text});
+  end(space, x, half_gone);
 }
 
 void namespace_making::undo(const namespace_id& space, entry& x, error why) {

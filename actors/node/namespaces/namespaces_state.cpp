@@ -10,10 +10,6 @@ namespace {
 
 const error good{errc::ok, {}};
 
-error half_gone_error(const std::string& space) {
-  return {errc::busy, half_gone_text(space)};
-}
-
 } // namespace
 
 std::string name_of(rank_number rank, const std::string& space) {

@@ -28,8 +28,8 @@ inline bool any_gone(std::span<const error> outcomes) {
 }
 
 /// Of one that some have forgotten, and others could not.
-inline std::string half_gone_text(const std::string& space) {
-  return "namespace '" + space + "' is partly removed, and the rest could not be; remove it again";
+inline error half_gone_error(const std::string& space) {
+  return {errc::busy, "namespace '" + space + "' is partly removed, and the rest could not be; remove it again"};
 }
 
 } // namespace troupe
