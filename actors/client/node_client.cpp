@@ -122,35 +122,33 @@ result<void> node_client::stop(duration limit) {
 
 void node_client::end_actors(std::chrono::steady_clock::time_point until) {
   const auto left = [&] { return std::max<duration>(until - std::chrono::steady_clock::now(), duration::zero()); };
-  {
-    caf::scoped_actor self{system_};
-    caf::scoped_actor watch{system_};
-    const auto end = [&](const auto& x, caf::exit_reason how = caf::exit_reason::user_shutdown) {
-      if (x)
-        self->send_exit(x, how);
-    };
-    // First those who give orders, then the link, which tells the node when the orders that are left have ended, then
-    // those who carry them out.
-    for (const auto& x : parts_.ranks)
-      for (const auto& coordinator : {x.load, x.save}) {
-        watch->monitor(coordinator);
-        end(coordinator);
-      }
-    end(parts_.lookup);
-    self->monitor(link_);
-    end(link_);
-    self->receive([](const caf::down_msg&) {}, caf::after(left()) >> [&] { end(link_, caf::exit_reason::kill); });
-    for (const auto& x : parts_.ranks)
-      end(x.copier);
-    // What one has begun ends before it does, and it writes to the memory of its rank until then.
-    for (const auto& x : readers_)
-      end(x);
-    for (const auto& x : std::exchange(readers_, {}))
-      self->wait_for(x);
-    // By then their callers have answers.
-    for (std::size_t i = 0; i < 2 * parts_.ranks.size(); ++i)
-      watch->receive([](const caf::down_msg&) {}, caf::after(left()) >> [] {});
-  }
+  caf::scoped_actor self{system_};
+  caf::scoped_actor watch{system_};
+  const auto end = [&](const auto& x, caf::exit_reason how = caf::exit_reason::user_shutdown) {
+    if (x)
+      self->send_exit(x, how);
+  };
+  // First those who give orders, then the link, which tells the node when the orders that are left have ended, then
+  // those who carry them out.
+  for (const auto& x : parts_.ranks)
+    for (const auto& coordinator : {x.load, x.save}) {
+      watch->monitor(coordinator);
+      end(coordinator);
+    }
+  end(parts_.lookup);
+  self->monitor(link_);
+  end(link_);
+  self->receive([](const caf::down_msg&) {}, caf::after(left()) >> [&] { end(link_, caf::exit_reason::kill); });
+  for (const auto& x : parts_.ranks)
+    end(x.copier);
+  // What one has begun ends before it does, and it writes to the memory of its rank until then.
+  for (const auto& x : readers_)
+    end(x);
+  for (const auto& x : std::exchange(readers_, {}))
+    self->wait_for(x);
+  // By then their callers have answers.
+  for (std::size_t i = 0; i < 2 * parts_.ranks.size(); ++i)
+    watch->receive([](const caf::down_msg&) {}, caf::after(left()) >> [] {});
   link_ = nullptr;
   parts_ = {};
 }
