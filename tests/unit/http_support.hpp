@@ -93,11 +93,12 @@ public:
   std::string read_to_end();
   /// Whether the server closes without another byte.
   bool ends() { return read_to_end().empty(); }
+  /// Until something can be read, the end included.
+  void wait_for_bytes();
 
 protected:
   /// Bytes that have arrived; 0 at the end.
   virtual std::size_t receive(std::span<char> space);
-  void wait_for_bytes();
 
 private:
   bool receive_more();
