@@ -25,7 +25,18 @@ tell_steps() {
   printf '    %s\n' "${steps[@]}" >&2
 }
 
+# failed_tests: of each build, those that failed in its last run.
+failed_tests() {
+  local list
+  for list in "$root"/build/*/Testing/Temporary/LastTestsFailed.log; do
+    [[ -s $list ]] || continue
+    say "Failed in $(basename "${list%/Testing/*}"):"
+    sed 's/^[0-9]*:/    /' "$list" >&2
+  done
+}
+
 # end_steps: ends the script with 1 if a step has failed.
 end_steps() {
+  ((${#failed[@]} == 0)) || failed_tests
   ((${#failed[@]} == 0)) || die "failed: $(printf '%s; ' "${failed[@]}")"
 }
