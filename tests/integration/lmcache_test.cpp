@@ -293,6 +293,43 @@ TEST_CASE("engines with several workers find what all of them have stored", "[lm
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmcache]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  engine one(lmcache_port(node.ready_line()), 1);
+  const auto both = [&](auto prepare, const json& prepared, auto commit, const json& committed) {
+    one.worker.send(prepare, prepared);
+    one.worker.send(commit, committed);
+    REQUIRE(one.worker.receive(patience));
+    REQUIRE(one.worker.receive(patience));
+  };
+  SECTION("retrieves") {
+    REQUIRE(one.store(1, 4));
+    // More than a worker may have open.
+    for (int i = 0; i < 300; ++i) {
+      const auto key = lmcache_key(1, "early-" + std::to_string(i), 0, 4, 0);
+      both(prepare_retrieve, {key, 1}, commit_retrieve, {key, 1});
+    }
+    CHECK(one.retrieve(1, 0, 4, "in order"));
+  }
+  SECTION("stores") {
+    const auto key = lmcache_key(7, "early", 0, 3, 0);
+    both(prepare_store, {key, 1}, commit_store, {key, 1, json::binary({})});
+    const auto told = one.worker.call(prepare_store, {lmcache_key(7, "in order", 0, 3, 0), 1});
+    CHECK(told->at("context").at("slots").size() == 3);
+  }
+  SECTION("a store that is asked for again") {
+    const auto key = lmcache_key(7, "twice", 0, 3, 0);
+    both(prepare_store, {key, 1}, prepare_store, {key, 1});
+    // Nothing was written for the second one, and what the first one has got is nobody's.
+    CHECK(one.worker.call(commit_store, {key, 1, json::binary({})}) == false);
+    CHECK(one.look_up(7, 3, "found") == 0);
+    const auto told = one.worker.call(prepare_store, {lmcache_key(7, "other", 0, 3, 0), 1});
+    CHECK(told->at("context").at("slots").size() == 3);
+  }
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("a node that is told to end while pages are being sealed ends in order", "[lmcache]") {
   const std::chrono::milliseconds later(GENERATE(10, 20, 40, 80));
   INFO("told to end after " << later.count() << " ms");

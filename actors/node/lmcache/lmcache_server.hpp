@@ -157,6 +157,10 @@ private:
     std::function<void()> then{};
     std::map<job_name, open_pages> stores;
     std::map<job_name, open_pages> retrieves;
+    /// What is to become one of those: the request that asked last. Gone when it is, or when the worker has said
+    /// already that it is done with it.
+    std::map<job_name, request_ptr> preparing_stores;
+    std::map<job_name, request_ptr> preparing_retrieves;
   };
   using instance_ptr = std::shared_ptr<instance>;
 
@@ -267,6 +271,9 @@ private:
   /// Gives pages to the lanes; `then` gets a code for each.
   void work_on_pages(bool seal, const instance_ptr& of, rank_number rank, const open_pages& pages,
                      std::function<void(std::vector<errc>)> then);
+  static job_name name_of(const lmcache::incoming& x);
+  /// It is not being prepared any more. False if nobody waits for it: what it has got is to be given back.
+  static bool end_preparing(std::map<job_name, request_ptr>& all, const request_ptr& x);
   static client_worker_actor worker_of(const instance& of, rank_number rank);
   std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
 

@@ -29,6 +29,18 @@ bool page_is_bad(errc code) noexcept {
 
 } // namespace
 
+lmcache_server::job_name lmcache_server::name_of(const lmcache::incoming& x) {
+  return {x.chunks.request, *x.chunks.worker, x.chunks.begin, x.chunks.end};
+}
+
+bool lmcache_server::end_preparing(std::map<job_name, request_ptr>& all, const request_ptr& x) {
+  const auto i = all.find(name_of(*x));
+  if (i == all.end() || i->second != x)
+    return false;
+  all.erase(i);
+  return true;
+}
+
 client_worker_actor lmcache_server::worker_of(const instance& of, rank_number rank) {
   for (const auto& x : of.node->node.ranks)
     if (x.rank == rank)
@@ -87,13 +99,14 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
 
 void lmcache_server::prepare_store(const request_ptr& x) {
   const auto of = find(x);
-  if (!of || of->memory || !fits(*of, x->chunks) || of->stores.size() >= jobs_max)
+  if (!of || of->memory || !fits(*of, x->chunks) || of->stores.size() + of->preparing_stores.size() >= jobs_max)
     return refuse(x);
   const auto& chunks = x->chunks;
   // The same once more: its worker has given up the first one.
-  const job_name name{chunks.request, *chunks.worker, chunks.begin, chunks.end};
+  const auto name = name_of(*x);
   if (auto old = of->stores.extract(name); !old.empty())
     give_up(*of, *chunks.worker, old.mapped());
+  of->preparing_stores[name] = x;
   const auto run = std::make_shared<store_run>();
   run->request = x;
   run->of = of;
@@ -205,6 +218,10 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
   run->chunks = std::move(chunks);
   if (run->copy)
     return gather(run);
+  if (!end_preparing(run->of->preparing_stores, run->request)) {
+    give_up(*run->of, run->rank(), job);
+    return refuse(run->request);
+  }
   if (!is_known(*run->of)) {
     // The node gives back what belongs to the attachment, which is over.
     return refuse(run->request);
@@ -212,20 +229,20 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
   if (job.pages.empty() && run->short_of)
     return refuse(run->request);
   answer(run->request, lmcache::wire::answer_prepared_store(places_of(*run->of, job), run->chunks, run->of->shape));
-  if (!job.pages.empty()) {
-    const auto& range = run->request->chunks;
-    run->of->stores[{range.request, *range.worker, range.begin, range.end}] = std::move(job);
-  }
+  if (!job.pages.empty())
+    run->of->stores[name_of(*run->request)] = std::move(job);
 }
 
 void lmcache_server::commit_store(const request_ptr& x) {
   const auto of = find(x);
   if (!of || !fits(*of, x->chunks))
     return refuse(x);
-  const auto& chunks = x->chunks;
-  auto node = of->stores.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end});
-  if (node.empty())
+  const auto name = name_of(*x);
+  auto node = of->stores.extract(name);
+  if (node.empty()) {
+    of->preparing_stores.erase(name);
     return refuse(x);
+  }
   const auto run = std::make_shared<store_run>();
   run->request = x;
   run->of = of;
@@ -325,11 +342,12 @@ void lmcache_server::abort_pages(const instance& of, rank_number rank, const tic
 
 void lmcache_server::prepare_retrieve(const request_ptr& x) {
   const auto of = find(x);
-  if (!of || of->memory || !fits(*of, x->chunks) || of->retrieves.size() >= jobs_max)
+  if (!of || of->memory || !fits(*of, x->chunks) || of->retrieves.size() + of->preparing_retrieves.size() >= jobs_max)
     return refuse(x);
-  const auto& chunks = x->chunks;
-  if (auto old = of->retrieves.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end}); !old.empty())
-    end_retrieve(*of, *chunks.worker, old.mapped());
+  const auto name = name_of(*x);
+  if (auto old = of->retrieves.extract(name); !old.empty())
+    end_retrieve(*of, *x->chunks.worker, old.mapped());
+  of->preparing_retrieves[name] = x;
   const auto run = std::make_shared<retrieve_run>();
   run->request = x;
   run->of = of;
@@ -413,11 +431,10 @@ void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
     if (!sound)
       return invalidate(*run->of, run->rank(), run->job.pages, verdicts, run->tiers,
                         [this, run] { refuse_retrieve(run); });
-    if (!is_known(*run->of))
+    if (!is_known(*run->of) || !end_preparing(run->of->preparing_retrieves, run->request))
       return refuse_retrieve(run);
     answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
-    const auto& range = run->request->chunks;
-    run->of->retrieves[{range.request, *range.worker, range.begin, range.end}] = std::move(run->job);
+    run->of->retrieves[name_of(*run->request)] = std::move(run->job);
   });
 }
 
@@ -425,6 +442,7 @@ void lmcache_server::refuse_retrieve(const std::shared_ptr<retrieve_run>& run) {
   end_retrieve(*run->of, run->rank(), run->job);
   if (run->of->memory)
     return end_copy(run->request, run->of, false);
+  end_preparing(run->of->preparing_retrieves, run->request);
   refuse(run->request);
 }
 
@@ -473,9 +491,12 @@ void lmcache_server::commit_retrieve(const request_ptr& x) {
   const auto of = find(x);
   if (!of)
     return refuse(x);
-  const auto node = of->retrieves.extract({chunks.request, *chunks.worker, chunks.begin, chunks.end});
-  if (node.empty())
+  const auto name = name_of(*x);
+  const auto node = of->retrieves.extract(name);
+  if (node.empty()) {
+    of->preparing_retrieves.erase(name);
     return refuse(x);
+  }
   parts_.counters->retrieved_pages.fetch_add(node.mapped().pages.size(), std::memory_order_relaxed);
   end_retrieve(*of, *chunks.worker, node.mapped());
   answer(x, lmcache::wire::answer(true));
