@@ -508,6 +508,7 @@ def namespace(vllm_config, options, shape, keys):
     salt = options.salt
     if overrides:
         salt += f" overrides {sorted(overrides.items()) if isinstance(overrides, dict) else overrides!r}"
+    salt += draft(vllm_config)
     engine_hashes = keys == _interface.KEYS_ENGINE_HASHES
     algorithm = str(cache.prefix_caching_hash_algo) if engine_hashes else "tokens"
     seed = os.environ.get("PYTHONHASHSEED") if engine_hashes else None
@@ -524,6 +525,15 @@ def namespace(vllm_config, options, shape, keys):
         hash_algorithm=algorithm, salt=salt)
 
 
+def draft(vllm_config):
+    """The model that guesses tokens, if there is one: its layers are in the KV cache beside the others."""
+    speculative = getattr(vllm_config, "speculative_config", None)
+    model = getattr(speculative, "draft_model_config", None)
+    if model is None:
+        return ""
+    return f" draft {speculative.method} {model.model} {model.revision or ''}"
+
+
 def interleave(parallel):
     """How many consecutive tokens lie on one worker, with decode context parallelism."""
     return (getattr(parallel, "cp_kv_cache_interleave_size", None)
@@ -532,7 +542,11 @@ def interleave(parallel):
 
 def refuse_what_does_not_work(vllm_config, options):
     """A sentence where vLLM starts, in the place of surprises later."""
-    parallel, model = vllm_config.parallel_config, vllm_config.model_config
+    parallel, model, cache = vllm_config.parallel_config, vllm_config.model_config, vllm_config.cache_config
+    if getattr(cache, "calculate_kv_scales", False) and str(cache.cache_dtype).startswith("fp8"):
+        raise _kv_shape.DoesNotFit("with calculate_kv_scales each vLLM scales its KV cache in its own way, and none can "
+                                   "read another one's: start vLLM without --calculate-kv-scales, or without a KV "
+                                   "connector")
     if getattr(parallel, "prefill_context_parallel_size", 1) > 1:
         raise _kv_shape.DoesNotFit("Troupe does not know prefill context parallelism: start vLLM without "
                                    "--prefill-context-parallel-size, or without a KV connector")

@@ -162,13 +162,13 @@ def vllm_config(extra=None, **changes):
         cache_config=some(cache_dtype="auto", prefix_caching_hash_algo="sha256", hash_block_size=None),
         parallel_config=some(tensor_parallel_size=1, pipeline_parallel_size=1, decode_context_parallel_size=1,
                              prefill_context_parallel_size=1),
-        scheduler_config=some(async_scheduling=True),
+        scheduler_config=some(async_scheduling=True), speculative_config=None,
         kv_events_config=some(enable_kv_cache_events=True),
         kv_transfer_config=some(kv_connector_extra_config={"troupe.address": "127.0.0.1:4600", **(extra or {})},
                                 kv_load_failure_policy="recompute"))
     for path, value in changes.items():
-        part, name = path.split("__")
-        setattr(getattr(config, part), name, value)
+        *part, name = path.split("__")
+        setattr(getattr(config, part[0]) if part else config, name, value)
     return config
 
 

@@ -66,6 +66,28 @@ class starting(with_library):
             self.made()
             self.assertNotEqual(usual, self.texts)
 
+    def test_the_draft_model_is_part_of_the_namespace(self):
+        def with_draft(model, revision=None, method="eagle3"):
+            guessing = fake_vllm.some(method=method, draft_model_config=fake_vllm.some(model=model, revision=revision))
+            self.made(speculative_config=guessing)
+            return dict(self.texts)
+
+        self.made()
+        usual = dict(self.texts)
+        one = with_draft("small")
+        self.assertEqual(one, with_draft("small"))
+        for other in (usual, with_draft("tiny"), with_draft("small", "main"), with_draft("small", method="eagle")):
+            self.assertNotEqual(one, other)
+        # Guesses from the prompt alone have no KV cache.
+        self.made(speculative_config=fake_vllm.some(method="ngram", draft_model_config=None))
+        self.assertEqual(usual, self.texts)
+
+    def test_a_cache_whose_scales_are_the_engines_own_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "--calculate-kv-scales"):
+            self.made(cache_config__cache_dtype="fp8", cache_config__calculate_kv_scales=True)
+        self.made(cache_config__cache_dtype="fp8", cache_config__calculate_kv_scales=False)
+        self.made(cache_config__calculate_kv_scales=True)
+
     def test_which_worker_holds_a_token_is_part_of_the_namespace(self):
         def identity(block=16, page=0, **parallel):
             heads = fake_vllm.FullAttentionSpec(block_size=block, heads=1)
