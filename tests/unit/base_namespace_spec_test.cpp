@@ -192,15 +192,16 @@ TEST_CASE("identity texts are equal exactly when identities are", "[base][namesp
     spec.geometry.heads = random() % 2 + 1;
     return spec;
   };
-  std::vector<namespace_spec> specs;
-  for (int i = 0; i < 300; ++i)
-    specs.push_back(draw());
-  for (const auto& a : specs) {
-    for (const auto& b : specs) {
-      if ((a.identity_text() == b.identity_text()) != same_identity(a, b))
-        FAIL("texts and identities disagree:\n" << a.identity_text() << "and\n" << b.identity_text());
-    }
+  std::vector<std::pair<namespace_spec, std::string>> specs;
+  for (int i = 0; i < 300; ++i) {
+    auto one = draw();
+    auto text = one.identity_text();
+    specs.emplace_back(std::move(one), std::move(text));
   }
+  for (const auto& [a, text_a] : specs)
+    for (const auto& [b, text_b] : specs)
+      if ((text_a == text_b) != same_identity(a, b))
+        FAIL("texts and identities disagree:\n" << text_a << "and\n" << text_b);
 }
 
 } // namespace base_namespace_spec_test
