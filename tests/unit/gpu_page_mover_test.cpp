@@ -1,18 +1,15 @@
 #include "gpu/host_page_mover.hpp"
 #include "gpu/page_mover.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/scribbled_page.hpp"
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 namespace gpu_page_mover_test {
@@ -23,6 +20,7 @@ namespace gpu_page_mover_test {
 namespace {
 
 using namespace troupe;
+using test::scribbled_page;
 using bytes = std::vector<std::byte>;
 
 constexpr std::byte poison{0xa5};
@@ -336,42 +334,7 @@ TEST_CASE("An empty list is fine, a bad view makes no mover", "[gpu]") {
   CHECK(make_host_page_mover(cache.view).error().code == errc::out_of_range);
 }
 
-namespace {
-
-/// Pages in memory that another process writes to all the time, as one does that has mapped it and is broken.
-class scribbled_page {
-public:
-  explicit scribbled_page(std::size_t size)
-      : bytes_(
-            static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))),
-        size_(size) {
-    REQUIRE(bytes_ != MAP_FAILED);
-    scribbler_ = ::fork();
-    REQUIRE(scribbler_ >= 0);
-    if (scribbler_ > 0)
-      return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    volatile auto* const last = bytes_ + size_ - 1;
-    for (;;)
-      *last = *last ^ std::byte{1};
-  }
-  scribbled_page(const scribbled_page&) = delete;
-  scribbled_page& operator=(const scribbled_page&) = delete;
-  ~scribbled_page() {
-    ::kill(scribbler_, SIGKILL);
-    ::waitpid(scribbler_, nullptr, 0);
-    ::munmap(bytes_, size_);
-  }
-
-  std::byte* data() const noexcept { return bytes_; }
-
-private:
-  std::byte* bytes_;
-  std::size_t size_;
-  pid_t scribbler_ = -1;
-};
-
-} // namespace
+namespace {} // namespace
 
 TEST_CASE("A page that somebody scribbles on meanwhile is whole or corrupt, in both directions", "[gpu]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16}; // 128 KiB
