@@ -79,7 +79,6 @@ void node_client::add_rank(rank_memory memory) {
   copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()};
   copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
   copies.remote_bytes = options_.transfer.remote_bytes;
-  copies.keeps = std::move(memory.keeps);
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
   const auto copier = spawn_actor<copy_engine>(system_, std::move(state));

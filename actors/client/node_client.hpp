@@ -34,15 +34,14 @@ public:
   /// A rank, and the memory its pages come from and go to.
   struct rank_memory {
     rank_number rank = 0;
+    /// Is there as long as a copy may touch its blocks, also one that `stop` has not waited for: what they lie in may
+    /// be kept by it.
     std::unique_ptr<page_mover> mover;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
     /// The same blocks as host memory, in which they lie as pages do; empty where they do not, or nobody asks. With it
     /// and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
     std::span<std::byte> as_pages{};
-    /// The memory itself, kept as long as a copy may touch it, also one that `stop` has not waited for; null where
-    /// whoever it belongs to sees to that.
-    std::shared_ptr<const void> keeps{};
 
     /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);

@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster.hpp"
 
 #include "actors/client/link/node_address.hpp"
+#include "actors/cluster/passing_mover.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
@@ -75,13 +76,12 @@ result<opened_client> open_client(caf::actor_system& system, const node_client::
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
     if (out.memory.size() == i)
       out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
-    auto rank = node_client::rank_memory::of(out.node.ranks[i].rank, out.memory[i]->view(), {});
-    if (!rank)
-      return tl::unexpected<error>(rank.error());
-    rank->keeps = out.memory[i];
+    node_client::rank_memory rank;
+    rank.rank = out.node.ranks[i].rank;
+    rank.mover = make_passing_mover(out.memory[i]);
     if (!out.node.ranks[i].slab.path.empty())
-      rank->as_pages = out.memory[i]->blocks();
-    out.client->add_rank(std::move(*rank));
+      rank.as_pages = out.memory[i]->blocks();
+    out.client->add_rank(std::move(rank));
   }
   if (auto bound = out.client->bind(tie_limit); !bound)
     return tl::unexpected<error>(bound.error());
@@ -94,9 +94,9 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
     : cluster_self::base(config), parts_(std::move(parts)),
       members_(rules_of(parts_), addresses_of(parts_.options->cluster)),
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
-                 parts_.options->transfer.task_deadline, 32, 256, 4096,
-                 [this](const namespace_id& space) { return peers_for(space); }, parts_.options->cluster.keep_copies,
-                 first_adopted}),
+                 parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
+                 256, 4096, [this](const namespace_id& space) { return peers_for(space); },
+                 parts_.options->cluster.keep_copies, first_adopted}),
       rules_(tie_pause) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {

@@ -51,8 +51,8 @@ struct copy_gate {
 
 class gated_device final : public page_mover {
 public:
-  gated_device(const kv_cache_view& view, std::shared_ptr<copy_gate> gate)
-      : host_(*make_host_page_mover(view)), gate_(std::move(gate)) {}
+  gated_device(const kv_cache_view& view, std::shared_ptr<copy_gate> gate, std::shared_ptr<const void> memory)
+      : host_(*make_host_page_mover(view)), gate_(std::move(gate)), memory_(std::move(memory)) {}
 
   const kv_cache_view& cache() const noexcept override { return host_->cache(); }
   result<void> prepare(std::span<std::byte> memory) override { return host_->prepare(memory); }
@@ -71,6 +71,7 @@ private:
 
   std::unique_ptr<page_mover> host_;
   std::shared_ptr<copy_gate> gate_;
+  std::shared_ptr<const void> memory_;
 };
 
 struct world {
@@ -81,8 +82,7 @@ struct world {
       where.local = node.as<reception_actor>();
       if (client->attach(where, patience)) {
         node_client::rank_memory rank;
-        rank.mover = std::make_unique<gated_device>(cache.view(), gate);
-        rank.keeps = std::exchange(kept, nullptr);
+        rank.mover = std::make_unique<gated_device>(cache.view(), gate, std::exchange(kept, nullptr));
         client->add_rank(std::move(rank));
         bound = client->bind(patience).has_value();
       }

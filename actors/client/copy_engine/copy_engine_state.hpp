@@ -35,8 +35,6 @@ struct copy_engine_options {
   /// Where the node's arena is elsewhere: exposes memory to it, of so many bytes at most.
   std::shared_ptr<io::memory_exposer> exposer{};
   std::uint64_t remote_bytes = 0;
-  /// What the mover's blocks lie in; null where it outlives all orders anyway.
-  std::shared_ptr<const void> keeps{};
 };
 
 /// The rules of the copy engine of one device: gather blocks into frames of the node's arena and seal the pages there,

@@ -1,0 +1,164 @@
+#include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/passing_mover.hpp"
+#include "gpu/host_page_mover.hpp"
+#include "io/page_checksum.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/scribbled_page.hpp"
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace cluster_passing_test {
+
+using namespace troupe;
+using namespace troupe::cluster;
+
+namespace {
+
+using bytes = std::vector<std::byte>;
+
+bytes numbered_bytes(std::size_t count, std::size_t from = 1) {
+  bytes out(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = static_cast<std::byte>((i + from) * 167 >> (i % 5));
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("passing memory: a page passes through it as it is, whatever its layers are, and by either mover",
+          "[cluster]") {
+  // A fraction of what is copied and summed at once, a whole one, and one and a bit.
+  kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
+  if (GENERATE(false, true))
+    geometry.further.push_back({3, {1, 1, 20, 1}});
+  const auto memory = std::make_shared<passing_memory>(geometry, 5);
+  REQUIRE(validate(memory->view()));
+  const auto plain = make_host_page_mover(memory->view());
+  REQUIRE(plain);
+  const auto own = make_passing_mover(memory);
+  const bool in_by_own = GENERATE(false, true);
+  const bool out_by_own = GENERATE(false, true);
+  auto& first = in_by_own ? *own : **plain;
+  auto& second = out_by_own ? *own : **plain;
+  const auto size = geometry.page_bytes();
+  // Also where nothing is aligned.
+  const std::size_t shift = GENERATE(0U, 3U);
+  for (std::uint32_t block = 0; block < 5; ++block) {
+    auto from = numbered_bytes(size, block);
+    bytes to(size + shift + 1, std::byte{0xa5});
+    std::vector<block_move> in{{block, from.data(), size}};
+    in[0].checksum = io::checksum_of(from);
+    REQUIRE(first.scatter(in));
+    CHECK(in[0].verdict == errc::ok);
+    // A block is a page, in one piece.
+    CHECK(std::memcmp(memory->blocks().data() + block * size, from.data(), size) == 0);
+    std::vector<block_move> out{{block, to.data() + shift, size}};
+    REQUIRE(second.gather(out));
+    CHECK(out[0].verdict == errc::ok);
+    CHECK(out[0].checksum == io::checksum_of(from));
+    CHECK(std::memcmp(to.data() + shift, from.data(), size) == 0);
+    CHECK(to.back() == std::byte{0xa5});
+  }
+}
+
+TEST_CASE("passing memory: what is not what it should be is corrupt, and alone", "[cluster]") {
+  const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
+  const auto memory = std::make_shared<passing_memory>(geometry, 5);
+  const auto mover = make_passing_mover(memory);
+  const auto size = geometry.page_bytes();
+  std::vector<bytes> pages{numbered_bytes(size, 1), numbered_bytes(size, 2), numbered_bytes(size, 3)};
+  std::vector<block_move> moves;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    moves.push_back({i, pages[i].data(), size});
+    moves[i].checksum = io::checksum_of(pages[i]);
+  }
+  const std::size_t where = GENERATE_COPY(std::size_t{0}, size / 2, size - 1);
+  pages[1][where] ^= std::byte{1};
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[0].verdict == errc::ok);
+  CHECK(moves[1].verdict == errc::corrupt);
+  CHECK(moves[2].verdict == errc::ok);
+  CHECK(std::memcmp(memory->blocks().data() + 2 * size, pages[2].data(), size) == 0);
+  // Of which it is not known what it should be, everything is right.
+  moves[1].checksum.reset();
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[1].verdict == errc::ok);
+  CHECK_FALSE(moves[1].checksum);
+}
+
+TEST_CASE("passing memory: a list with an entry that cannot be is refused as a whole", "[cluster]") {
+  const kv_geometry geometry{1, 2, 1, 8, 2, 4, {}};
+  const auto memory = std::make_shared<passing_memory>(geometry, 5);
+  std::memset(memory->blocks().data(), 7, memory->blocks().size());
+  const auto mover = make_passing_mover(memory);
+  auto page = numbered_bytes(geometry.page_bytes());
+  std::vector<block_move> moves{{0, page.data(), page.size()}, {5, page.data(), page.size()}};
+  CHECK(mover->scatter(moves).error().code == errc::out_of_range);
+  CHECK(mover->gather(moves).error().code == errc::out_of_range);
+  moves[1] = {1, page.data(), page.size() - 1};
+  CHECK(mover->scatter(moves).error().code == errc::invalid_argument);
+  CHECK(memory->blocks().front() == std::byte{7});
+  moves[1] = {1, page.data(), page.size()};
+  int event = 0;
+  CHECK(mover->gather(moves, {&event}).error().code == errc::unsupported);
+  // Blocks that do not exist are of engines' caches; here there is none for a page to be in.
+  moves[1].block = null_block;
+  REQUIRE(mover->scatter(moves));
+  CHECK(moves[0].verdict == errc::ok);
+  CHECK(moves[1].verdict == errc::out_of_range);
+  REQUIRE(mover->gather(moves));
+  CHECK(moves[1].verdict == errc::out_of_range);
+}
+
+TEST_CASE("passing memory: a page that somebody scribbles on meanwhile is whole or corrupt, in both directions",
+          "[cluster]") {
+  const kv_geometry geometry{8, 2, 4, 64, 2, 16, {}}; // 128 KiB
+  const auto memory = std::make_shared<passing_memory>(geometry, 2);
+  const auto mover = make_passing_mover(memory);
+  const auto size = geometry.page_bytes();
+  const auto right = numbered_bytes(size);
+  std::memcpy(memory->blocks().data(), right.data(), size);
+  const test::scribbled_page page(size);
+  int sound = 0;
+  for (int i = 0; i < 2000 && sound < 300; ++i) {
+    // What is gathered is summed as it was in the block, not as it is in the page by then.
+    std::array<block_move, 1> move{{{0, page.data(), size}}};
+    REQUIRE(mover->gather(move));
+    CHECK(move[0].checksum == io::checksum_of(right));
+    move[0].block = 1;
+    REQUIRE(mover->scatter(move));
+    if (move[0].verdict != errc::ok)
+      continue;
+    ++sound;
+    REQUIRE(std::memcmp(memory->blocks().data() + size, right.data(), size) == 0);
+  }
+  CHECK(sound > 0);
+}
+
+TEST_CASE("passing memory: it is there as long as its mover", "[cluster]") {
+  auto memory = std::make_shared<passing_memory>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
+  const std::weak_ptr<passing_memory> is_there = memory;
+  auto mover = make_passing_mover(std::move(memory));
+  CHECK_FALSE(is_there.expired());
+  mover.reset();
+  CHECK(is_there.expired());
+}
+
+TEST_CASE("passing memory: as many blocks as have room, and four at least", "[cluster]") {
+  CHECK(passing_blocks(1000, 100) == 10);
+  CHECK(passing_blocks(10, 100) == 4);
+}
+
+TEST_CASE("passing memory: its blocks are taken once", "[cluster]") {
+  block_shelf shelf(4);
+  const auto some = shelf.take(3);
+  CHECK(some == std::vector<std::uint32_t>{2, 1, 0});
+  CHECK(shelf.free() == 1);
+  shelf.give_back(some);
+  CHECK(shelf.free() == 4);
+}
+
+} // namespace cluster_passing_test
