@@ -18,6 +18,8 @@ namespace {
 
 /// For attaching and leaving, which happen one after the other.
 constexpr auto tie_limit = std::chrono::seconds(3);
+/// Of small pages no more than these move together: a file system that is slow has to read them in one go.
+constexpr std::uint32_t chunk_pages = 256;
 /// After a tie could not be made.
 constexpr auto tie_pause = std::chrono::seconds(3);
 

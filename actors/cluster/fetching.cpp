@@ -205,6 +205,11 @@ void fetching::cut(round& x, std::uint32_t limit) {
 
 // -- moving -----------------------------------------------------------------------------------------------------------
 
+std::size_t fetching::pages_of_chunk(std::uint64_t page_bytes) const {
+  const auto room = options_.chunk_bytes / std::max<std::uint64_t>(page_bytes, 1);
+  return std::max<std::size_t>(std::min<std::size_t>(room, options_.chunk_pages), 1);
+}
+
 void fetching::pump(const namespace_id& space, timestamp now) {
   auto& entry = spaces_.at(space);
   for (auto& [number, x] : rounds_) {
@@ -214,7 +219,7 @@ void fetching::pump(const namespace_id& space, timestamp now) {
       auto& shelf = entry.shelves[rank];
       while (x.ranks[rank].next < x.limit && shelf.free() > 0) {
         const auto count = std::min<std::size_t>(
-            {std::max(options_.chunk_pages, 1U), std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
+            {pages_of_chunk(entry.page_bytes), std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
         load(number, x, rank, shelf.take(count), now);
       }
     }

@@ -87,7 +87,7 @@ struct fetching_options {
   duration wait_limit{};
   /// For the pages of one round.
   duration move_limit{};
-  /// Pages that move together.
+  /// Pages that move together, at most; no more than keys that the node takes in one request.
   std::uint32_t chunk_pages = 32;
   /// Rounds under way, and who waits for them: one more is told at once that there is nothing.
   std::size_t rounds_max = 256;
@@ -99,6 +99,9 @@ struct fetching_options {
   /// Peers from this number on are dead: they say at once what they have, and are fetched from where no other one has
   /// as much. To read what they have left may take as long as a file system likes.
   peer_number first_dead = ~peer_number{0};
+  /// Bytes that move together, as far as pages are no larger: each chunk costs the same messages, and while one is
+  /// saved the next one is loaded.
+  std::uint64_t chunk_bytes = std::uint64_t{8} << 20U;
 };
 
 /// Brings pages of other nodes here: plain rules.
@@ -235,6 +238,7 @@ private:
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& who);
   std::size_t moving_from(peer_number peer) const;
+  std::size_t pages_of_chunk(std::uint64_t page_bytes) const;
   bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }
 
   fetching_options options_;

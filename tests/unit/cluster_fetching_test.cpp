@@ -215,6 +215,26 @@ TEST_CASE("fetching: where copies go here first, they are guests, and the peer i
   CHECK(x.one<fetch_release>().kept_here.empty());
 }
 
+TEST_CASE("fetching: as many pages move together as have room in so many bytes, and one at least", "[cluster]") {
+  desk x({0});
+  auto how = x.options();
+  how.chunk_bytes = 8192;
+  const auto [page_bytes, together] = GENERATE(table<std::uint64_t, std::size_t>(
+      {{1024, 4}, {2048, 4}, {2049, 3}, {4096, 2}, {4097, 1}, {8192, 1}, {1U << 20U, 1}}));
+  x.state = fetching(how);
+  x.state.add_space(test_space, page_bytes, 1, 8);
+  x.state.bring(wanted(4), t0);
+  x.has(x.one<fetch_ask>(), 4);
+  const auto loads = x.take<fetch_load>();
+  REQUIRE(loads.size() == (4 + together - 1) / together);
+  CHECK(loads.front().work.keys.size() == together);
+  CHECK(loads.front().work.blocks.size() == together);
+  for (const auto& load : loads)
+    x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  x.move();
+  CHECK(x.one<fetch_answer>().keys == 4);
+}
+
 TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", "[cluster]") {
   desk x;
   x.state.bring(wanted(6), t0);
