@@ -1,6 +1,7 @@
 #include "actors/cluster/cluster.hpp"
 
 #include "actors/client/link/node_address.hpp"
+#include "actors/cluster/passing_client.hpp"
 #include "actors/cluster/passing_mover.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
@@ -10,16 +11,19 @@
 #include <chrono>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
 namespace troupe::cluster {
 
 namespace {
 
-/// For attaching and leaving, which happen one after the other.
-constexpr auto tie_limit = std::chrono::seconds(3);
 /// Of small pages no more than these move together: a file system that is slow has to read them in one go.
 constexpr std::uint32_t chunk_pages = 256;
+/// Where several are copied at once, it pays to have several.
+std::uint64_t chunk_bytes() {
+  return std::uint64_t{passing_calls(std::thread::hardware_concurrency(), 1) > 1 ? 4U : 8U} << 20U;
+}
 /// After a tie could not be made.
 constexpr auto tie_pause = std::chrono::seconds(3);
 
@@ -40,56 +44,6 @@ std::uint64_t microseconds_of(duration x) {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(x).count());
 }
 
-/// A namespace as it is here, which one of a peer has to be like.
-struct space_here {
-  kv_geometry geometry{};
-  std::vector<std::shared_ptr<passing_memory>> memory{};
-};
-
-/// A namespace, opened in the opener's thread.
-struct opened_client {
-  std::shared_ptr<node_client> client;
-  attach_reply node;
-  std::vector<std::shared_ptr<passing_memory>> memory;
-};
-
-/// At this node where nothing is said of how it is here.
-result<opened_client> open_client(caf::actor_system& system, const node_client::options& how, link_options where,
-                                  const namespace_id& space, std::uint64_t memory_bytes,
-                                  const std::optional<space_here>& like) {
-  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
-  auto attached = out.client->attach(std::move(where), tie_limit);
-  if (!attached)
-    return tl::unexpected<error>(attached.error());
-  out.node = std::move(*attached);
-  // So that a rank has the same memory at all nodes.
-  std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
-  const auto& geometry = out.node.space.geometry;
-  if (like)
-    out.memory = like->memory;
-  space_shape found{out.node.space_id, geometry, {}};
-  for (const auto& x : out.node.ranks)
-    found.ranks.push_back(x.rank);
-  if (auto fits =
-          check_tie(found, space, like ? like->geometry : geometry, like ? like->memory.size() : out.node.ranks.size());
-      !fits)
-    return tl::unexpected<error>(fits.error());
-  const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
-  for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
-    if (out.memory.size() == i)
-      out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
-    node_client::rank_memory rank;
-    rank.rank = out.node.ranks[i].rank;
-    rank.mover = make_passing_mover(out.memory[i]);
-    if (!out.node.ranks[i].slab.path.empty())
-      rank.as_pages = out.memory[i]->blocks();
-    out.client->add_rank(std::move(rank));
-  }
-  if (auto bound = out.client->bind(tie_limit); !bound)
-    return tl::unexpected<error>(bound.error());
-  return out;
-}
-
 } // namespace
 
 cluster::cluster(caf::actor_config& config, cluster_parts parts)
@@ -98,7 +52,7 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
                  256, 4096, [this](const namespace_id& space) { return peers_for(space); },
-                 parts_.options->cluster.keep_copies, first_adopted}),
+                 parts_.options->cluster.keep_copies, first_adopted, chunk_bytes()}),
       rules_(tie_pause) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
@@ -379,7 +333,7 @@ void cluster::perform(const open_space& x) {
   how.storage = {};
   parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.space, where, how,
                                      bytes = parts_.options->cluster.memory_bytes] {
-    auto opened = open_client(system, how, where, id, bytes, std::nullopt);
+    auto opened = open_passing_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
       rules_.on_space_opened(id, opened.has_value(), now());
       if (!opened) {
@@ -424,7 +378,7 @@ void cluster::perform(const open_tie& x) {
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
   parts_.opener->post_unless_ending([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
                                      like = space_here{own.geometry, own.memory}] {
-    auto opened = open_client(outside, how, where, name.second, bytes, like);
+    auto opened = open_passing_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
       rules_.on_tie_opened(name, opened.has_value(), now());
       if (!opened) {

@@ -23,8 +23,7 @@ void copy_out(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcep
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
     const auto whole = bytes / sizeof(__m128i);
     for (std::uint64_t i = 0; i < whole; ++i)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i,
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i));
     const auto done = whole * sizeof(__m128i);
     to += done;
     from += done;
@@ -43,13 +42,15 @@ void wait_for_copies() noexcept {
 
 class passing_mover final : public page_mover {
 public:
-  explicit passing_mover(std::shared_ptr<const passing_memory> memory) : memory_(std::move(memory)) {}
+  passing_mover(std::shared_ptr<const passing_memory> memory, std::uint32_t calls_at_once)
+      : memory_(std::move(memory)), calls_at_once_(calls_at_once) {}
 
   const kv_cache_view& cache() const noexcept override { return memory_->view(); }
   result<void> prepare(std::span<std::byte>) override { return {}; }
   void forget(std::span<std::byte>) override {
     // nop
   }
+  std::uint32_t calls_at_once() const noexcept override { return calls_at_once_; }
   std::optional<error> failure() const override { return std::nullopt; }
 
 private:
@@ -105,12 +106,19 @@ private:
   }
 
   std::shared_ptr<const passing_memory> memory_;
+  std::uint32_t calls_at_once_;
 };
 
 } // namespace
 
-std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory) {
-  return std::make_unique<passing_mover>(std::move(memory));
+std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory,
+                                               std::uint32_t calls_at_once) {
+  return std::make_unique<passing_mover>(std::move(memory), std::max(calls_at_once, 1U));
+}
+
+std::uint32_t passing_calls(std::uint32_t cores, std::size_t ranks) noexcept {
+  constexpr std::size_t most = 8;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(cores / (2 * std::max<std::size_t>(ranks, 1)), 1, most));
 }
 
 } // namespace troupe::cluster

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace cluster_passing_test {
@@ -145,6 +146,45 @@ TEST_CASE("passing memory: it is there as long as its mover", "[cluster]") {
   CHECK_FALSE(is_there.expired());
   mover.reset();
   CHECK(is_there.expired());
+}
+
+TEST_CASE("passing memory: a machine with many cores copies several pages at once, and no more with many ranks",
+          "[cluster]") {
+  CHECK(passing_calls(0, 1) == 1); // not known
+  CHECK(passing_calls(2, 1) == 1);
+  CHECK(passing_calls(8, 1) == 4);
+  CHECK(passing_calls(128, 1) == 8);
+  CHECK(passing_calls(128, 16) == 4);
+  CHECK(passing_calls(16, 8) == 1);
+  const auto memory = std::make_shared<passing_memory>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
+  CHECK(make_passing_mover(memory, 3)->calls_at_once() == 3);
+  CHECK(make_passing_mover(memory, 0)->calls_at_once() == 1);
+}
+
+TEST_CASE("passing memory: what passes in many threads at once is right", "[cluster]") {
+  const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
+  constexpr std::uint32_t threads = 4;
+  const auto memory = std::make_shared<passing_memory>(geometry, 2 * threads);
+  const auto mover = make_passing_mover(memory, threads);
+  const auto size = geometry.page_bytes();
+  std::vector<int> wrong(threads);
+  std::vector<std::thread> all;
+  for (std::uint32_t n = 0; n < threads; ++n)
+    all.emplace_back([&, n] {
+      for (std::uint32_t i = 0; i < 100; ++i) {
+        auto page = numbered_bytes(size, n * 100 + i);
+        bytes back(size);
+        const auto block = 2 * n + i % 2;
+        std::array<block_move, 1> in{{{block, page.data(), size}}};
+        in[0].checksum = io::checksum_of(page);
+        std::array<block_move, 1> out{{{block, back.data(), size}}};
+        const bool done = mover->scatter(in) && mover->gather(out);
+        wrong[n] += done && back == page && out[0].checksum == io::checksum_of(page) ? 0 : 1;
+      }
+    });
+  for (auto& x : all)
+    x.join();
+  CHECK(wrong == std::vector<int>(threads));
 }
 
 TEST_CASE("passing memory: as many blocks as have room, and four at least", "[cluster]") {

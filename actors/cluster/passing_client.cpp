@@ -1,0 +1,49 @@
+#include "actors/cluster/passing_client.hpp"
+
+#include "actors/cluster/passing_mover.hpp"
+#include "actors/cluster/tie_rules.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace troupe::cluster {
+
+result<opened_client> open_passing_client(caf::actor_system& system, const node_client::options& how,
+                                          link_options where, const namespace_id& space, std::uint64_t memory_bytes,
+                                          const std::optional<space_here>& like) {
+  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
+  auto attached = out.client->attach(std::move(where), tie_limit);
+  if (!attached)
+    return tl::unexpected<error>(attached.error());
+  out.node = std::move(*attached);
+  // So that a rank has the same memory at all nodes.
+  std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
+  const auto& geometry = out.node.space.geometry;
+  if (like)
+    out.memory = like->memory;
+  space_shape found{out.node.space_id, geometry, {}};
+  for (const auto& x : out.node.ranks)
+    found.ranks.push_back(x.rank);
+  if (auto fits =
+          check_tie(found, space, like ? like->geometry : geometry, like ? like->memory.size() : out.node.ranks.size());
+      !fits)
+    return tl::unexpected<error>(fits.error());
+  const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
+  for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
+    if (out.memory.size() == i)
+      out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
+    node_client::rank_memory rank;
+    rank.rank = out.node.ranks[i].rank;
+    rank.mover =
+        make_passing_mover(out.memory[i], passing_calls(std::thread::hardware_concurrency(), out.node.ranks.size()));
+    if (!out.node.ranks[i].slab.path.empty())
+      rank.as_pages = out.memory[i]->blocks();
+    out.client->add_rank(std::move(rank));
+  }
+  if (auto bound = out.client->bind(tie_limit); !bound)
+    return tl::unexpected<error>(bound.error());
+  return out;
+}
+
+} // namespace troupe::cluster
