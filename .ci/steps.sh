@@ -25,18 +25,15 @@ tell_steps() {
   printf '    %s\n' "${steps[@]}" >&2
 }
 
-# failed_tests: of each build, those that failed in its last run.
-failed_tests() {
-  local list
+# end_steps: ends the script with 1 if a step has failed, and names the tests that failed in the last run of each build.
+end_steps() {
+  local list build
+  ((${#failed[@]} > 0)) || return 0
   for list in "$root"/build/*/Testing/Temporary/LastTestsFailed.log; do
     [[ -s $list ]] || continue
-    say "Failed in $(basename "${list%/Testing/*}"):"
-    sed 's/^[0-9]*:/    /' "$list" >&2
+    build=${list%/Testing/*}
+    say "Failed in $(basename "$build"):"
+    failed_tests "$build" >&2
   done
-}
-
-# end_steps: ends the script with 1 if a step has failed.
-end_steps() {
-  ((${#failed[@]} == 0)) || failed_tests
-  ((${#failed[@]} == 0)) || die "failed: $(printf '%s; ' "${failed[@]}")"
+  die "failed: $(printf '%s; ' "${failed[@]}")"
 }

@@ -20,6 +20,9 @@ die() {
   exit 1
 }
 
+# failed_tests DIRECTORY: those that failed in ctest's last run there, a line each.
+failed_tests() { sed 's/^[0-9]*:/    /' "$1/Testing/Temporary/LastTestsFailed.log"; }
+
 # usage: prints the comment at the top of the calling script.
 usage() { sed -n '2,/^[^#]/{/^#/!q;s/^# \{0,1\}//;p}' "$0"; }
 
