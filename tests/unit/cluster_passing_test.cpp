@@ -122,21 +122,8 @@ TEST_CASE("passing memory: a page that somebody scribbles on meanwhile is whole 
   const auto size = geometry.page_bytes();
   const auto right = numbered_bytes(size);
   std::memcpy(memory->blocks().data(), right.data(), size);
-  const test::scribbled_page page(size);
-  int sound = 0;
-  for (int i = 0; i < 2000 && sound < 300; ++i) {
-    // What is gathered is summed as it was in the block, not as it is in the page by then.
-    std::array<block_move, 1> move{{{0, page.data(), size}}};
-    REQUIRE(mover->gather(move));
-    CHECK(move[0].checksum == io::checksum_of(right));
-    move[0].block = 1;
-    REQUIRE(mover->scatter(move));
-    if (move[0].verdict != errc::ok)
-      continue;
-    ++sound;
-    REQUIRE(std::memcmp(memory->blocks().data() + size, right.data(), size) == 0);
-  }
-  CHECK(sound > 0);
+  test::check_while_scribbled_on(*mover, right,
+                                 [&] { return std::memcmp(memory->blocks().data() + size, right.data(), size) == 0; });
 }
 
 TEST_CASE("passing memory: it is there as long as its mover", "[cluster]") {

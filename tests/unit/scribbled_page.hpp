@@ -1,9 +1,13 @@
 #pragma once
 
+#include "gpu/page_mover.hpp"
+#include "io/page_checksum.hpp"
 #include "tests/catch.hpp"
 
+#include <array>
 #include <csignal>
 #include <cstddef>
+#include <span>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -43,5 +47,26 @@ private:
   std::size_t size_;
   pid_t scribbler_ = -1;
 };
+
+/// Has the mover put block 0, which has `right` in it, into such a page and from there into block 1, until that has
+/// been found sound often enough: each time, it is what `is_right` says of block 1.
+template <class IsRight>
+void check_while_scribbled_on(page_mover& mover, std::span<const std::byte> right, IsRight is_right) {
+  const scribbled_page page(right.size());
+  int sound = 0;
+  for (int i = 0; i < 2000 && sound < 300; ++i) {
+    // What is gathered is summed as it was in the block, not as it is in the page by then.
+    std::array<block_move, 1> move{{{0, page.data(), right.size()}}};
+    REQUIRE(mover.gather(move));
+    CHECK(move[0].checksum == io::checksum_of(right));
+    move[0].block = 1;
+    REQUIRE(mover.scatter(move));
+    if (move[0].verdict != errc::ok)
+      continue;
+    ++sound;
+    REQUIRE(is_right());
+  }
+  CHECK(sound > 0);
+}
 
 } // namespace troupe::test
