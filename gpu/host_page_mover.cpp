@@ -1,6 +1,7 @@
 #include "gpu/host_page_mover.hpp"
 
 #include "base/prefetch.hpp"
+#include "gpu/host_copies.hpp"
 #include "gpu/page_nest.hpp"
 
 #include <algorithm>
@@ -126,7 +127,11 @@ private:
     for (auto& move : moves) {
       auto own = move;
       own.page = private_page(move.page_bytes);
-      const bool sound = copy_and_sum(move, own.page) == move.checksum || !move.checksum;
+      const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+        std::memcpy(own.page + at, move.page + at, bytes);
+        return own.page + at;
+      });
+      const bool sound = !move.checksum || sum == *move.checksum;
       move.verdict = sound ? errc::ok : errc::corrupt;
       if (!sound)
         continue;
@@ -148,25 +153,6 @@ private:
       size = bytes;
     }
     return memory.get();
-  }
-
-  /// Reads each byte of the page once. In pieces that stay in the first cache until they are summed.
-  static io::page_checksum copy_and_sum(const block_move& move, std::byte* to) noexcept {
-    constexpr std::uint64_t piece_bytes = 16384;
-    static_assert(piece_bytes % io::checksum_word_bytes == 0);
-    io::page_checksum out;
-    for (std::uint64_t at = 0; at < move.page_bytes; at += piece_bytes) {
-      const auto bytes = std::min(piece_bytes, move.page_bytes - at);
-      std::memcpy(to + at, move.page + at, bytes);
-      out += io::checksum_of({to + at, bytes}, at / io::checksum_word_bytes);
-    }
-    return out;
-  }
-
-  static result<void> without(const device_events& events) {
-    if (events.ready == nullptr)
-      return {};
-    return fail(errc::unsupported, "host memory has no events of a device");
   }
 
   template <move_direction Direction>

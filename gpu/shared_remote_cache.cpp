@@ -1,4 +1,5 @@
 #include "base/unique_descriptor.hpp"
+#include "gpu/host_copies.hpp"
 #include "gpu/remote_cache.hpp"
 
 #include <spdlog/fmt/fmt.h>
@@ -94,8 +95,11 @@ public:
     const auto page = private_page();
     for (auto& move : moves) {
       // Whoever has the page mapped may change it at any time: what is checked is what is written.
-      std::memcpy(page.get(), move.page, page_bytes_);
-      const bool sound = !move.checksum || io::checksum_of({page.get(), page_bytes_}) == *move.checksum;
+      const auto sum = copy_and_sum(page_bytes_, [&](std::uint64_t at, std::uint64_t bytes) {
+        std::memcpy(page.get() + at, move.page + at, bytes);
+        return page.get() + at;
+      });
+      const bool sound = !move.checksum || sum == *move.checksum;
       move.verdict = sound ? errc::ok : errc::corrupt;
       if (!sound)
         continue;

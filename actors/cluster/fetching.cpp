@@ -212,14 +212,14 @@ std::size_t fetching::pages_of_chunk(std::uint64_t page_bytes) const {
 
 void fetching::pump(const namespace_id& space, timestamp now) {
   auto& entry = spaces_.at(space);
+  const auto together = pages_of_chunk(entry.page_bytes);
   for (auto& [number, x] : rounds_) {
     if (x.space != space || !x.moving)
       continue;
     for (std::uint32_t rank = 0; rank < x.ranks.size(); ++rank) {
       auto& shelf = entry.shelves[rank];
       while (x.ranks[rank].next < x.limit && shelf.free() > 0) {
-        const auto count = std::min<std::size_t>(
-            {pages_of_chunk(entry.page_bytes), std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
+        const auto count = std::min<std::size_t>({together, std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
         load(number, x, rank, shelf.take(count), now);
       }
     }

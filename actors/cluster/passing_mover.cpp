@@ -1,5 +1,7 @@
 #include "actors/cluster/passing_mover.hpp"
 
+#include "gpu/host_copies.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,10 +13,6 @@
 namespace troupe::cluster {
 
 namespace {
-
-/// Stays in the first cache between being copied and being summed, or the other way round.
-constexpr std::uint64_t piece_bytes = 16384;
-static_assert(piece_bytes % io::checksum_word_bytes == 0);
 
 /// Past the caches: what is written into a frame is much, and read by another one if at all, and memory that is written
 /// whole need not be read before.
@@ -55,54 +53,41 @@ public:
 
 private:
   result<void> do_gather(std::span<block_move> moves, const device_events& events) override {
-    if (auto ok = check(moves, events); !ok)
-      return ok;
-    for (auto& move : moves)
-      each_piece(move, [](std::byte* block, std::byte* page, std::uint64_t bytes, std::uint64_t first_word) {
-        const auto sum = io::checksum_of({block, bytes}, first_word);
-        copy_out(page, block, bytes);
-        return sum;
+    return move_each(moves, events, [](block_move& move, const std::byte* block) {
+      move.checksum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+        copy_out(move.page + at, block + at, bytes);
+        return block + at;
       });
-    wait_for_copies();
-    return {};
+      wait_for_copies();
+      return true;
+    });
   }
 
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
-    if (auto ok = check(moves, events); !ok)
+    return move_each(moves, events, [](const block_move& move, std::byte* block) {
+      const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+        std::memcpy(block + at, move.page + at, bytes);
+        return block + at;
+      });
+      return !move.checksum || sum == *move.checksum;
+    });
+  }
+
+  /// `move_one` says whether the page is what it should be.
+  template <class MoveOne>
+  result<void> move_each(std::span<block_move> moves, const device_events& events, MoveOne move_one) {
+    if (auto ok = without(events); !ok)
+      return ok;
+    if (auto ok = validate(cache(), moves); !ok)
       return ok;
     for (auto& move : moves) {
-      const auto wanted = std::exchange(move.checksum, std::nullopt);
-      each_piece(move, [](std::byte* block, std::byte* page, std::uint64_t bytes, std::uint64_t first_word) {
-        std::memcpy(block, page, bytes);
-        return io::checksum_of({block, bytes}, first_word);
-      });
-      if (move.verdict == errc::ok && wanted && move.checksum != wanted)
-        move.verdict = errc::corrupt;
-      move.checksum = wanted;
+      if (move.block == null_block)
+        move.verdict = errc::out_of_range;
+      else
+        move.verdict =
+            move_one(move, memory_->blocks().data() + move.block * move.page_bytes) ? errc::ok : errc::corrupt;
     }
     return {};
-  }
-
-  result<void> check(std::span<const block_move> moves, const device_events& events) const {
-    if (events.ready != nullptr)
-      return fail(errc::unsupported, "host memory has no events of a device");
-    return validate(cache(), moves);
-  }
-
-  /// Sets the checksum to what comes of all pieces.
-  template <class CopyAndSum>
-  void each_piece(block_move& move, CopyAndSum copy_and_sum) const noexcept {
-    if (move.block == null_block) {
-      move.verdict = errc::out_of_range;
-      return;
-    }
-    auto* const block = memory_->blocks().data() + move.block * move.page_bytes;
-    io::page_checksum sum;
-    for (std::uint64_t at = 0; at < move.page_bytes; at += piece_bytes)
-      sum += copy_and_sum(block + at, move.page + at, std::min(piece_bytes, move.page_bytes - at),
-                          at / io::checksum_word_bytes);
-    move.checksum = sum;
-    move.verdict = errc::ok;
   }
 
   std::shared_ptr<const passing_memory> memory_;
