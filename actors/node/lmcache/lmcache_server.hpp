@@ -121,8 +121,30 @@ private:
     /// Of a retrieve: where its lease is.
     std::vector<std::uint32_t> leased_shards;
   };
-  /// Request, worker, first chunk and the one behind the last.
-  using job_name = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  /// Stores, or retrieves, of a worker, from their prepare to their commit.
+  class open_jobs {
+  public:
+    /// Takes the place of what has the same name, which its worker has given up: if that was prepared, its pages.
+    std::optional<open_pages> begin(const request_ptr& x);
+    /// It is not being prepared any more. False if nobody waits for it: what it has got is to be given back.
+    bool end_preparing(const request_ptr& x);
+    void prepared(const lmcache::incoming& x, open_pages pages) { prepared_[name_of(x)] = std::move(pages); }
+    /// Its worker is done with it: its pages, if it was prepared.
+    std::optional<open_pages> end(const lmcache::incoming& x);
+
+    std::size_t size() const noexcept { return preparing_.size() + prepared_.size(); }
+
+  private:
+    /// Request, worker, first chunk and the one behind the last.
+    using job_name = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t>;
+
+    static job_name name_of(const lmcache::incoming& x);
+
+    /// The request that asked last. No name is in both.
+    std::map<job_name, request_ptr> preparing_;
+    std::map<job_name, open_pages> prepared_;
+  };
 
   struct instance {
     instance_id id = 0;
@@ -155,12 +177,8 @@ private:
     bool at_rest = false;
     /// What waits for that, or nothing.
     std::function<void()> then{};
-    std::map<job_name, open_pages> stores;
-    std::map<job_name, open_pages> retrieves;
-    /// What is to become one of those: the request that asked last. Gone when it is, or when the worker has said
-    /// already that it is done with it.
-    std::map<job_name, request_ptr> preparing_stores;
-    std::map<job_name, request_ptr> preparing_retrieves;
+    open_jobs stores;
+    open_jobs retrieves;
   };
   using instance_ptr = std::shared_ptr<instance>;
 
@@ -271,9 +289,6 @@ private:
   /// Gives pages to the lanes; `then` gets a code for each.
   void work_on_pages(bool seal, const instance_ptr& of, rank_number rank, const open_pages& pages,
                      std::function<void(std::vector<errc>)> then);
-  static job_name name_of(const lmcache::incoming& x);
-  /// It is not being prepared any more. False if nobody waits for it: what it has got is to be given back.
-  static bool end_preparing(std::map<job_name, request_ptr>& all, const request_ptr& x);
   static client_worker_actor worker_of(const instance& of, rank_number rank);
   std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
 

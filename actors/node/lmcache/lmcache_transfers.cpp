@@ -29,16 +29,33 @@ bool page_is_bad(errc code) noexcept {
 
 } // namespace
 
-lmcache_server::job_name lmcache_server::name_of(const lmcache::incoming& x) {
+// -- jobs -------------------------------------------------------------------------------------------------------------
+
+lmcache_server::open_jobs::job_name lmcache_server::open_jobs::name_of(const lmcache::incoming& x) {
   return {x.chunks.request, *x.chunks.worker, x.chunks.begin, x.chunks.end};
 }
 
-bool lmcache_server::end_preparing(std::map<job_name, request_ptr>& all, const request_ptr& x) {
-  const auto i = all.find(name_of(*x));
-  if (i == all.end() || i->second != x)
+std::optional<lmcache_server::open_pages> lmcache_server::open_jobs::begin(const request_ptr& x) {
+  auto old = end(*x);
+  preparing_[name_of(*x)] = x;
+  return old;
+}
+
+bool lmcache_server::open_jobs::end_preparing(const request_ptr& x) {
+  const auto i = preparing_.find(name_of(*x));
+  if (i == preparing_.end() || i->second != x)
     return false;
-  all.erase(i);
+  preparing_.erase(i);
   return true;
+}
+
+std::optional<lmcache_server::open_pages> lmcache_server::open_jobs::end(const lmcache::incoming& x) {
+  const auto name = name_of(x);
+  preparing_.erase(name);
+  auto node = prepared_.extract(name);
+  if (node.empty())
+    return std::nullopt;
+  return std::move(node.mapped());
 }
 
 client_worker_actor lmcache_server::worker_of(const instance& of, rank_number rank) {
@@ -99,14 +116,11 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
 
 void lmcache_server::prepare_store(const request_ptr& x) {
   const auto of = find(x);
-  if (!of || of->memory || !fits(*of, x->chunks) || of->stores.size() + of->preparing_stores.size() >= jobs_max)
+  if (!of || of->memory || !fits(*of, x->chunks) || of->stores.size() >= jobs_max)
     return refuse(x);
   const auto& chunks = x->chunks;
-  // The same once more: its worker has given up the first one.
-  const auto name = name_of(*x);
-  if (auto old = of->stores.extract(name); !old.empty())
-    give_up(*of, *chunks.worker, old.mapped());
-  of->preparing_stores[name] = x;
+  if (auto old = of->stores.begin(x))
+    give_up(*of, *chunks.worker, *old);
   const auto run = std::make_shared<store_run>();
   run->request = x;
   run->of = of;
@@ -218,7 +232,7 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
   run->chunks = std::move(chunks);
   if (run->copy)
     return gather(run);
-  if (!end_preparing(run->of->preparing_stores, run->request)) {
+  if (!run->of->stores.end_preparing(run->request)) {
     give_up(*run->of, run->rank(), job);
     return refuse(run->request);
   }
@@ -230,23 +244,20 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
     return refuse(run->request);
   answer(run->request, lmcache::wire::answer_prepared_store(places_of(*run->of, job), run->chunks, run->of->shape));
   if (!job.pages.empty())
-    run->of->stores[name_of(*run->request)] = std::move(job);
+    run->of->stores.prepared(*run->request, std::move(job));
 }
 
 void lmcache_server::commit_store(const request_ptr& x) {
   const auto of = find(x);
   if (!of || !fits(*of, x->chunks))
     return refuse(x);
-  const auto name = name_of(*x);
-  auto node = of->stores.extract(name);
-  if (node.empty()) {
-    of->preparing_stores.erase(name);
+  auto job = of->stores.end(*x);
+  if (!job)
     return refuse(x);
-  }
   const auto run = std::make_shared<store_run>();
   run->request = x;
   run->of = of;
-  run->job = std::move(node.mapped());
+  run->job = std::move(*job);
   run->name = run->job.name;
   work_on_pages(true, of, run->rank(), run->job, [this, run](const std::vector<errc>&) { sealed(run); });
 }
@@ -342,12 +353,10 @@ void lmcache_server::abort_pages(const instance& of, rank_number rank, const tic
 
 void lmcache_server::prepare_retrieve(const request_ptr& x) {
   const auto of = find(x);
-  if (!of || of->memory || !fits(*of, x->chunks) || of->retrieves.size() + of->preparing_retrieves.size() >= jobs_max)
+  if (!of || of->memory || !fits(*of, x->chunks) || of->retrieves.size() >= jobs_max)
     return refuse(x);
-  const auto name = name_of(*x);
-  if (auto old = of->retrieves.extract(name); !old.empty())
-    end_retrieve(*of, *x->chunks.worker, old.mapped());
-  of->preparing_retrieves[name] = x;
+  if (const auto old = of->retrieves.begin(x))
+    end_retrieve(*of, *x->chunks.worker, *old);
   const auto run = std::make_shared<retrieve_run>();
   run->request = x;
   run->of = of;
@@ -431,10 +440,10 @@ void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
     if (!sound)
       return invalidate(*run->of, run->rank(), run->job.pages, verdicts, run->tiers,
                         [this, run] { refuse_retrieve(run); });
-    if (!is_known(*run->of) || !end_preparing(run->of->preparing_retrieves, run->request))
+    if (!is_known(*run->of) || !run->of->retrieves.end_preparing(run->request))
       return refuse_retrieve(run);
     answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
-    run->of->retrieves[name_of(*run->request)] = std::move(run->job);
+    run->of->retrieves.prepared(*run->request, std::move(run->job));
   });
 }
 
@@ -442,7 +451,7 @@ void lmcache_server::refuse_retrieve(const std::shared_ptr<retrieve_run>& run) {
   end_retrieve(*run->of, run->rank(), run->job);
   if (run->of->memory)
     return end_copy(run->request, run->of, false);
-  end_preparing(run->of->preparing_retrieves, run->request);
+  run->of->retrieves.end_preparing(run->request);
   refuse(run->request);
 }
 
@@ -491,14 +500,11 @@ void lmcache_server::commit_retrieve(const request_ptr& x) {
   const auto of = find(x);
   if (!of)
     return refuse(x);
-  const auto name = name_of(*x);
-  const auto node = of->retrieves.extract(name);
-  if (node.empty()) {
-    of->preparing_retrieves.erase(name);
+  const auto job = of->retrieves.end(*x);
+  if (!job)
     return refuse(x);
-  }
-  parts_.counters->retrieved_pages.fetch_add(node.mapped().pages.size(), std::memory_order_relaxed);
-  end_retrieve(*of, *chunks.worker, node.mapped());
+  parts_.counters->retrieved_pages.fetch_add(job->pages.size(), std::memory_order_relaxed);
+  end_retrieve(*of, *chunks.worker, *job);
   answer(x, lmcache::wire::answer(true));
 }
 
