@@ -87,7 +87,16 @@ void adopted_reads::run() {
       waiting_.pop_front();
     }
     unused.clear();
-    next.done(read(next));
+    auto done = std::move(next.done);
+    auto outcome = read(next);
+    // Before the answer, since whoever has it may let go of both as the last one, and asks only once for what is unused
+    // then.
+    next = {};
+    {
+      const std::lock_guard guard(mutex_);
+      unused = take_unused();
+    }
+    done(std::move(outcome));
   }
 }
 
@@ -119,12 +128,11 @@ adopted_reads::open_file adopted_reads::take(const adopted_read& what, const ado
 }
 
 void adopted_reads::give_back(open_file x) {
-  std::vector<open_file> unused;
+  open_file oldest;
   const std::lock_guard guard(mutex_);
   files_.push_back(std::move(x));
-  unused = take_unused();
   if (files_.size() > files_max) {
-    unused.push_back(std::move(files_.front()));
+    oldest = std::move(files_.front());
     files_.erase(files_.begin());
   }
 }

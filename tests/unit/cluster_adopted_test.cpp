@@ -212,21 +212,55 @@ TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than w
     reads.post({index, memory, space, rank, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
     return static_cast<errc>(done.get_future().get().results.items.at(0));
   };
+  const auto open_in_the_end = [&](std::size_t expected) {
+    eventually([&] { return reads.open_files() == expected; });
+    return reads.open_files();
+  };
   std::vector<std::shared_ptr<passing_memory>> all;
   for (int i = 0; i < 20; ++i) {
     all.push_back(std::make_shared<passing_memory>(geometry, 2));
     for (rank_number rank = 0; rank < 2; ++rank)
       CHECK(read(all.back(), rank, std::chrono::seconds(60)) == errc::ok);
   }
-  CHECK(eventually([&] { return reads.open_files() == 4; }));
+  CHECK(open_in_the_end(4) == 4);
   // What was wanted by a time that is over is not waited for.
   CHECK(read(std::make_shared<passing_memory>(geometry, 2), 0, -std::chrono::seconds(1)) == errc::timeout);
   all.resize(19);
   reads.drop_unused();
-  CHECK(eventually([&] { return reads.open_files() == 2; }));
+  CHECK(open_in_the_end(2) == 2);
   index.reset();
   reads.drop_unused();
-  CHECK(eventually([&] { return reads.open_files() == 0; }));
+  CHECK(open_in_the_end(0) == 0);
+}
+
+TEST_CASE("Whoever has the answer is the last to have the memory, and its file is let go of then",
+          "[cluster][adopted][memory]") {
+  dead_node node(4);
+  node.write(0, 0, std::byte{1});
+  const auto index = node.read();
+  io::engine_options how;
+  how.kind = io::engine_kind::threads;
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true});
+  const auto ask = [&](std::shared_ptr<passing_memory> memory, duration time,
+                       std::function<void(transfer_result)> done) {
+    transfer_task work;
+    work.keys.items = keys(0, 1);
+    work.blocks.items = {0};
+    work.deadline = time;
+    reads.post({index, std::move(memory), space, 0, work, std::move(done)});
+  };
+  std::promise<std::size_t> left;
+  ask(std::make_shared<passing_memory>(geometry, 2), std::chrono::seconds(60), [&](const transfer_result& x) {
+    CHECK(static_cast<errc>(x.results.items.at(0)) == errc::ok);
+    reads.drop_unused();
+    // Another thread has looked for what is unused by the time it answers this.
+    std::promise<void> looked;
+    ask(std::make_shared<passing_memory>(geometry, 2), -std::chrono::seconds(1),
+        [&](const transfer_result&) { looked.set_value(); });
+    looked.get_future().wait();
+    left.set_value(reads.open_files());
+  });
+  CHECK(left.get_future().get() == 0);
 }
 
 TEST_CASE("Pages of a dead node are read where they verify, and others are as they were", "[cluster][adopted]") {
