@@ -258,12 +258,17 @@ void world::remove_space(std::size_t i, const namespace_id& space) {
   for (std::size_t other = 0; other < nodes_.size(); ++other) {
     if (other == i || !nodes_[other].lives)
       continue;
-    for (const auto& [name, x] : nodes_[other].ties)
-      if (node_of(other, name.first) == i && name.second == space)
-        later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name = name] {
-          if (nodes_[other].ties.contains(name))
-            lose_tie(other, name);
-        });
+    for (const auto& [name, x] : nodes_[other].ties) {
+      if (node_of(other, name.first) != i || name.second != space)
+        continue;
+      // What it has asked for before comes too late, also where the namespace is made again.
+      n.has.owner_is_gone(x.attachment);
+      n.clients.erase(x.attachment);
+      later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name = name] {
+        if (nodes_[other].ties.contains(name))
+          lose_tie(other, name);
+      });
+    }
   }
 }
 
