@@ -47,8 +47,8 @@ struct transfer_task {
   duration deadline{};
   /// By what the sender cancels the task; tasks may share one. 0: not at all.
   std::uint64_t tag = 0;
-  /// What has to happen on the device before blocks are read or written: a number from the `device_event_table` that
-  /// the copy engine of the rank knows, in the same process. 0: nothing.
+  /// What has to happen before blocks are read or written: a number that the copy engine of the rank knows, in the same
+  /// process, as one from its `device_event_table`. 0: nothing.
   std::uint64_t ready_event = 0;
   /// Save only: as `finish_request::origin`.
   page_origin origin = page_origin::client;

@@ -81,7 +81,8 @@ void node_client::add_rank(rank_memory memory) {
   copies.remote_bytes = options_.transfer.remote_bytes;
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
-  const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
+  const auto copier = memory.make_copier ? memory.make_copier(system_, std::move(state))
+                                         : spawn_actor<copy_engine>(system_, std::move(state));
   slab_reading_actor reader;
   if (options_.storage.reader && !memory.as_pages.empty()) {
     reader = spawn_actor<slab_reading, caf::detached>(

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +43,8 @@ public:
     /// The same blocks as host memory, in which they lie as pages do; empty where they do not, or nobody asks. With it
     /// and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
     std::span<std::byte> as_pages{};
+    /// Spawns what carries out orders, which is a `copy_engine` where nothing is said. It ends as that does.
+    std::function<copy_engine_actor(caf::actor_system&, std::shared_ptr<copy_engine_state>)> make_copier{};
 
     /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);

@@ -345,6 +345,7 @@ void cluster::perform(const open_space& x) {
       own.client = opened->client;
       own.geometry = opened->node.space.geometry;
       own.memory = opened->memory;
+      own.coming = opened->coming;
       const auto page_bytes = own.geometry.page_bytes();
       fetching_.add_space(id, page_bytes, static_cast<std::uint32_t>(own.memory.size()),
                           passing_blocks(parts_.options->cluster.memory_bytes, page_bytes));
@@ -459,39 +460,50 @@ void cluster::perform(fetch_release& x) {
         packed<key_digest>{std::move(x.kept_here)});
 }
 
-void cluster::perform(fetch_load& x) {
-  if (const auto* const dead = adopted(x.peer))
-    return load_adopted(*dead, x);
-  const auto* const there = ready_tie(x.peer, x.space);
-  if (there == nullptr)
-    return fetching_.on_loaded(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
-  ask<transfer_result>(
-      *parts_.outside, there->client->load(x.rank),
-      [this, call = x.call, post = poster()](result<transfer_result> outcome) {
-        post([this, call, outcome = std::move(outcome)] {
-          fetching_.on_loaded(call, outcome, now());
+// A frame is there before a page is asked for: so it is saved, and while that has its frame, loaded.
+void cluster::perform(fetch_move& x) {
+  const auto own = spaces_.find(x.space);
+  if (own == spaces_.end() || x.rank >= own->second.coming.size())
+    return fetching_.on_moved(x.call, fail(errc::unreachable, "the namespace is not here any more"), {}, now());
+  const auto& coming = own->second.coming[x.rank];
+  const auto& memory = own->second.memory[x.rank];
+  coming->expect(
+      x.call,
+      [this, peer = x.peer, space = x.space, rank = x.rank, memory, post = poster()](transfer_task work,
+                                                                                     arrivals::receiver then) {
+        post([this, peer, what = load_from_peer{space, rank, memory, std::move(work), std::move(then)}] {
+          load(peer, what);
           flush();
+        });
+      },
+      later(now(), x.work.deadline));
+  x.work.ready_event = x.call;
+  ask<transfer_result>(
+      system(), own->second.client->save(x.rank),
+      [this, coming, call = x.call, space = x.space, post = poster()](result<transfer_result> saved) {
+        coming->end(call, [this, post, call, space, saved = std::move(saved)](const sending_counts& sent) {
+          post([this, call, space, saved, sent] {
+            // It was sent away, as when the namespace is removed.
+            if (!saved && saved.error().code == errc::unreachable)
+              rules_.on_space_lost(space);
+            fetching_.on_moved(call, saved, sent, now());
+            flush();
+          });
         });
       },
       std::move(x.work));
 }
 
-void cluster::perform(fetch_save& x) {
-  const auto own = spaces_.find(x.space);
-  if (own == spaces_.end())
-    return fetching_.on_saved(x.call, fail(errc::unreachable, "the namespace is not here any more"), now());
+void cluster::load(peer_number peer, load_from_peer x) {
+  if (const auto* const dead = adopted(peer))
+    return load_adopted(peer, *dead, std::move(x));
+  const auto* const there = ready_tie(peer, x.space);
+  // One that was made when the namespace was here before has other memory.
+  if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
+    return x.then(fail(errc::unreachable, "there is no tie to this node any more"));
   ask<transfer_result>(
-      system(), own->second.client->save(x.rank),
-      [this, call = x.call, space = x.space, post = poster()](result<transfer_result> outcome) {
-        post([this, call, space, outcome = std::move(outcome)] {
-          // It was sent away, as when the namespace is removed.
-          if (!outcome && outcome.error().code == errc::unreachable)
-            rules_.on_space_lost(space);
-          fetching_.on_saved(call, outcome, now());
-          flush();
-        });
-      },
-      std::move(x.work));
+      *parts_.outside, there->client->load(x.rank),
+      [then = std::move(x.then)](const result<transfer_result>& outcome) { then(outcome); }, std::move(x.work));
 }
 
 void cluster::perform(const fetch_answer& x) {

@@ -3,9 +3,11 @@
 #include "actors/client/node_client.hpp"
 #include "actors/cluster/adopted_reads.hpp"
 #include "actors/cluster/adopter.hpp"
+#include "actors/cluster/arrivals.hpp"
 #include "actors/cluster/etcd_channel.hpp"
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
+#include "actors/cluster/in_turn.hpp"
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/peer_line.hpp"
 #include "actors/cluster/shared_learning.hpp"
@@ -28,11 +30,6 @@
 
 namespace troupe::cluster {
 
-/// Something to be done in the actor's own turn, from another thread of this process.
-struct in_turn {
-  std::shared_ptr<std::function<void()>> what;
-};
-
 /// What other nodes, and its own, are to it.
 struct cluster_parts {
   std::shared_ptr<const config::node_config> options;
@@ -52,12 +49,6 @@ struct cluster_parts {
   /// For what is known of nodes that are dead.
   shared_budget memory{};
 };
-
-} // namespace troupe::cluster
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::cluster::in_turn)
-
-namespace troupe::cluster {
 
 using cluster_self = cluster_actor::extend<caf::reacts_to<in_turn>>;
 
@@ -84,6 +75,8 @@ private:
     std::shared_ptr<node_client> client{};
     kv_geometry geometry{};
     std::vector<std::shared_ptr<passing_memory>> memory{};
+    /// Of each rank.
+    std::vector<std::shared_ptr<arrivals>> coming{};
   };
   /// A namespace of a peer, as a client has it that loads from there.
   struct tie {
@@ -104,6 +97,15 @@ private:
 
   /// A dead node is a peer with a number from here on: of those that live there are never so many.
   static constexpr peer_number first_adopted = peer_number{1} << 40U;
+
+  /// Pages that are to come into blocks of passing memory.
+  struct load_from_peer {
+    namespace_id space;
+    std::uint32_t rank = 0;
+    std::shared_ptr<passing_memory> memory;
+    transfer_task work;
+    arrivals::receiver then;
+  };
 
   timestamp now() const { return clock().now(); }
   /// Has it done in this actor's turn, from wherever it is called.
@@ -136,8 +138,7 @@ private:
   void perform(const leave_tie& x);
   void perform(fetch_ask& x);
   void perform(fetch_release& x);
-  void perform(fetch_load& x);
-  void perform(fetch_save& x);
+  void perform(fetch_move& x);
   void perform(const fetch_answer& x);
   void perform(const fetch_late& x);
   void perform(const ask_shard& x);
@@ -148,12 +149,13 @@ private:
   void look_at_own_spaces();
   /// Has the node's condition say which peers are away.
   void tell_condition();
+  void load(peer_number peer, load_from_peer x);
   /// Where storage is shared: dead nodes, which are asked as peers are (cluster_adopted.cpp).
   void begin_adopting();
   void look_at_adopted();
   const adopted_node* adopted(peer_number peer) const;
   void ask_adopted(const adopted_node& of, const fetch_ask& x);
-  void load_adopted(const adopted_node& of, fetch_load& x);
+  void load_adopted(peer_number peer, const adopted_node& of, load_from_peer x);
   void add_adopted(const namespace_id& space, std::vector<peer_number>& to) const;
   void add_adopted(cluster_stats& to) const;
   void follow();

@@ -86,19 +86,16 @@ void cluster::ask_adopted(const adopted_node& of, const fetch_ask& x) {
   fetching_.on_found(x.call, found, now());
 }
 
-void cluster::load_adopted(const adopted_node& of, fetch_load& x) {
-  const auto own = spaces_.find(x.space);
-  if (own == spaces_.end() || x.rank >= own->second.memory.size())
-    return fetching_.on_loaded(x.call, fail(errc::unreachable, "the namespace is not here any more"), now());
-  adopted_reads_->post({of.index, own->second.memory[x.rank], x.space, x.rank, std::move(x.work),
-                        [this, call = x.call, peer = x.peer, post = poster()](transfer_result outcome) {
-                          post([this, call, peer, outcome = std::move(outcome)] {
-                            if (const auto found = adopted_.find(peer);
-                                found != adopted_.end() && nothing_readable(outcome))
-                              found->second.files_from = later(now(), transfer::files_pause);
-                            fetching_.on_loaded(call, outcome, now());
-                            flush();
-                          });
+void cluster::load_adopted(peer_number peer, const adopted_node& of, load_from_peer x) {
+  adopted_reads_->post({of.index, std::move(x.memory), x.space, x.rank, std::move(x.work),
+                        [this, peer, then = std::move(x.then), post = poster()](const transfer_result& outcome) {
+                          if (nothing_readable(outcome))
+                            post([this, peer] {
+                              if (const auto found = adopted_.find(peer); found != adopted_.end())
+                                found->second.files_from = later(now(), transfer::files_pause);
+                              flush();
+                            });
+                          then(outcome);
                         }});
 }
 

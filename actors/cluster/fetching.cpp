@@ -17,6 +17,17 @@ errc code_at(const result<transfer_result>& outcome, std::size_t i) {
 
 } // namespace
 
+void sending_counts::add(const result<transfer_result>& outcome, std::size_t pages) {
+  for (std::size_t i = 0; i < pages; ++i)
+    failed += code_at(outcome, i) == errc::ok ? 0 : 1;
+  if (!outcome)
+    return;
+  from_files += outcome->from_files;
+  files_stale += outcome->files_stale;
+  files_damaged += outcome->files_damaged;
+  files_failed += outcome->files_failed;
+}
+
 void fetching::add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks,
                          std::uint32_t blocks) {
   spaces_.emplace(space, space_entry{page_bytes, false, std::vector<block_shelf>(ranks, block_shelf(blocks)), {}});
@@ -220,79 +231,44 @@ void fetching::pump(const namespace_id& space, timestamp now) {
       auto& shelf = entry.shelves[rank];
       while (x.ranks[rank].next < x.limit && shelf.free() > 0) {
         const auto count = std::min<std::size_t>({together, std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
-        load(number, x, rank, shelf.take(count), now);
+        move(number, x, rank, shelf.take(count), now);
       }
     }
   }
 }
 
-void fetching::load(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks,
+void fetching::move(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks,
                     timestamp now) {
   const auto first = x.ranks[rank].next;
-  fetch_load effect{++last_call_, x.source.peer, x.space, rank, {}};
+  fetch_move effect{++last_call_, x.source.peer, x.space, rank, {}};
   effect.work.keys.items.assign(x.keys.begin() + first,
                                 x.keys.begin() + first + static_cast<std::ptrdiff_t>(blocks.size()));
   effect.work.blocks.items = blocks;
+  effect.work.parent = first > 0 ? x.keys[first - 1] : x.parent;
   effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
+  effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::guest;
   x.ranks[rank].next += static_cast<std::uint32_t>(blocks.size());
   ++x.calls;
   calls_.emplace(effect.call, call{number, x.space, x.source.peer, rank, first, std::move(blocks)});
   outbox_.emplace_back(std::move(effect));
 }
 
-void fetching::on_loaded(fetch_call number, const result<transfer_result>& outcome, timestamp now) {
-  const auto ended = calls_.extract(number);
-  if (ended.empty())
-    return;
-  auto& what = ended.mapped();
-  auto& x = rounds_.at(what.round); // it does not end before its calls have
-  auto& shelf = spaces_.at(what.space).shelves[what.rank];
-  if (outcome) {
-    auto& counts = counts_[what.peer];
-    counts.file_pages += outcome->from_files;
-    counts.file_bytes += outcome->from_files * spaces_.at(what.space).page_bytes;
-    counts.files_stale += outcome->files_stale;
-    counts.files_damaged += outcome->files_damaged;
-    counts.files_failed += outcome->files_failed;
-  }
-  std::uint32_t good = 0;
-  while (good < what.blocks.size() && code_at(outcome, good) == errc::ok)
-    ++good;
-  if (good < what.blocks.size()) {
-    counts_[what.peer].failed += what.blocks.size() - good;
-    cut(x, what.first + good);
-  }
-  // What no key can come to lie behind is not worth saving.
-  if (what.first >= x.limit)
-    good = 0;
-  const auto at = what.round;
-  shelf.give_back(std::span(what.blocks).subspan(good));
-  what.blocks.resize(good);
-  if (good == 0) {
-    --x.calls;
-  } else {
-    fetch_save effect{++last_call_, what.space, what.rank, {}};
-    effect.work.keys.items.assign(x.keys.begin() + what.first, x.keys.begin() + what.first + good);
-    effect.work.blocks.items = what.blocks;
-    effect.work.parent = what.first > 0 ? x.keys[what.first - 1] : x.parent;
-    effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
-    effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::guest;
-    calls_.emplace(effect.call, std::move(what));
-    outbox_.emplace_back(std::move(effect));
-  }
-  pump(x.space, now);
-  look_after(at, now);
-}
-
-void fetching::on_saved(fetch_call number, const result<transfer_result>& outcome, timestamp now) {
+void fetching::on_moved(fetch_call number, const result<transfer_result>& outcome, const sending_counts& sent,
+                        timestamp now) {
   const auto ended = calls_.extract(number);
   if (ended.empty())
     return;
   const auto& what = ended.mapped();
-  auto& x = rounds_.at(what.round);
+  auto& x = rounds_.at(what.round); // it does not end before its calls have
   auto& space = spaces_.at(what.space);
   auto& rank = x.ranks[what.rank];
   auto& counts = counts_[what.peer];
+  counts.failed += sent.failed;
+  counts.file_pages += sent.from_files;
+  counts.file_bytes += sent.from_files * space.page_bytes;
+  counts.files_stale += sent.files_stale;
+  counts.files_damaged += sent.files_damaged;
+  counts.files_failed += sent.files_failed;
   for (std::uint32_t i = 0; i < what.blocks.size(); ++i) {
     const auto code = code_at(outcome, i);
     if (code == errc::ok) {

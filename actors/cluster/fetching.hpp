@@ -38,17 +38,11 @@ struct fetch_release {
   /// Of these keys this node has made pages from those under the lease, and keeps them.
   std::vector<key_digest> kept_here{};
 };
-/// Pages of a rank, from a peer into blocks of passing memory; answered by `on_loaded`.
-struct fetch_load {
+/// Pages of a rank, from a peer to this node, as pages that are saved: from blocks of passing memory, which are this
+/// call's until it is answered, by `on_moved`.
+struct fetch_move {
   fetch_call call = 0;
   peer_number peer = 0;
-  namespace_id space;
-  std::uint32_t rank = 0;
-  transfer_task work;
-};
-/// From there to this node, as pages that are saved; answered by `on_saved`.
-struct fetch_save {
-  fetch_call call = 0;
   namespace_id space;
   std::uint32_t rank = 0;
   transfer_task work;
@@ -63,7 +57,20 @@ struct fetch_late {
   peer_number peer = 0;
 };
 
-using fetch_effect = std::variant<fetch_ask, fetch_release, fetch_load, fetch_save, fetch_answer, fetch_late>;
+using fetch_effect = std::variant<fetch_ask, fetch_release, fetch_move, fetch_answer, fetch_late>;
+
+/// Of pages that a peer was to send.
+struct sending_counts {
+  std::uint64_t failed = 0;
+  /// Of what was sent, what came from its slab files; and what was to, and did not.
+  std::uint64_t from_files = 0;
+  std::uint64_t files_stale = 0;
+  std::uint64_t files_damaged = 0;
+  std::uint64_t files_failed = 0;
+
+  /// What came of a load of so many pages.
+  void add(const result<transfer_result>& outcome, std::size_t pages);
+};
 
 struct fetch_counts {
   std::uint64_t asked = 0;
@@ -100,7 +107,7 @@ struct fetching_options {
   /// as much. To read what they have left may take as long as a file system likes.
   peer_number first_dead = ~peer_number{0};
   /// Bytes that move together, as far as pages are no larger: each chunk costs the same messages, and while one is
-  /// saved the next one is loaded.
+  /// made a page of this node, the next one comes.
   std::uint64_t chunk_bytes = std::uint64_t{8} << 20U;
 };
 
@@ -108,9 +115,8 @@ struct fetching_options {
 ///
 /// Whoever misses keys waits for a *round*: all peers are asked at once how many of the keys they have, from the first
 /// one on, and lease these. The one that has most of them is fetched from, one that lives before one that is dead; the
-/// others give their leases back. Its pages
-/// come in chunks, rank by rank, into passing memory, where they have been verified as any load is, and are saved from
-/// there as any page is. So what comes of a round is either pages of this node, or nothing.
+/// others give their leases back. Its pages come in chunks, rank by rank, verified as those of any load are, and are
+/// saved as any page is. So what comes of a round is either pages of this node, or nothing.
 ///
 /// A key is in one round at most: whoever misses what is on its way waits for the same. If keys are left when a round
 /// has ended, the next one asks all peers but the one that was fetched from, since one may have what follows: parts of
@@ -138,8 +144,8 @@ public:
   bring_number bring(const bring_request& wanted, timestamp now);
 
   void on_found(fetch_call call, const result<lookup_result>& found, timestamp now);
-  void on_loaded(fetch_call call, const result<transfer_result>& outcome, timestamp now);
-  void on_saved(fetch_call call, const result<transfer_result>& outcome, timestamp now);
+  /// `outcome`: as of a save. Nothing of the call touches its blocks any more.
+  void on_moved(fetch_call call, const result<transfer_result>& outcome, const sending_counts& sent, timestamp now);
   void on_tick(timestamp now);
 
   /// Something may run out.
@@ -227,7 +233,7 @@ private:
   void choose(round_number number, timestamp now);
   /// Begins with as many chunks as there are blocks for.
   void pump(const namespace_id& space, timestamp now);
-  void load(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks, timestamp now);
+  void move(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks, timestamp now);
   void cut(round& x, std::uint32_t limit);
   /// Answers who has all that it waits for, and ends the round if nothing more comes.
   void look_after(round_number number, timestamp now);

@@ -1,5 +1,6 @@
 #include "actors/cluster/passing_client.hpp"
 
+#include "actors/cluster/passing_copier.hpp"
 #include "actors/cluster/passing_mover.hpp"
 #include "actors/cluster/tie_rules.hpp"
 
@@ -12,7 +13,7 @@ namespace troupe::cluster {
 result<opened_client> open_passing_client(caf::actor_system& system, const node_client::options& how,
                                           link_options where, const namespace_id& space, std::uint64_t memory_bytes,
                                           const std::optional<space_here>& like) {
-  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
+  opened_client out{std::make_shared<node_client>(system, how), {}, {}, {}};
   auto attached = out.client->attach(std::move(where), tie_limit);
   if (!attached)
     return tl::unexpected<error>(attached.error());
@@ -37,6 +38,13 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
     rank.rank = out.node.ranks[i].rank;
     rank.mover =
         make_passing_mover(out.memory[i], passing_calls(std::thread::hardware_concurrency(), out.node.ranks.size()));
+    if (!like) {
+      out.coming.push_back(std::make_shared<arrivals>());
+      rank.make_copier = [coming = out.coming.back(), memory = out.memory[i]](
+                             caf::actor_system& in, std::shared_ptr<copy_engine_state> state) -> copy_engine_actor {
+        return spawn_actor<passing_copier>(in, std::move(state), coming, memory);
+      };
+    }
     if (!out.node.ranks[i].slab.path.empty())
       rank.as_pages = out.memory[i]->blocks();
     out.client->add_rank(std::move(rank));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/client/node_client.hpp"
+#include "actors/cluster/arrivals.hpp"
 #include "actors/cluster/passing_memory.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
@@ -27,6 +28,8 @@ struct opened_client {
   std::shared_ptr<node_client> client;
   attach_reply node;
   std::vector<std::shared_ptr<passing_memory>> memory;
+  /// Of each rank, where it is of this node itself: what its client saves comes from there.
+  std::vector<std::shared_ptr<arrivals>> coming{};
 };
 
 /// Attaches a client to a namespace of a node, its ranks to passing memory: that of the namespace as it is here, or, of

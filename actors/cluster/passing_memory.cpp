@@ -1,7 +1,7 @@
 #include "actors/cluster/passing_memory.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 namespace troupe::cluster {
 
@@ -23,6 +23,20 @@ passing_memory::passing_memory(const kv_geometry& geometry, std::uint32_t blocks
     view_.layers.push_back(layer);
     at += layer_bytes;
   }
+}
+
+void passing_memory::lead(std::uint32_t block, std::shared_ptr<landing_frame> to) {
+  const std::lock_guard guard(mutex_);
+  if (to)
+    landings_[block] = std::move(to);
+  else
+    landings_.erase(block);
+}
+
+std::shared_ptr<landing_frame> passing_memory::landing(std::uint32_t block) const {
+  const std::lock_guard guard(mutex_);
+  const auto found = landings_.find(block);
+  return found == landings_.end() ? nullptr : found->second;
 }
 
 std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept {

@@ -64,13 +64,29 @@ private:
   }
 
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
-    return move_each(moves, events, [](const block_move& move, std::byte* block) {
+    return move_each(moves, events, [this](const block_move& move, std::byte* block) {
+      if (const auto frame = memory_->landing(move.block))
+        return land(move, *frame);
       const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
         std::memcpy(block + at, move.page + at, bytes);
         return block + at;
       });
       return !move.checksum || sum == *move.checksum;
     });
+  }
+
+  /// Both frames are memory of others as well. What is summed is what is sent on, read once; if somebody writes to
+  /// either meanwhile, what is sealed is not what lies there, and nobody takes it for the page.
+  static bool land(const block_move& move, landing_frame& frame) {
+    const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
+      copy_out(frame.page + at, move.page + at, bytes);
+      return move.page + at;
+    });
+    wait_for_copies();
+    if (move.checksum && sum != *move.checksum)
+      return false;
+    frame.arrived = sum;
+    return true;
   }
 
   /// `move_one` says whether the page is what it should be.

@@ -17,6 +17,9 @@ namespace troupe::cluster {
 /// nobody else can reach it, and a gather what it sends. What is promised of `page_mover` holds, but for one thing: of
 /// a page that is found `corrupt`, its block has been written. Whoever fetches looks at no block whose page has failed.
 ///
+/// Where a frame stands in for a block, a scatter writes there, and the page has to be sealed with the checksum that
+/// has arrived with it.
+///
 /// It keeps the memory. `calls_at_once`: of each direction; each takes a thread.
 std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory,
                                                std::uint32_t calls_at_once = 1);

@@ -13,7 +13,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-transfer::coordinator_options coordinator_of(const cluster::fetch_load& x) {
+transfer::coordinator_options coordinator_of(const cluster::fetch_move& x) {
   return {x.space, x.rank, 4096, 8192, 4, 8};
 }
 
@@ -35,7 +35,7 @@ constexpr auto shard_limit = seconds(1);
 
 } // namespace
 
-world::file_load::file_load(const cluster::fetch_load& x, std::size_t at, const tie& there,
+world::file_load::file_load(const cluster::fetch_move& x, std::size_t at, const tie& there,
                             std::shared_ptr<memory> room)
     : what(x), over(x.peer, x.space), peer(at), attachment(there.attachment), peer_life(there.peer_life),
       file(there.file), into(std::move(room)), state(coordinator_of(x)) {
@@ -57,7 +57,7 @@ void world::forget_files(std::size_t i, bool keeps_pages) {
     slab.forget();
 }
 
-void world::load_by_files(std::size_t i, const cluster::fetch_load& x, const tie& there,
+void world::load_by_files(std::size_t i, const cluster::fetch_move& x, const tie& there,
                           const std::shared_ptr<memory>& into) {
   const tie_name over(x.peer, x.space);
   const auto open = std::make_shared<file_load>(x, node_of(i, x.peer), there, into);

@@ -158,7 +158,7 @@ void world::perform(std::size_t i, const cluster::fetch_late& x) {
 
 // -- pages ------------------------------------------------------------------------------------------------------------
 
-void world::perform(std::size_t i, const cluster::fetch_load& x) {
+void world::perform(std::size_t i, const cluster::fetch_move& x) {
   auto& n = nodes_[i];
   const tie_name over(x.peer, x.space);
   const auto found = n.ties.find(over);
@@ -200,7 +200,7 @@ void world::perform(std::size_t i, const cluster::fetch_load& x) {
   });
 }
 
-void world::land(std::size_t i, const cluster::fetch_load& x, const std::shared_ptr<memory>& into,
+void world::land(std::size_t i, const cluster::fetch_move& x, const std::shared_ptr<memory>& into,
                  const std::vector<std::optional<contents>>& what) {
   auto& n = nodes_[i];
   // When a task has ended, its connection has, too: nothing of it comes any more.
@@ -234,25 +234,22 @@ void world::land(std::size_t i, const cluster::fetch_load& x, const std::shared_
     answer_load(i, x, outcome);
 }
 
-void world::answer_load(std::size_t i, const cluster::fetch_load& x, const result<transfer_result>& outcome) {
-  for (const auto block : x.work.blocks)
-    nodes_[i].busy.erase({x.space, x.rank, block});
-  nodes_[i].pages->on_loaded(x.call, outcome, local(i));
-}
-
-void world::perform(std::size_t i, const cluster::fetch_save& x) {
+void world::answer_load(std::size_t i, const cluster::fetch_move& x, const result<transfer_result>& outcome) {
   auto& n = nodes_[i];
+  cluster::sending_counts sent;
+  sent.add(outcome, x.work.keys.size());
+  transfer_result codes;
+  for (std::size_t k = 0; k < x.work.keys.size(); ++k)
+    codes.results.items.push_back(outcome ? outcome->results[k] : as_byte(outcome.error().code));
   const auto room = n.passing.find(x.space);
   if (room == n.passing.end())
     return broken("blocks", n.name + " saves from memory that is gone");
-  for (const auto block : x.work.blocks)
-    if (!n.busy.emplace(x.space, x.rank, block).second)
-      return broken("blocks", n.name + " saves from a block that something else is under way in");
   later_on(i, random_.skewed_time(microseconds(100), milliseconds(40)),
-           [this, i, x, from = room->second] { save(i, x, from); });
+           [this, i, x, codes, sent, from = room->second] { save(i, x, codes, sent, from); });
 }
 
-void world::save(std::size_t i, const cluster::fetch_save& x, const std::shared_ptr<memory>& from) {
+void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result codes,
+                 const cluster::sending_counts& sent, const std::shared_ptr<memory>& from) {
   auto& n = nodes_[i];
   for (const auto block : x.work.blocks)
     n.busy.erase({x.space, x.rank, block});
@@ -261,15 +258,18 @@ void world::save(std::size_t i, const cluster::fetch_save& x, const std::shared_
   if (!n.here.contains(x.space)) {
     count("sent away");
     n.rules->on_space_lost(x.space);
-    return n.pages->on_saved(x.call, fail(errc::unreachable, "the namespace is not here any more"), local(i));
+    return n.pages->on_moved(x.call, fail(errc::unreachable, "the namespace is not here any more"), sent, local(i));
   }
-  transfer_result outcome;
   const auto rank = has(defect::one_memory_for_all_ranks) ? 0 : x.rank;
+  bool is_missing = false;
   for (std::size_t k = 0; k < x.work.keys.size(); ++k) {
     const auto& key = x.work.keys[k];
     const auto bytes = from->ranks[rank][x.work.blocks[k]];
-    auto code = errc::ok;
-    if (!is_calm_ && random_.one_in(50)) {
+    auto code = is_missing ? errc::cancelled : static_cast<errc>(codes.results[k]);
+    is_missing |= code != errc::ok;
+    if (code != errc::ok) {
+      // Behind a page that has not come no other is kept.
+    } else if (!is_calm_ && random_.one_in(50)) {
       count("save failed");
       code = errc::limit_exceeded;
     } else if (n.has.page(x.space, key, x.rank)) {
@@ -280,9 +280,9 @@ void world::save(std::size_t i, const cluster::fetch_save& x, const std::shared_
         broken("bytes", n.name + " saves other bytes under a key");
       put(i, x.space, key, x.rank, bytes, x.work.origin == page_origin::guest && !has(defect::forget_guests));
     }
-    outcome.results.items.push_back(as_byte(code));
+    codes.results[k] = as_byte(code);
   }
-  n.pages->on_saved(x.call, outcome, local(i));
+  n.pages->on_moved(x.call, codes, sent, local(i));
 }
 
 // -- engines ----------------------------------------------------------------------------------------------------------

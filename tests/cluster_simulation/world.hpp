@@ -66,9 +66,9 @@ private:
   };
   /// A load whose pages may be read from files, as a load coordinator makes it.
   struct file_load {
-    file_load(const cluster::fetch_load& x, std::size_t at, const tie& there, std::shared_ptr<memory> room);
+    file_load(const cluster::fetch_move& x, std::size_t at, const tie& there, std::shared_ptr<memory> room);
 
-    cluster::fetch_load what;
+    cluster::fetch_move what;
     tie_name over;
     /// Which node that is.
     std::size_t peer = 0;
@@ -201,8 +201,7 @@ private:
   void perform(std::size_t i, const cluster::leave_tie& x);
   void perform(std::size_t i, const cluster::fetch_ask& x);
   void perform(std::size_t i, const cluster::fetch_release& x);
-  void perform(std::size_t i, const cluster::fetch_load& x);
-  void perform(std::size_t i, const cluster::fetch_save& x);
+  void perform(std::size_t i, const cluster::fetch_move& x);
   void perform(std::size_t i, const cluster::fetch_answer& x);
   void perform(std::size_t i, const cluster::fetch_late& x);
 
@@ -270,17 +269,18 @@ private:
            bool guest = false);
   /// Takes a call out: false if it has been answered.
   bool take(std::size_t i, cluster::fetch_call which);
-  void land(std::size_t i, const cluster::fetch_load& x, const std::shared_ptr<memory>& into,
+  void land(std::size_t i, const cluster::fetch_move& x, const std::shared_ptr<memory>& into,
             const std::vector<std::optional<contents>>& what);
-  void answer_load(std::size_t i, const cluster::fetch_load& x, const result<transfer_result>& outcome);
-  void save(std::size_t i, const cluster::fetch_save& x, const std::shared_ptr<memory>& from);
+  void answer_load(std::size_t i, const cluster::fetch_move& x, const result<transfer_result>& outcome);
+  void save(std::size_t i, const cluster::fetch_move& x, transfer_result codes, const cluster::sending_counts& sent,
+            const std::shared_ptr<memory>& from);
 
   // files (files.cpp)
   using open_load = std::shared_ptr<file_load>;
   /// A node that comes back has all it had, or files of which it knows nothing, or new ones.
   void forget_files(std::size_t i, bool keeps_pages);
   slab_model& slab_of(std::size_t i, const namespace_id& space);
-  void load_by_files(std::size_t i, const cluster::fetch_load& x, const tie& there,
+  void load_by_files(std::size_t i, const cluster::fetch_move& x, const tie& there,
                      const std::shared_ptr<memory>& into);
   void tick_files(std::size_t i, const open_load& open);
   void settle_files(std::size_t i, const open_load& open);

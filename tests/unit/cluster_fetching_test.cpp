@@ -60,14 +60,11 @@ struct desk {
   /// Has everything move that can.
   void move(timestamp now = t0) {
     for (;;) {
-      const auto loads = take<fetch_load>();
-      const auto saves = take<fetch_save>();
-      if (loads.empty() && saves.empty())
+      const auto moves = take<fetch_move>();
+      if (moves.empty())
         return;
-      for (const auto& x : loads)
-        state.on_loaded(x.call, all_of(x.work), now);
-      for (const auto& x : saves)
-        state.on_saved(x.call, all_of(x.work), now);
+      for (const auto& x : moves)
+        state.on_moved(x.call, all_of(x.work), {}, now);
     }
   }
 
@@ -89,20 +86,20 @@ TEST_CASE("a dead node is fetched from only where none that lives has as much", 
   REQUIRE(asks.size() == 3);
   // It answers at once, and has everything.
   d.has(asks[2], 4);
-  CHECK(d.take<fetch_load>().empty());
+  CHECK(d.take<fetch_move>().empty());
   d.has(asks[0], 0);
   SECTION("one that lives has all of it as well") {
     d.has(asks[1], 4);
-    CHECK(d.one<fetch_load>().peer == 1);
+    CHECK(d.one<fetch_move>().peer == 1);
     CHECK(d.one<fetch_release>().peer == 900);
   }
   SECTION("one that lives has less") {
     d.has(asks[1], 3);
-    CHECK(d.one<fetch_load>().peer == 900);
+    CHECK(d.one<fetch_move>().peer == 900);
   }
   SECTION("one that lives does not answer") {
     d.state.on_tick(t0 + 50 * ms);
-    CHECK(d.one<fetch_load>().peer == 900);
+    CHECK(d.one<fetch_move>().peer == 900);
   }
 }
 
@@ -113,10 +110,10 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   REQUIRE(asks.size() == 2);
   CHECK(asks[0].keys.size() == 10);
   x.has(asks[0], 3);
-  CHECK(x.take<fetch_load>().empty());
+  CHECK(x.take<fetch_move>().empty());
   x.has(asks[1], 6);
   CHECK(x.one<fetch_release>().peer == 0);
-  const auto loads = x.take<fetch_load>();
+  const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
   CHECK(loads[0].peer == 1);
   CHECK(loads[0].work.keys.size() == 4);
@@ -124,15 +121,11 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   std::set<std::uint32_t> blocks(loads[0].work.blocks.begin(), loads[0].work.blocks.end());
   blocks.insert(loads[1].work.blocks.begin(), loads[1].work.blocks.end());
   CHECK(blocks.size() == 6);
-  for (const auto& load : loads)
-    x.state.on_loaded(load.call, desk::all_of(load.work), t0);
-  const auto saves = x.take<fetch_save>();
-  REQUIRE(saves.size() == 2);
-  CHECK(saves[0].work.parent == key(4));
-  CHECK(saves[1].work.parent == key(8));
-  x.state.on_saved(saves[1].call, desk::all_of(saves[1].work), t0);
+  CHECK(loads[0].work.parent == key(4));
+  CHECK(loads[1].work.parent == key(8));
+  x.state.on_moved(loads[1].call, desk::all_of(loads[1].work), {}, t0);
   CHECK(x.take<fetch_answer>().empty());
-  x.state.on_saved(saves[0].call, desk::all_of(saves[0].work), t0);
+  x.state.on_moved(loads[0].call, desk::all_of(loads[0].work), {}, t0);
   CHECK(x.one<fetch_release>().peer == 1);
   // The rest may be at the other one.
   const auto rest = x.one<fetch_ask>();
@@ -180,9 +173,7 @@ TEST_CASE("fetching: the peer is told of the pages that were made here, and of n
   desk x({0}, 16, 2);
   x.state.bring(wanted(6), t0);
   x.has(x.one<fetch_ask>(), 6);
-  for (const auto& load : x.take<fetch_load>())
-    x.state.on_loaded(load.call, desk::all_of(load.work), t0);
-  for (const auto& save : x.take<fetch_save>()) {
+  for (const auto& save : x.take<fetch_move>()) {
     CHECK(save.work.origin == page_origin::fetched);
     auto outcome = desk::all_of(save.work);
     for (std::size_t i = 0; i < save.work.keys.size(); ++i)
@@ -191,7 +182,7 @@ TEST_CASE("fetching: the peer is told of the pages that were made here, and of n
       else if (save.work.keys[i] == key(5) && save.rank == 1)
         outcome.results.items[i] = static_cast<std::uint8_t>(errc::full);
     CHECK(x.take<fetch_release>().empty());
-    x.state.on_saved(save.call, outcome, t0);
+    x.state.on_moved(save.call, outcome, {}, t0);
   }
   const auto told = x.one<fetch_release>();
   CHECK(told.peer == 0);
@@ -206,12 +197,9 @@ TEST_CASE("fetching: where copies go here first, they are guests, and the peer i
   x.state.add_space(test_space, 4096, 1, 8);
   x.state.bring(wanted(3), t0);
   x.has(x.one<fetch_ask>(), 3);
-  const auto load = x.one<fetch_load>();
-  CHECK(load.work.origin == page_origin::client);
-  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
-  const auto save = x.one<fetch_save>();
+  const auto save = x.one<fetch_move>();
   CHECK(save.work.origin == page_origin::guest);
-  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  x.state.on_moved(save.call, desk::all_of(save.work), {}, t0);
   CHECK(x.one<fetch_release>().kept_here.empty());
 }
 
@@ -225,12 +213,12 @@ TEST_CASE("fetching: as many pages move together as have room in so many bytes, 
   x.state.add_space(test_space, page_bytes, 1, 8);
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
-  const auto loads = x.take<fetch_load>();
+  const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == (4 + together - 1) / together);
   CHECK(loads.front().work.keys.size() == together);
   CHECK(loads.front().work.blocks.size() == together);
   for (const auto& load : loads)
-    x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+    x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
   x.move();
   CHECK(x.one<fetch_answer>().keys == 4);
 }
@@ -258,12 +246,12 @@ TEST_CASE("fetching: one that has everything is not kept waiting for the others"
   x.state.bring(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
   x.has(asks[1], 4);
-  const auto load = x.one<fetch_load>();
+  const auto load = x.one<fetch_move>();
   CHECK(load.peer == 1);
   // What the other one has leased goes back.
   x.has(asks[0], 4);
   CHECK(x.one<fetch_release>().peer == 0);
-  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
+  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
   x.move();
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.calls_under_way() == 0);
@@ -279,7 +267,7 @@ TEST_CASE("fetching: who is late costs its time, and what it says later is given
   x.state.on_tick(t0 + 50 * ms);
   CHECK(x.one<fetch_late>().peer == 1);
   CHECK(x.state.counts(1).late == 1);
-  CHECK(x.one<fetch_load>().peer == 0);
+  CHECK(x.one<fetch_move>().peer == 0);
   x.has(asks[1], 4, t0 + 60 * ms);
   CHECK(x.one<fetch_release>().peer == 1);
   // Nobody at all.
@@ -316,10 +304,8 @@ TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluste
   const auto other = x.state.bring(longer, t0);
   CHECK(x.take<fetch_ask>().empty());
   x.has(ask, 4);
-  const auto load = x.one<fetch_load>();
-  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
-  const auto save = x.one<fetch_save>();
-  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  const auto load = x.one<fetch_move>();
+  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
   const auto answers = x.take<fetch_answer>();
   REQUIRE(answers.size() == 2);
   CHECK(answers[0].who == first);
@@ -339,15 +325,13 @@ TEST_CASE("fetching: who waits is answered in time, and the pages come all the s
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(8), t0);
   x.has(x.one<fetch_ask>(), 8);
-  const auto loads = x.take<fetch_load>();
+  const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
-  x.state.on_loaded(loads[0].call, desk::all_of(loads[0].work), t0);
-  const auto save = x.one<fetch_save>();
-  x.state.on_saved(save.call, desk::all_of(save.work), t0);
+  x.state.on_moved(loads[0].call, desk::all_of(loads[0].work), {}, t0);
   x.state.on_tick(t0 + 200 * ms);
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.needs_ticks());
-  x.state.on_loaded(loads[1].call, desk::all_of(loads[1].work), t0 + 300 * ms);
+  x.state.on_moved(loads[1].call, desk::all_of(loads[1].work), {}, t0 + 300 * ms);
   x.move(t0 + 300 * ms);
   CHECK(x.take<fetch_answer>().empty());
   CHECK(x.one<fetch_release>().peer == 0);
@@ -360,14 +344,15 @@ TEST_CASE("fetching: a page that does not come ends the prefix, and the next pee
   x.state.bring(wanted(4), t0);
   auto asks = x.take<fetch_ask>();
   x.has(asks[0], 4);
-  const auto load = x.one<fetch_load>();
+  const auto load = x.one<fetch_move>();
   auto outcome = desk::all_of(load.work);
   outcome.results.items[2] = static_cast<std::uint8_t>(errc::corrupt);
-  x.state.on_loaded(load.call, outcome, t0);
-  const auto save = x.one<fetch_save>();
-  CHECK(save.work.keys.size() == 2);
-  x.state.on_saved(save.call, desk::all_of(save.work), t0);
-  CHECK(x.state.counts(0).failed == 2);
+  sending_counts sent;
+  sent.add(outcome, 4);
+  outcome.results.items[3] = static_cast<std::uint8_t>(errc::cancelled);
+  x.state.on_moved(load.call, outcome, sent, t0);
+  CHECK(x.state.counts(0).pages == 2);
+  CHECK(x.state.counts(0).failed == 1);
   const auto next = x.one<fetch_ask>();
   CHECK(next.peer == 1);
   CHECK(next.keys.size() == 2);
@@ -379,34 +364,30 @@ TEST_CASE("fetching: a peer that dies in the middle leaves what has come, and al
   desk x(std::vector<peer_number>{0}, 4);
   x.state.bring(wanted(12), t0);
   x.has(x.one<fetch_ask>(), 12);
-  const auto load = x.one<fetch_load>();
-  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
-  const auto save = x.one<fetch_save>();
-  CHECK(x.take<fetch_load>().empty()); // no block is free
-  x.state.on_saved(save.call, desk::all_of(save.work), t0);
-  const auto next = x.one<fetch_load>();
-  x.state.on_loaded(next.call, fail(errc::unreachable, "the node is gone"), t0);
+  const auto load = x.one<fetch_move>();
+  CHECK(x.take<fetch_move>().empty()); // no block is free
+  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
+  const auto next = x.one<fetch_move>();
+  x.state.on_moved(next.call, fail(errc::unreachable, "the node is gone"), {}, t0);
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.rounds() == 0);
   x.state.bring(wanted(4, 50), t0);
   x.has(x.one<fetch_ask>(), 4);
-  CHECK(x.one<fetch_load>().work.keys.size() == 4);
+  CHECK(x.one<fetch_move>().work.keys.size() == 4);
 }
 
 TEST_CASE("fetching: a key counts when all ranks have come", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 8, 2);
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
-  const auto loads = x.take<fetch_load>();
+  const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
   CHECK(loads[0].rank == 0);
   CHECK(loads[1].rank == 1);
-  x.state.on_loaded(loads[0].call, desk::all_of(loads[0].work), t0);
-  const auto save = x.one<fetch_save>();
-  x.state.on_saved(save.call, desk::all_of(save.work, errc::exists), t0);
+  x.state.on_moved(loads[0].call, desk::all_of(loads[0].work, errc::exists), {}, t0);
   x.state.on_tick(t0 + 200 * ms);
   CHECK(x.one<fetch_answer>().keys == 0);
-  x.state.on_loaded(loads[1].call, desk::all_of(loads[1].work), t0);
+  x.state.on_moved(loads[1].call, desk::all_of(loads[1].work), {}, t0);
   x.move();
   CHECK(x.state.rounds() == 0);
   CHECK(x.state.counts(0).pages == 4);
@@ -416,15 +397,14 @@ TEST_CASE("fetching: a namespace that goes is in use until what is under way has
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
-  const auto load = x.one<fetch_load>();
+  const auto load = x.one<fetch_move>();
   x.state.remove_space(test_space);
   CHECK(x.state.is_in_use(test_space));
   x.state.bring(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   x.state.on_tick(t0);
   CHECK(x.state.is_in_use(test_space));
-  x.state.on_loaded(load.call, desk::all_of(load.work), t0);
-  CHECK(x.take<fetch_save>().empty());
+  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
   CHECK_FALSE(x.state.is_in_use(test_space));
   CHECK(x.one<fetch_answer>().keys == 0);
 }
@@ -474,13 +454,7 @@ TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, 
         ++leases[{ask->peer, lease}];
       return x.state.on_found(ask->call, lookup_result{some, lease, {}}, now);
     }
-    if (const auto* const load = std::get_if<fetch_load>(&effect)) {
-      auto outcome = desk::all_of(load->work);
-      for (auto& y : outcome.results.items)
-        y = static_cast<std::uint8_t>(code());
-      return x.state.on_loaded(load->call, outcome, now);
-    }
-    const auto& save = std::get<fetch_save>(effect);
+    const auto& save = std::get<fetch_move>(effect);
     auto outcome = desk::all_of(save.work);
     for (std::size_t k = 0; k < save.work.keys.size(); ++k) {
       const auto ended = code();
@@ -488,7 +462,7 @@ TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, 
       if (ended == errc::ok)
         here[save.work.keys[k]].insert(save.rank);
     }
-    x.state.on_saved(save.call, outcome, now);
+    x.state.on_moved(save.call, outcome, {}, now);
   };
   for (int step = 0; step < 400; ++step) {
     switch (draw(4)) {
@@ -540,14 +514,15 @@ TEST_CASE("fetching: what came from files of a peer is counted, and what was ref
   desk x({3});
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
-  const auto load = x.one<fetch_load>();
+  const auto load = x.one<fetch_move>();
   auto outcome = desk::all_of(load.work);
   outcome.from_files = 2;
   outcome.files_stale = 5;
   outcome.files_damaged = 6;
   outcome.files_failed = 7;
-  x.state.on_loaded(load.call, outcome, t0);
-  x.move();
+  sending_counts sent;
+  sent.add(outcome, 4);
+  x.state.on_moved(load.call, outcome, sent, t0);
   const auto counts = x.state.counts(3);
   CHECK(counts.pages == 4);
   CHECK(counts.file_pages == 2);

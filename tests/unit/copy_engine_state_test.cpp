@@ -6,8 +6,10 @@
 #include "workload/replay/device_memory.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace copy_engine_state_test {
@@ -268,6 +270,49 @@ TEST_CASE("copy engine: an order of another attachment, or one that is too long,
   copy_engine_state unbound({space, rank, 4, d.arenas}, *make_host_page_mover(d.memory.view()));
   CHECK(unbound.gather({0, {}}).error().code == errc::expired);
   CHECK(unbound.gather({owner, {}}).error().code == errc::expired);
+}
+
+TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, and its frames, until it has ended",
+          "[copy_engine_state]") {
+  device d;
+  auto state = std::make_shared<copy_engine_state>(copy_engine_options{space, rank, 4, d.arenas},
+                                                   *make_host_page_mover(d.memory.view()));
+  REQUIRE(state->bind(owner, d.arena));
+  CHECK(copy_engine_state::begin_gather(state, {owner + 1, {{d.item(0, 0, 0)}}}).error().code == errc::expired);
+  CHECK(copy_engine_state::begin_gather(state, {owner, std::vector(5, d.item(0, 0, 0))}).error().code ==
+        errc::limit_exceeded);
+  // The number of what it waits for is the business of whoever sends the bytes.
+  const copy_order order{owner, {{d.item(0, 0, 0), d.item(1, 99, 1), d.item(2, 2, 2), d.item(3, 3, 3)}}, {}, 12};
+  std::atomic<bool> at_rest = false;
+  std::thread waits;
+  {
+    auto open = copy_engine_state::begin_gather(state, order);
+    REQUIRE(open);
+    REQUIRE(open->moves().size() == 3);
+    CHECK(std::ranges::equal(open->positions(), std::vector<std::size_t>{0, 2, 3}));
+    state->end(owner);
+    waits = std::thread([&at_rest, &it = *state] {
+      it.wait_for_rest(owner);
+      at_rest = true;
+    });
+    // One is there, one is not, and one has been sealed by somebody else.
+    std::vector<std::byte> page(device::page_bytes, std::byte{5});
+    std::memcpy(open->moves()[0].page, page.data(), page.size());
+    open->moves()[0].checksum = io::checksum_of(page);
+    open->moves()[1].verdict = errc::timeout;
+    CHECK(device::codes(state->end_gather(*open, order)) ==
+          std::vector{errc::ok, errc::out_of_range, errc::timeout, errc::ok});
+    const auto verify = [&](std::uint64_t n) {
+      return io::verify_page(std::span(d.frame(n), device::slot_bytes),
+                             {space, key(n), rank, {static_cast<slot_number>(40 + n), 3}, device::page_bytes});
+    };
+    CHECK(verify(0) == errc::ok);
+    CHECK(verify(2) != errc::ok);
+    CHECK(verify(3) != errc::ok);
+    CHECK_FALSE(at_rest);
+  }
+  waits.join();
+  CHECK(at_rest);
 }
 
 TEST_CASE("copy engine: an arena that cannot be is refused, what was bound stays", "[copy_engine_state]") {

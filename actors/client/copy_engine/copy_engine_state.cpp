@@ -166,14 +166,6 @@ result<copy_engine_state::work> copy_engine_state::begin(const copy_order& order
     return fail(errc::invalid_argument, std::to_string(order.further_blocks.size()) + " further blocks for " +
                                             std::to_string(order.items.size()) + " pages; each page has " +
                                             std::to_string(blocks_per_page_) + " blocks in all");
-  if (order.ready_event != 0) {
-    if (!events_)
-      return fail(errc::invalid_argument, "this copy engine knows no events");
-    auto ready = events_->find(order.ready_event);
-    if (!ready)
-      return tl::unexpected(std::move(ready.error()));
-    job.events.ready = *ready;
-  }
   job.reply.results.items.resize(order.items.size(), ok_code);
   for (std::size_t i = 0; i < order.items.size(); ++i)
     if (frame(job, order.items[i]).empty())
@@ -181,6 +173,18 @@ result<copy_engine_state::work> copy_engine_state::begin(const copy_order& order
   if (auto ok = prepare(job, order); !ok)
     return tl::unexpected(std::move(ok.error()));
   return job;
+}
+
+result<void> copy_engine_state::find_events(work& job, const copy_order& order) const {
+  if (order.ready_event == 0)
+    return {};
+  if (!events_)
+    return fail(errc::invalid_argument, "this copy engine knows no events");
+  auto ready = events_->find(order.ready_event);
+  if (!ready)
+    return tl::unexpected(std::move(ready.error()));
+  job.events.ready = *ready;
+  return {};
 }
 
 result<void> copy_engine_state::prepare(work& job, const copy_order& order) {
@@ -253,27 +257,56 @@ result<void> copy_engine_state::carry_out(work& job, move_direction direction) {
   return {};
 }
 
-result<copy_reply> copy_engine_state::gather(const copy_order& order) {
-  auto job = begin(order);
-  if (!job)
-    return tl::unexpected(std::move(job.error()));
+void copy_engine_state::add_whole_pages(work& job, const copy_order& order) const {
   for (std::size_t i = 0; i < order.items.size(); ++i) {
     const auto further = further_blocks(order, i);
     const bool whole =
         order.items[i].block != null_block && std::find(further.begin(), further.end(), null_block) == further.end();
-    if (job->reply.results[i] == ok_code && !whole)
-      job->reply.results[i] = code_of(errc::out_of_range);
-    if (job->reply.results[i] == ok_code)
-      add_move(*job, order, i);
+    if (job.reply.results[i] == ok_code && !whole)
+      job.reply.results[i] = code_of(errc::out_of_range);
+    if (job.reply.results[i] == ok_code)
+      add_move(job, order, i);
   }
+}
+
+void copy_engine_state::seal(const work& job, const copy_order& order, std::size_t move) const {
+  const auto& item = order.items[job.positions[move]];
+  io::seal_page(frame(job, item), identity(item), job.moves[move].checksum.value());
+}
+
+result<copy_reply> copy_engine_state::gather(const copy_order& order) {
+  auto job = begin(order);
+  if (!job)
+    return tl::unexpected(std::move(job.error()));
+  if (auto ok = find_events(*job, order); !ok)
+    return tl::unexpected(std::move(ok.error()));
+  add_whole_pages(*job, order);
   if (auto done = carry_out(*job, move_direction::gather); !done)
     return tl::unexpected(std::move(done.error()));
-  for (std::size_t i = 0; i < job->moves.size(); ++i) {
-    const auto& item = order.items[job->positions[i]];
+  for (std::size_t i = 0; i < job->moves.size(); ++i)
     if (job->reply.results[job->positions[i]] == ok_code)
-      io::seal_page(frame(*job, item), identity(item), job->moves[i].checksum.value());
-  }
+      seal(*job, order, i);
   return std::move(job->reply);
+}
+
+result<copy_engine_state::open_gather> copy_engine_state::begin_gather(const std::shared_ptr<copy_engine_state>& state,
+                                                                       const copy_order& order) {
+  auto begun = state->begin(order);
+  if (!begun)
+    return tl::unexpected(std::move(begun.error()));
+  state->add_whole_pages(*begun, order);
+  return open_gather(state, std::move(*begun));
+}
+
+copy_reply copy_engine_state::end_gather(const open_gather& what, const copy_order& order) const {
+  const auto& done = what.work_;
+  auto reply = done.reply;
+  for (std::size_t i = 0; i < done.moves.size(); ++i) {
+    reply.results[done.positions[i]] = code_of(done.moves[i].verdict);
+    if (done.moves[i].verdict == errc::ok && done.moves[i].checksum)
+      seal(done, order, i);
+  }
+  return reply;
 }
 
 // The header is looked at here, before the payload has moved; whether the payload is what it says is seen by the mover,
@@ -282,6 +315,8 @@ result<copy_reply> copy_engine_state::scatter(const copy_order& order) {
   auto job = begin(order);
   if (!job)
     return tl::unexpected(std::move(job.error()));
+  if (auto ok = find_events(*job, order); !ok)
+    return tl::unexpected(std::move(ok.error()));
   for (std::size_t i = 0; i < order.items.size(); ++i) {
     if (job->reply.results[i] != ok_code)
       continue;

@@ -85,6 +85,14 @@ public:
   /// event that is not known, or what the device reports.
   result<copy_reply> gather(const copy_order& order);
 
+  class open_gather;
+
+  /// The same in two steps, for pages whose bytes come into the frames by somebody else: the frames are pinned as long
+  /// as what is returned is there, which keeps this. Errors as above; events are not looked at.
+  static result<open_gather> begin_gather(const std::shared_ptr<copy_engine_state>& state, const copy_order& order);
+  /// Seals the pages whose move is ok; one that has no checksum has been sealed by somebody else.
+  copy_reply end_gather(const open_gather& what, const copy_order& order) const;
+
   /// A load: scatters the pages whose header is that of the item and whose payload is as sealed; what belongs to a
   /// block that is missing is checked like the rest, and not written. Errors as above.
   result<copy_reply> scatter(const copy_order& order);
@@ -137,6 +145,9 @@ private:
   /// The arena before goes, which takes time.
   void let_go();
   result<work> begin(const copy_order& order);
+  result<void> find_events(work& job, const copy_order& order) const;
+  void add_whole_pages(work& job, const copy_order& order) const;
+  void seal(const work& job, const copy_order& order, std::size_t move) const;
   void ended(owner_id owner);
   /// The device knows all extents with frames of the order, or the items have the error.
   result<void> prepare(work& job, const copy_order& order);
@@ -169,6 +180,23 @@ private:
   std::condition_variable order_ended_;
   std::optional<error> trouble_;
   bool trouble_told_ = false;
+};
+
+/// An order of `copy_engine_state::begin_gather` that is being carried out.
+class copy_engine_state::open_gather {
+public:
+  /// Of the items whose frames are as they have to be, in their order: the page of each is where its bytes are to come.
+  std::span<block_move> moves() noexcept { return work_.moves; }
+  /// Of each move, in the order.
+  std::span<const std::size_t> positions() const noexcept { return work_.positions; }
+
+private:
+  friend class copy_engine_state;
+  open_gather(std::shared_ptr<copy_engine_state> state, work what) : state_(std::move(state)), work_(std::move(what)) {}
+
+  /// Goes last.
+  std::shared_ptr<copy_engine_state> state_;
+  work work_;
 };
 
 } // namespace troupe

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "messages/messages.hpp"
+
+#include <functional>
+#include <memory>
+
+namespace troupe::cluster {
+
+/// Something to be done in the actor's own turn, from another thread of this process.
+struct in_turn {
+  std::shared_ptr<std::function<void()>> what;
+};
+
+} // namespace troupe::cluster
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::cluster::in_turn)

@@ -1,0 +1,172 @@
+#include "actors/cluster/passing_copier.hpp"
+
+#include "actors/client/copy_engine/copy_engine.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace troupe::cluster {
+
+namespace {
+
+/// Of an answer with one code per page; where it is short, or failed, what that means for each.
+template <class Reply>
+errc code_at(const result<Reply>& outcome, std::size_t i) {
+  if (!outcome)
+    return outcome.error().code;
+  const auto known = i < outcome->results.size() && outcome->results[i] < errc_count;
+  return known ? static_cast<errc>(outcome->results[i]) : errc::internal;
+}
+
+} // namespace
+
+/// Pages of one order on their way into their frames.
+class passing_copier::passage {
+public:
+  passage(std::shared_ptr<passing_memory> memory, copy_engine_state::open_gather job, const copy_order& order,
+          timestamp begun)
+      : memory_(std::move(memory)), job_(std::make_shared<copy_engine_state::open_gather>(std::move(job))),
+        order_(order), begun_(begun) {
+    for (const auto& move : job_->moves()) {
+      landings_.push_back(std::make_shared<landing_frame>(landing_frame{move.page, job_, std::nullopt}));
+      memory_->lead(move.block, landings_.back());
+    }
+  }
+  passage(const passage&) = delete;
+  passage& operator=(const passage&) = delete;
+  ~passage() { arrive(); }
+
+  /// Nothing is written any more: the blocks are blocks again. Any thread.
+  void arrive() {
+    if (!arrived_.exchange(true))
+      for (const auto& move : job_->moves())
+        memory_->lead(move.block, nullptr);
+  }
+
+  packed<key_digest> keys() const {
+    packed<key_digest> out;
+    for (const auto position : job_->positions())
+      out.items.push_back(order_.items[position].key);
+    return out;
+  }
+  packed<std::uint32_t> blocks() const {
+    packed<std::uint32_t> out;
+    for (const auto& move : job_->moves())
+      out.items.push_back(move.block);
+    return out;
+  }
+
+  /// Takes the verdicts over. What was sent and has not landed lies in the blocks: these are returned, by their places
+  /// among the moves.
+  std::vector<std::size_t> judge(const result<transfer_result>& outcome) {
+    std::vector<std::size_t> in_blocks;
+    bool is_missing = false;
+    for (std::size_t i = 0; i < landings_.size(); ++i) {
+      auto& move = job_->moves()[i];
+      move.verdict = is_missing ? errc::cancelled : code_at(outcome, i);
+      is_missing |= move.verdict != errc::ok;
+      move.checksum = landings_[i]->arrived;
+      if (move.verdict == errc::ok && !move.checksum)
+        in_blocks.push_back(i);
+    }
+    // Nothing else ever writes to a block: what lies there now would be something else.
+    if (outcome && in_blocks.size() > outcome->from_files)
+      for (const auto i : std::exchange(in_blocks, {}))
+        job_->moves()[i].verdict = errc::internal;
+    return in_blocks;
+  }
+
+  /// These moves, as an order of their own.
+  copy_order order_of(const std::vector<std::size_t>& moves) const {
+    copy_order out{order_.owner, {}};
+    for (const auto i : moves)
+      out.items.items.push_back(order_.items[job_->positions()[i]]);
+    return out;
+  }
+
+  /// How they ended.
+  void judge(const std::vector<std::size_t>& moves, const result<copy_reply>& outcome) {
+    for (std::size_t i = 0; i < moves.size(); ++i)
+      job_->moves()[moves[i]].verdict = code_at(outcome, i);
+  }
+
+  copy_reply end(const copy_engine_state& state, timestamp now) const {
+    auto out = state.end_gather(*job_, order_);
+    out.move = now - begun_;
+    return out;
+  }
+
+private:
+  std::shared_ptr<passing_memory> memory_;
+  std::shared_ptr<copy_engine_state::open_gather> job_;
+  copy_order order_;
+  timestamp begun_;
+  std::vector<std::shared_ptr<landing_frame>> landings_;
+  std::atomic<bool> arrived_{false};
+};
+
+passing_copier::passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
+                               std::shared_ptr<arrivals> expected, std::shared_ptr<passing_memory> memory,
+                               lane_threads threads)
+    : passing_copier_base::base(config), state_(std::move(state)), expected_(std::move(expected)),
+      memory_(std::move(memory)), threads_(threads) {}
+
+void passing_copier::on_exit() {
+  promises_.fail_all({errc::unreachable, "the copies between two nodes have ended"});
+  if (copier_)
+    send_exit(copier_, caf::exit_reason::user_shutdown);
+  copier_ = nullptr;
+  state_.reset();
+}
+
+passing_copier::behavior_type passing_copier::make_behavior() {
+  copier_ = spawn_actor<copy_engine>(system(), state_, threads_);
+  set_down_handler([this](const caf::down_msg& down) { quit(down.reason); });
+  monitor(copier_);
+  return {
+      [this](bind_atom x, owner_id owner, const arena_info& arena) { return delegate(copier_, x, owner, arena); },
+      [this](lend_atom x, owner_id owner, const arena_info& arena) { return delegate(copier_, x, owner, arena); },
+      [this](unbind_atom x, owner_id owner) { return delegate(copier_, x, owner); },
+      [this](gather_atom, const copy_order& order) { return gather(order); },
+      [this](scatter_atom x, const copy_order& order) { return delegate(copier_, x, order); },
+      [](in_turn& x) { (*x.what)(); },
+  };
+}
+
+caf::result<copy_reply> passing_copier::gather(const copy_order& order) {
+  auto job = copy_engine_state::begin_gather(state_, order);
+  if (!job)
+    return to_caf(job.error());
+  const auto what = std::make_shared<passage>(memory_, std::move(*job), order, clock().now());
+  auto promise = make_response_promise();
+  const auto request = promises_.add(promise);
+  const auto asked = expected_->ask(
+      order.ready_event, what->keys(), what->blocks(), clock().now(),
+      [this, request, what, self = caf::actor_cast<caf::actor>(this)](const result<transfer_result>& outcome) {
+        what->arrive();
+        caf::anon_send(self, in_turn{std::make_shared<std::function<void()>>(
+                                 [this, request, what, outcome] { on_sent(request, what, outcome); })});
+      });
+  if (!asked)
+    promises_.deliver(request, to_caf(error{errc::expired, "nobody waits for these pages any more"}));
+  return promise;
+}
+
+void passing_copier::on_sent(open_promises::number request, const std::shared_ptr<passage>& what,
+                             const result<transfer_result>& outcome) {
+  const auto in_blocks = what->judge(outcome);
+  if (in_blocks.empty())
+    return promises_.deliver(request, what->end(*state_, clock().now()));
+  const auto gathered = [this, request, what, in_blocks](const result<copy_reply>& reply) {
+    what->judge(in_blocks, reply);
+    promises_.deliver(request, what->end(*state_, clock().now()));
+  };
+  this->request(copier_, caf::infinite, gather_atom_v, what->order_of(in_blocks))
+      .then([gathered](const copy_reply& reply) { gathered(reply); },
+            [gathered](const caf::error& why) { gathered(tl::unexpected<error>(from_caf(why))); });
+}
+
+} // namespace troupe::cluster

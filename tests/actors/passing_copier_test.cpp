@@ -1,0 +1,227 @@
+#include "actors/cluster/passing_copier.hpp"
+#include "actors/cluster/passing_mover.hpp"
+#include "io/arena_name.hpp"
+#include "io/page.hpp"
+#include "tests/actors/registry_support.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace passing_copier_test {
+
+using namespace troupe;
+using namespace troupe::cluster;
+using namespace troupe::test;
+
+namespace {
+
+constexpr rank_number rank = 3;
+constexpr owner_id owner = 5;
+constexpr std::uint32_t blocks = 8;
+constexpr std::uint32_t batch_pages_max = 6;
+constexpr std::uint64_t number = 77;
+
+/// The copier of a node that fetches, the memory of that node, and whoever sends.
+struct world : sim {
+  const namespace_spec space = small_space();
+  const std::uint64_t page_bytes = space.geometry.page_bytes();
+  const std::uint64_t slot = io::slot_bytes(page_bytes);
+  std::shared_ptr<passing_memory> passing = std::make_shared<passing_memory>(space.geometry, blocks);
+  std::shared_ptr<page_mover> mover = make_passing_mover(passing);
+  std::shared_ptr<arrivals> coming = std::make_shared<arrivals>();
+  std::shared_ptr<io::arena> memory = *io::arena::create({6 * slot, 6 * slot, io::huge_page_choice::off});
+  std::shared_ptr<copy_engine_state> state = std::make_shared<copy_engine_state>(
+      copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()}, mover);
+  copy_engine_actor copier = spawn<passing_copier>(state, coming, passing, lane_threads::none);
+  std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
+
+  world() {
+    std::memset(passing->blocks().data(), 0x77, passing->blocks().size());
+    const arena_info info{6 * slot, 6 * slot, io::encode(memory->name())};
+    REQUIRE(ask(copier, bind_atom_v, owner, info).code() == errc::ok);
+    coming->expect(
+        number,
+        [this](transfer_task work, arrivals::receiver then) { asked.emplace_back(std::move(work), std::move(then)); },
+        now() + std::chrono::seconds(10));
+  }
+
+  copy_item item(std::uint32_t block, std::uint64_t frame) const {
+    return {key(block), {20 + block, 9}, frame * slot, block};
+  }
+  copy_order order(std::vector<copy_item> items, std::uint64_t event = number) const {
+    return {owner, std::move(items), {}, event};
+  }
+  std::vector<std::byte> page_of(std::uint32_t block) const {
+    std::vector<std::byte> out(page_bytes);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<std::byte>(i * 31 + block * 7 + 1);
+    return out;
+  }
+  /// As a tie does: from a frame of the other node.
+  errc send(std::uint32_t block, bool damaged = false) {
+    auto page = page_of(block);
+    std::vector<block_move> moves{{block, page.data(), page.size()}};
+    moves[0].checksum = io::checksum_of(page);
+    if (damaged)
+      page[page.size() / 2] ^= std::byte{1};
+    REQUIRE(mover->scatter(moves));
+    return moves[0].verdict;
+  }
+  errc verify(const copy_item& x) {
+    return io::verify_page(memory->bytes().subspan(x.frame_offset, slot),
+                           {space.id(), x.key, rank, x.where, page_bytes});
+  }
+  bool is_right(const copy_item& x) {
+    const auto right = page_of(x.block);
+    return verify(x) == errc::ok &&
+           std::memcmp(memory->bytes().data() + x.frame_offset + io::page_header_bytes, right.data(), page_bytes) == 0;
+  }
+  bool blocks_untouched() const {
+    return std::ranges::all_of(passing->blocks(), [](std::byte x) { return x == std::byte{0x77}; });
+  }
+  static transfer_result with(std::vector<errc> codes) {
+    transfer_result out;
+    for (const auto code : codes)
+      out.results.items.push_back(static_cast<std::uint8_t>(code));
+    return out;
+  }
+  void answer(std::size_t which, const result<transfer_result>& outcome) {
+    asked[which].second(outcome);
+    run();
+  }
+  std::vector<errc> codes(std::uint64_t request) {
+    std::vector<errc> out;
+    const auto came = client().answer_to(request);
+    for (const auto code : came.value<copy_reply>().results)
+      out.push_back(static_cast<errc>(code));
+    return out;
+  }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(world, "passing copier: pages are sent from frame to frame, and sealed there", "[cluster]") {
+  const std::vector items{item(1, 2), item(6, 0)};
+  const auto request = begin(copier, gather_atom_v, order(items));
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].first.keys.items == std::vector<key_digest>{key(1), key(6)});
+  CHECK(asked[0].first.blocks.items == std::vector<std::uint32_t>{1, 6});
+  CHECK_FALSE(client().answer_to(request).came);
+  CHECK(send(6) == errc::ok);
+  CHECK(send(1) == errc::ok);
+  // Nothing is sealed before whoever sends says that all is there.
+  CHECK(verify(items[0]) != errc::ok);
+  answer(0, with({errc::ok, errc::ok}));
+  CHECK(codes(request) == std::vector(2, errc::ok));
+  CHECK(is_right(items[0]));
+  CHECK(is_right(items[1]));
+  CHECK(blocks_untouched());
+  CHECK_FALSE(passing->landing(1));
+}
+
+TEST_CASE_METHOD(world, "passing copier: behind a page that has not come no other is kept", "[cluster]") {
+  const std::vector items{item(1, 0), item(2, 1), item(3, 2), item(4, 3)};
+  const auto request = begin(copier, gather_atom_v, order(items));
+  CHECK(send(1) == errc::ok);
+  CHECK(send(2, true) == errc::corrupt);
+  CHECK(send(3) == errc::ok);
+  answer(0, with({errc::ok, errc::corrupt, errc::ok, errc::not_found}));
+  CHECK(codes(request) == std::vector{errc::ok, errc::corrupt, errc::cancelled, errc::cancelled});
+  CHECK(is_right(items[0]));
+  for (std::size_t i = 1; i < 4; ++i)
+    CHECK(verify(items[i]) != errc::ok);
+}
+
+TEST_CASE_METHOD(world, "passing copier: what lies in the block, as from a file, is gathered from there", "[cluster]") {
+  const std::vector items{item(1, 0), item(2, 1), item(3, 2)};
+  const auto request = begin(copier, gather_atom_v, order(items));
+  CHECK(send(1) == errc::ok);
+  CHECK(send(3) == errc::ok);
+  const auto from_file = page_of(2);
+  std::memcpy(passing->blocks().data() + 2 * page_bytes, from_file.data(), page_bytes);
+  auto outcome = with({errc::ok, errc::ok, errc::ok});
+  outcome.from_files = 1;
+  answer(0, outcome);
+  CHECK(codes(request) == std::vector(3, errc::ok));
+  for (const auto& x : items)
+    CHECK(is_right(x));
+}
+
+TEST_CASE_METHOD(world, "passing copier: what nobody has written is not taken for a page, whatever the sender says",
+                 "[cluster]") {
+  const std::vector items{item(1, 0), item(2, 1)};
+  const auto request = begin(copier, gather_atom_v, order(items));
+  CHECK(send(1) == errc::ok);
+  answer(0, with({errc::ok, errc::ok}));
+  CHECK(codes(request) == std::vector{errc::ok, errc::internal});
+  CHECK(verify(items[1]) != errc::ok);
+}
+
+TEST_CASE_METHOD(world, "passing copier: a sender that fails, answers short, or is gone leaves nothing", "[cluster]") {
+  const std::vector items{item(1, 0), item(2, 1)};
+  const auto request = begin(copier, gather_atom_v, order(items));
+  CHECK(send(1) == errc::ok);
+  CHECK(send(2) == errc::ok);
+  SECTION("failed") {
+    answer(0, fail(errc::timeout, "late"));
+    CHECK(codes(request) == std::vector{errc::timeout, errc::cancelled});
+  }
+  SECTION("short") {
+    answer(0, with({}));
+    CHECK(codes(request) == std::vector{errc::internal, errc::cancelled});
+  }
+  SECTION("gone") {
+    asked.clear();
+    run();
+    CHECK(codes(request) == std::vector{errc::unreachable, errc::cancelled});
+  }
+  for (const auto& x : items)
+    CHECK(verify(x) != errc::ok);
+  CHECK_FALSE(passing->landing(1));
+}
+
+TEST_CASE_METHOD(world, "passing copier: orders that nobody expects, or of another attachment, are refused",
+                 "[cluster]") {
+  CHECK(ask(copier, gather_atom_v, order({item(1, 0)}, number + 1)).code() == errc::expired);
+  CHECK_FALSE(passing->landing(1));
+  auto other = order({item(1, 0)});
+  other.owner = owner + 1;
+  CHECK(ask(copier, gather_atom_v, other).code() == errc::expired);
+  CHECK(ask(copier, gather_atom_v, order(std::vector(batch_pages_max + 1, item(1, 0)))).code() == errc::limit_exceeded);
+  coming->end(number, [](const sending_counts&) {});
+  CHECK(ask(copier, gather_atom_v, order({item(1, 0)})).code() == errc::expired);
+  CHECK(asked.empty());
+}
+
+TEST_CASE_METHOD(world, "passing copier: a frame outside of the memory fails alone", "[cluster]") {
+  const std::vector items{item(1, 0), item(2, 6), item(3, 1)};
+  const auto request = begin(copier, gather_atom_v, order(items));
+  CHECK(asked.at(0).first.blocks.items == std::vector<std::uint32_t>{1, 3});
+  CHECK(send(1) == errc::ok);
+  CHECK(send(3) == errc::ok);
+  answer(0, with({errc::ok, errc::ok}));
+  CHECK(codes(request) == std::vector{errc::ok, errc::out_of_range, errc::ok});
+  CHECK(is_right(items[2]));
+}
+
+TEST_CASE_METHOD(world, "passing copier: when it ends, whoever waits is answered, and its memory stays for who writes",
+                 "[cluster]") {
+  const auto request = begin(copier, gather_atom_v, order({item(1, 0)}));
+  anon_send_exit(copier, caf::exit_reason::user_shutdown);
+  run();
+  CHECK(client().answer_to(request).code() == errc::unreachable);
+  const std::weak_ptr<copy_engine_state> is_there = std::exchange(state, nullptr);
+  copier = nullptr;
+  CHECK_FALSE(is_there.expired());
+  CHECK(send(1) == errc::ok);
+  asked.clear();
+  run();
+  CHECK(is_there.expired());
+  CHECK_FALSE(passing->landing(1));
+}
+
+} // namespace passing_copier_test

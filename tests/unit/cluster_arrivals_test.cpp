@@ -1,0 +1,175 @@
+#include "actors/cluster/arrivals.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_support.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace cluster_arrivals_test {
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::cluster;
+using test::key;
+using test::ms;
+using test::t0;
+
+transfer_result all_ok(std::size_t pages) {
+  transfer_result out;
+  out.results.items.assign(pages, static_cast<std::uint8_t>(errc::ok));
+  return out;
+}
+
+/// Who sends, and what came of it.
+struct desk {
+  arrivals::sender sender() {
+    return
+        [this](transfer_task work, arrivals::receiver then) { asked.emplace_back(std::move(work), std::move(then)); };
+  }
+  bool ask(std::uint64_t number, std::uint32_t pages, timestamp now = t0) {
+    packed<key_digest> keys;
+    packed<std::uint32_t> blocks;
+    for (std::uint32_t i = 0; i < pages; ++i) {
+      keys.items.push_back(key(i));
+      blocks.items.push_back(i);
+    }
+    return all->ask(number, keys, blocks, now, [this](const result<transfer_result>& x) { answers.push_back(x); });
+  }
+  void end(std::uint64_t number) {
+    all->end(number, [this](const sending_counts& x) {
+      CHECK_FALSE(ended);
+      ended = x;
+    });
+  }
+
+  std::shared_ptr<arrivals> all = std::make_shared<arrivals>();
+  std::vector<result<transfer_result>> answers;
+  std::optional<sending_counts> ended;
+  /// What is left of it is answered in the end.
+  std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
+};
+
+} // namespace
+
+TEST_CASE("arrivals: what is expected is asked for in the time that is left", "[cluster]") {
+  desk d;
+  d.all->expect(7, d.sender(), t0 + 500 * ms);
+  CHECK_FALSE(d.ask(8, 1));
+  REQUIRE(d.ask(7, 2, t0 + 100 * ms));
+  REQUIRE(d.asked.size() == 1);
+  CHECK(d.asked[0].first.deadline == 400 * ms);
+  CHECK(d.asked[0].first.keys.items == std::vector<key_digest>{key(0), key(1)});
+  CHECK(d.asked[0].first.blocks.items == std::vector<std::uint32_t>{0, 1});
+  // It is nobody's event there.
+  CHECK(d.asked[0].first.ready_event == 0);
+  d.asked[0].second(all_ok(2));
+  REQUIRE(d.answers.size() == 1);
+  CHECK(d.answers[0]);
+  // Too late, and not for ever.
+  REQUIRE(d.ask(7, 1, t0 + 600 * ms));
+  CHECK(d.asked[1].first.deadline == 1 * ms);
+}
+
+TEST_CASE("arrivals: an end is told when all that was asked for has been answered, and nothing is asked for behind it",
+          "[cluster]") {
+  desk d;
+  d.all->expect(7, d.sender(), t0 + 500 * ms);
+  REQUIRE(d.ask(7, 2));
+  REQUIRE(d.ask(7, 3));
+  d.end(7);
+  CHECK_FALSE(d.ended);
+  CHECK_FALSE(d.ask(7, 1));
+  auto some = all_ok(2);
+  some.results.items[1] = static_cast<std::uint8_t>(errc::corrupt);
+  some.from_files = 1;
+  d.asked[0].second(some);
+  CHECK_FALSE(d.ended);
+  d.asked[1].second(fail(errc::unreachable, "gone"));
+  REQUIRE(d.ended);
+  CHECK(d.ended->failed == 4);
+  CHECK(d.ended->from_files == 1);
+  CHECK(d.all->size() == 0);
+  // A second answer is none.
+  d.asked[0].second(all_ok(2));
+  CHECK(d.answers.size() == 2);
+}
+
+TEST_CASE("arrivals: where nothing was asked for, or nothing is under way, the end is told at once", "[cluster]") {
+  desk d;
+  d.end(1);
+  REQUIRE(d.ended);
+  d.ended.reset();
+  d.all->expect(7, d.sender(), t0 + 500 * ms);
+  REQUIRE(d.ask(7, 1));
+  d.asked[0].second(all_ok(1));
+  d.end(7);
+  REQUIRE(d.ended);
+  CHECK(d.ended->failed == 0);
+}
+
+TEST_CASE("arrivals: a question that is dropped is answered, and its number ends", "[cluster]") {
+  desk d;
+  d.all->expect(7, d.sender(), t0 + 500 * ms);
+  REQUIRE(d.ask(7, 2));
+  d.end(7);
+  d.asked.clear();
+  REQUIRE(d.answers.size() == 1);
+  CHECK(d.answers[0].error().code == errc::unreachable);
+  REQUIRE(d.ended);
+  CHECK(d.ended->failed == 2);
+  // Also by whoever does not even take it.
+  d.ended.reset();
+  d.all->expect(
+      8, [](const transfer_task&, const arrivals::receiver&) {}, t0);
+  REQUIRE(d.ask(8, 1));
+  CHECK(d.answers.size() == 2);
+}
+
+TEST_CASE("arrivals: what is under way outlives whoever has asked", "[cluster]") {
+  desk d;
+  d.all->expect(7, d.sender(), t0 + 500 * ms);
+  REQUIRE(d.ask(7, 2));
+  d.end(7);
+  const std::weak_ptr<arrivals> is_there = std::exchange(d.all, nullptr);
+  CHECK_FALSE(is_there.expired());
+  d.asked.clear();
+  CHECK(d.ended);
+  CHECK(is_there.expired());
+}
+
+TEST_CASE("arrivals: the receiver has its answer before the end is told", "[cluster]") {
+  desk d;
+  d.all->expect(7, d.sender(), t0 + 500 * ms);
+  std::vector<int> order;
+  REQUIRE(d.all->ask(7, {}, {}, t0, [&](const result<transfer_result>&) { order.push_back(1); }));
+  d.all->end(7, [&](const sending_counts&) { order.push_back(2); });
+  d.asked[0].second(all_ok(0));
+  CHECK(order == std::vector{1, 2});
+}
+
+TEST_CASE("arrivals: answers and ends in many threads at once are told once each", "[cluster]") {
+  const auto all = std::make_shared<arrivals>();
+  constexpr std::uint64_t rounds = 2000;
+  std::atomic<std::uint64_t> answered = 0;
+  std::atomic<std::uint64_t> ended = 0;
+  for (std::uint64_t i = 1; i <= rounds; ++i) {
+    arrivals::receiver then;
+    all->expect(
+        i, [&](const transfer_task&, arrivals::receiver x) { then = std::move(x); }, t0);
+    REQUIRE(all->ask(i, {{key(1)}}, {{1}}, t0, [&](const result<transfer_result>&) { ++answered; }));
+    std::thread answers([&then] { std::exchange(then, nullptr)(all_ok(1)); });
+    all->end(i, [&](const sending_counts& x) { ended += x.failed == 0 ? 1 : 0; });
+    answers.join();
+  }
+  CHECK(answered == rounds);
+  CHECK(ended == rounds);
+  CHECK(all->size() == 0);
+}
+
+} // namespace cluster_arrivals_test
