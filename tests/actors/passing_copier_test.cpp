@@ -58,7 +58,7 @@ struct world : sim {
   std::vector<std::byte> page_of(std::uint32_t block) const {
     std::vector<std::byte> out(page_bytes);
     for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<std::byte>(i * 31 + block * 7 + 1);
+      out[i] = static_cast<std::byte>(i * 31 + std::size_t{block} * 7 + 1);
     return out;
   }
   /// As a tie does: from a frame of the other node.
