@@ -1,21 +1,11 @@
 #include "actors/cluster/fetching.hpp"
 
+#include "actors/cluster/page_codes.hpp"
+
 #include <algorithm>
 #include <utility>
 
 namespace troupe::cluster {
-
-namespace {
-
-errc code_at(const result<transfer_result>& outcome, std::size_t i) {
-  if (!outcome)
-    return outcome.error().code;
-  // A short answer says nothing of the rest.
-  const auto known = i < outcome->results.size() && outcome->results[i] < errc_count;
-  return known ? static_cast<errc>(outcome->results[i]) : errc::internal;
-}
-
-} // namespace
 
 void sending_counts::add(const result<transfer_result>& outcome, std::size_t pages) {
   for (std::size_t i = 0; i < pages; ++i)

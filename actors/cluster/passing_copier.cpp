@@ -1,6 +1,7 @@
 #include "actors/cluster/passing_copier.hpp"
 
 #include "actors/client/copy_engine/copy_engine.hpp"
+#include "actors/cluster/page_codes.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -9,19 +10,6 @@
 #include <vector>
 
 namespace troupe::cluster {
-
-namespace {
-
-/// Of an answer with one code per page; where it is short, or failed, what that means for each.
-template <class Reply>
-errc code_at(const result<Reply>& outcome, std::size_t i) {
-  if (!outcome)
-    return outcome.error().code;
-  const auto known = i < outcome->results.size() && outcome->results[i] < errc_count;
-  return known ? static_cast<errc>(outcome->results[i]) : errc::internal;
-}
-
-} // namespace
 
 /// Pages of one order on their way into their frames.
 class passing_copier::passage {
