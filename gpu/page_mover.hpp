@@ -44,6 +44,8 @@ struct device_events {
   void* ready = nullptr;
 };
 
+enum class move_direction : std::uint8_t { gather, scatter };
+
 /// Moves bytes between the blocks of one paged KV cache and contiguous pages, and computes the pages' checksums on the
 /// way. Bytes are moved, never converted.
 ///
@@ -70,9 +72,9 @@ public:
   virtual bool preparing_takes_time() const noexcept { return false; }
   virtual void forget(std::span<std::byte> memory) = 0;
 
-  /// Calls of one direction that are carried out at once; more wait. Whoever drives the mover takes this number of
-  /// threads for each direction: fewer leave the device idle between calls, more only wait.
-  virtual std::uint32_t calls_at_once() const noexcept { return 1; }
+  /// Calls of a direction that are carried out at once; more wait. Whoever drives the mover takes this number of
+  /// threads for it: fewer leave the device idle between calls, more only wait.
+  virtual std::uint32_t calls_at_once(move_direction) const noexcept { return 1; }
 
   /// What has made the mover unusable for good, such as a fault of the GPU: every call fails from then on.
   virtual std::optional<error> failure() const = 0;
@@ -91,8 +93,6 @@ private:
   virtual result<void> do_gather(std::span<block_move> moves, const device_events& events) = 0;
   virtual result<void> do_scatter(std::span<block_move> moves, const device_events& events) = 0;
 };
-
-enum class move_direction : std::uint8_t { gather, scatter };
 
 /// What a gather or scatter refuses, for implementations of `page_mover`.
 result<void> validate(const kv_cache_view& cache, std::span<const block_move> moves);

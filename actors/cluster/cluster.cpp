@@ -20,10 +20,6 @@ namespace {
 
 /// Of small pages no more than these move together: a file system that is slow has to read them in one go.
 constexpr std::uint32_t chunk_pages = 256;
-/// Where several are copied at once, it pays to have several.
-std::uint64_t chunk_bytes() {
-  return std::uint64_t{passing_calls(std::thread::hardware_concurrency(), 1) > 1 ? 4U : 8U} << 20U;
-}
 /// After a tie could not be made.
 constexpr auto tie_pause = std::chrono::seconds(3);
 
@@ -52,7 +48,7 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
       fetching_({parts_.options->cluster.ask_time, parts_.options->cluster.fetch_time,
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
                  256, 4096, [this](const namespace_id& space) { return peers_for(space); },
-                 parts_.options->cluster.keep_copies, first_adopted, chunk_bytes()}),
+                 parts_.options->cluster.keep_copies, first_adopted}),
       rules_(tie_pause) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
@@ -347,8 +343,9 @@ void cluster::perform(const open_space& x) {
       own.memory = opened->memory;
       own.coming = opened->coming;
       const auto page_bytes = own.geometry.page_bytes();
-      fetching_.add_space(id, page_bytes, static_cast<std::uint32_t>(own.memory.size()),
-                          passing_blocks(parts_.options->cluster.memory_bytes, page_bytes));
+      const auto ranks = static_cast<std::uint32_t>(own.memory.size());
+      fetching_.add_space(id, page_bytes, ranks, passing_blocks(parts_.options->cluster.memory_bytes, page_bytes),
+                          calls_for(std::thread::hardware_concurrency(), ranks));
       follow();
       flush();
     });

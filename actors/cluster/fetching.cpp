@@ -18,9 +18,13 @@ void sending_counts::add(const result<transfer_result>& outcome, std::size_t pag
   files_failed += outcome->files_failed;
 }
 
-void fetching::add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks,
-                         std::uint32_t blocks) {
-  spaces_.emplace(space, space_entry{page_bytes, false, std::vector<block_shelf>(ranks, block_shelf(blocks)), {}});
+void fetching::add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks,
+                         std::uint32_t copies_at_once) {
+  spaces_.emplace(space, space_entry{std::max<std::uint64_t>(page_bytes, 1),
+                                     std::max(copies_at_once, 1U),
+                                     false,
+                                     std::vector<block_shelf>(ranks, block_shelf(blocks)),
+                                     {}});
 }
 
 void fetching::remove_space(const namespace_id& space) {
@@ -206,19 +210,24 @@ void fetching::cut(round& x, std::uint32_t limit) {
 
 // -- moving -----------------------------------------------------------------------------------------------------------
 
-std::size_t fetching::pages_of_chunk(std::uint64_t page_bytes) const {
-  const auto room = options_.chunk_bytes / std::max<std::uint64_t>(page_bytes, 1);
-  return std::max<std::size_t>(std::min<std::size_t>(room, options_.chunk_pages), 1);
+std::size_t fetching::pages_of_chunk(const space_entry& space, std::size_t blocks, std::uint32_t pages) const {
+  const auto fit = [&](std::uint64_t bytes) {
+    return std::min<std::size_t>(bytes / space.page_bytes, options_.chunk_pages);
+  };
+  const std::size_t share = (pages + space.copies_at_once - 1) / space.copies_at_once;
+  // While one is copied, the next one is on its way.
+  const auto most = std::min(fit(options_.chunk_bytes_max), blocks / (2 * space.copies_at_once));
+  return std::max({std::min(share, most), fit(options_.chunk_bytes_min), std::size_t{1}});
 }
 
 void fetching::pump(const namespace_id& space, timestamp now) {
   auto& entry = spaces_.at(space);
-  const auto together = pages_of_chunk(entry.page_bytes);
   for (auto& [number, x] : rounds_) {
     if (x.space != space || !x.moving)
       continue;
     for (std::uint32_t rank = 0; rank < x.ranks.size(); ++rank) {
       auto& shelf = entry.shelves[rank];
+      const auto together = pages_of_chunk(entry, shelf.size(), x.source.keys);
       while (x.ranks[rank].next < x.limit && shelf.free() > 0) {
         const auto count = std::min<std::size_t>({together, std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
         move(number, x, rank, shelf.take(count), now);

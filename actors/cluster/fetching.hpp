@@ -106,9 +106,11 @@ struct fetching_options {
   /// Peers from this number on are dead: they say at once what they have, and are fetched from where no other one has
   /// as much. To read what they have left may take as long as a file system likes.
   peer_number first_dead = ~peer_number{0};
-  /// Bytes that move together, as far as pages are no larger: each chunk costs the same messages, and while one is
-  /// made a page of this node, the next one comes.
-  std::uint64_t chunk_bytes = std::uint64_t{8} << 20U;
+  /// A round is cut into a chunk for each copy that a rank can have under way, as far as these are neither so small
+  /// that their messages cost more than copying side by side gains, nor so large that whoever copies waits for messages
+  /// between one and the next. A page is never cut.
+  std::uint64_t chunk_bytes_min = std::uint64_t{2} << 20U;
+  std::uint64_t chunk_bytes_max = std::uint64_t{16} << 20U;
 };
 
 /// Brings pages of other nodes here: plain rules.
@@ -135,8 +137,10 @@ class fetching {
 public:
   explicit fetching(fetching_options options) : options_(std::move(options)) {}
 
-  /// Passing memory of a namespace is there, of so many blocks for each of its ranks.
-  void add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks);
+  /// Passing memory of a namespace is there, of so many blocks for each of its ranks, of which so many chunks are
+  /// copied at the same time.
+  void add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks,
+                 std::uint32_t copies_at_once = 1);
   /// It is not to be used any more: rounds end when what is under way has come back, and `is_in_use` until then.
   void remove_space(const namespace_id& space);
   bool is_in_use(const namespace_id& space) const { return spaces_.contains(space); }
@@ -170,6 +174,7 @@ private:
   };
   struct space_entry {
     std::uint64_t page_bytes = 0;
+    std::uint32_t copies_at_once = 1;
     bool removed = false;
     /// Of each rank.
     std::vector<block_shelf> shelves;
@@ -244,7 +249,7 @@ private:
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& who);
   std::size_t moving_from(peer_number peer) const;
-  std::size_t pages_of_chunk(std::uint64_t page_bytes) const;
+  std::size_t pages_of_chunk(const space_entry& space, std::size_t blocks, std::uint32_t pages) const;
   bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }
 
   fetching_options options_;

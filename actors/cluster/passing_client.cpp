@@ -36,8 +36,9 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
       out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
     node_client::rank_memory rank;
     rank.rank = out.node.ranks[i].rank;
-    rank.mover =
-        make_passing_mover(out.memory[i], passing_calls(std::thread::hardware_concurrency(), out.node.ranks.size()));
+    const auto calls = calls_for(std::thread::hardware_concurrency(), out.node.ranks.size());
+    // What comes from another node is scattered, into a frame or a block; from its block, a page is saved at this one.
+    rank.mover = make_passing_mover(out.memory[i], like ? passing_calls{1, calls} : passing_calls{calls, 1});
     if (!like) {
       out.coming.push_back(std::make_shared<arrivals>());
       rank.make_copier = [coming = out.coming.back(), memory = out.memory[i]](

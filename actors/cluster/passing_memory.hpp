@@ -64,6 +64,7 @@ public:
       free_.push_back(i - 1);
   }
 
+  std::size_t size() const noexcept { return all_; }
   std::size_t free() const noexcept { return free_.size(); }
   std::size_t in_use() const noexcept { return all_ - free_.size(); }
   /// There are so many.

@@ -40,15 +40,17 @@ void wait_for_copies() noexcept {
 
 class passing_mover final : public page_mover {
 public:
-  passing_mover(std::shared_ptr<const passing_memory> memory, std::uint32_t calls_at_once)
-      : memory_(std::move(memory)), calls_at_once_(calls_at_once) {}
+  passing_mover(std::shared_ptr<const passing_memory> memory, passing_calls at_once)
+      : memory_(std::move(memory)), at_once_(at_once) {}
 
   const kv_cache_view& cache() const noexcept override { return memory_->view(); }
   result<void> prepare(std::span<std::byte>) override { return {}; }
   void forget(std::span<std::byte>) override {
     // nop
   }
-  std::uint32_t calls_at_once() const noexcept override { return calls_at_once_; }
+  std::uint32_t calls_at_once(move_direction which) const noexcept override {
+    return std::max(which == move_direction::gather ? at_once_.gathers : at_once_.scatters, 1U);
+  }
   std::optional<error> failure() const override { return std::nullopt; }
 
 private:
@@ -107,19 +109,18 @@ private:
   }
 
   std::shared_ptr<const passing_memory> memory_;
-  std::uint32_t calls_at_once_;
+  passing_calls at_once_;
 };
 
 } // namespace
 
-std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory,
-                                               std::uint32_t calls_at_once) {
-  return std::make_unique<passing_mover>(std::move(memory), std::max(calls_at_once, 1U));
+std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory, passing_calls at_once) {
+  return std::make_unique<passing_mover>(std::move(memory), at_once);
 }
 
-std::uint32_t passing_calls(std::uint32_t cores, std::size_t ranks) noexcept {
+std::uint32_t calls_for(std::uint32_t cores, std::size_t ranks) noexcept {
   constexpr std::size_t most = 8;
-  return static_cast<std::uint32_t>(std::clamp<std::size_t>(cores / (2 * std::max<std::size_t>(ranks, 1)), 1, most));
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(cores / std::max<std::size_t>(ranks, 1), 1, most));
 }
 
 } // namespace troupe::cluster

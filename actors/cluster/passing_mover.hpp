@@ -9,6 +9,12 @@
 
 namespace troupe::cluster {
 
+/// Calls of each direction that are carried out at once; each takes a thread.
+struct passing_calls {
+  std::uint32_t gathers = 1;
+  std::uint32_t scatters = 1;
+};
+
 /// Moves pages from and to passing memory, of which a block is a page as it lies: each byte is read once and written
 /// once, where a mover for an engine's KV cache takes a detour.
 ///
@@ -20,12 +26,12 @@ namespace troupe::cluster {
 /// Where a frame stands in for a block, a scatter writes there, and the page has to be sealed with the checksum that
 /// has arrived with it.
 ///
-/// It keeps the memory. `calls_at_once`: of each direction; each takes a thread.
+/// It keeps the memory.
 std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory,
-                                               std::uint32_t calls_at_once = 1);
+                                               passing_calls at_once = {});
 
-/// How many calls of each direction suit a machine, for each of so many ranks: one core copies far fewer bytes than
-/// memory takes, and a node has other things to do with its cores as well.
-std::uint32_t passing_calls(std::uint32_t cores, std::size_t ranks) noexcept;
+/// How many calls suit a machine, for each of so many ranks: one core copies far fewer bytes than
+/// memory takes. Ranks fetch at the same time, and share the cores.
+std::uint32_t calls_for(std::uint32_t cores, std::size_t ranks) noexcept;
 
 } // namespace troupe::cluster

@@ -3,8 +3,9 @@
 
 An engine saves at one of two nodes, both with pages in memory only. Another one, one request after the other, looks up
 the same at the second node, which fetches all of it before it answers: the bytes of a request by the time that its
-lookup takes. The hosts of the two are network namespaces with a cable between them; where pages go through shared
-memory they are one. New pages in each round, which go all ways, one after the other.
+lookup takes, all that is said between engine and nodes before the first page moves and after the last one included.
+Hosts of the two are network namespaces with a cable between them; where pages go through shared memory they are one.
+New pages in each round, which go all ways, one after the other.
 
 Beside it ucx_perftest, whose server is where the first node is, in the same round: its put over the same cable, one
 page at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of
@@ -78,8 +79,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--mebibytes", type=int, default=256, help="of pages that are fetched in a round, each way")
-    parser.add_argument("--request-mebibytes", type=int, default=32, help="of pages that one lookup asks for")
+    parser.add_argument("--mebibytes", type=int, default=256,
+                        help="of pages that are fetched in a round, each way; four requests at least")
+    parser.add_argument("--request-mebibytes", type=int, nargs="+", default=[32, 128],
+                        help="of pages that one lookup asks for")
     parser.add_argument("--cluster-mebibytes", type=int, help="cluster.memory_bytes")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
     parser.add_argument("--ways", nargs="+", help="only these", default=["encrypted", "clear", "ucx", "shared"],
@@ -90,19 +93,20 @@ def main():
     apart = may_be_apart()
     print(f"From node to node; hosts are {'network namespaces' if apart else 'this one, twice: no network namespaces'};"
           f" medians of {options.rounds} rounds, GB/s; cores of both ends per GB/s")
-    print("| page | way | Troupe | least to most | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| page | request | way | Troupe | least to most | ucx_perftest | ratio | cores per GB/s | of ucx_perftest |")
+    print("|---|---|---|---|---|---|---|---|---|")
     far = Hosts(apart)
     try:
         for kibibytes in options.page_kibibytes:
-            measure(options, far, Hosts(False), kibibytes << 10)
+            for mebibytes in options.request_mebibytes:
+                measure(options, far, Hosts(False), kibibytes << 10, mebibytes << 20)
     finally:
         far.remove()
 
 
-def measure(options, far, near, page_bytes):
-    blocks = (options.mebibytes << 20) // page_bytes
-    length = (options.request_mebibytes << 20) // page_bytes
+def measure(options, far, near, page_bytes, request_bytes):
+    blocks = max(options.mebibytes << 20, 4 * request_bytes) // page_bytes
+    length = request_bytes // page_bytes
     trace = f"loogle:{blocks // length},{length * 64},1,0"
     ucx = {"transport": "ucx", "ucx_transports": "tcp,self", "ucx_interfaces": far.interface}
     ways = {
@@ -142,9 +146,9 @@ def measure(options, far, near, page_bytes):
             ours, cores = (statistics.median(column) for column in zip(*rates[way]))
             theirs, their_cores = (statistics.median(column) for column in zip(*beside[which]))
             of_what = {"far": "", "near": ", beside puts of a page", "large": ", beside puts of 256 MiB"}[which]
-            print(f"| {page_bytes >> 10} KiB | {title}{of_what} | {ours:.2f} | {min(rates[way])[0]:.2f} to"
-                  f" {max(rates[way])[0]:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {cores:.1f} |"
-                  f" {their_cores:.1f} |", flush=True)
+            print(f"| {page_bytes >> 10} KiB | {request_bytes >> 20} MiB | {title}{of_what} | {ours:.2f} |"
+                  f" {min(rates[way])[0]:.2f} to {max(rates[way])[0]:.2f} | {theirs:.2f} |"
+                  f" {ours / theirs:.2f} | {cores:.1f} | {their_cores:.1f} |", flush=True)
 
 
 main()

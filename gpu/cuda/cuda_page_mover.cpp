@@ -139,7 +139,7 @@ public:
 
   const kv_cache_view& cache() const noexcept override { return view_; }
 
-  std::uint32_t calls_at_once() const noexcept override { return options_.calls_at_once; }
+  std::uint32_t calls_at_once(move_direction) const noexcept override { return options_.calls_at_once; }
 
   result<void> prepare(std::span<std::byte> memory) override {
     if (memory.empty())

@@ -48,7 +48,7 @@ public:
   void forget(std::span<std::byte>) override { --prepared_; }
   int prepared() const { return prepared_; }
   void set_calls_at_once(std::uint32_t most) { calls_at_once_ = most; }
-  std::uint32_t calls_at_once() const noexcept override { return calls_at_once_; }
+  std::uint32_t calls_at_once(move_direction) const noexcept override { return calls_at_once_; }
   std::optional<error> failure() const override {
     return broken_ ? std::optional(error{errc::device_error, "the device is on fire"}) : std::nullopt;
   }

@@ -203,24 +203,43 @@ TEST_CASE("fetching: where copies go here first, they are guests, and the peer i
   CHECK(x.one<fetch_release>().kept_here.empty());
 }
 
-TEST_CASE("fetching: as many pages move together as have room in so many bytes, and one at least", "[cluster]") {
+TEST_CASE("fetching: a round is cut into a chunk for each copy at once, neither tiny nor so large that copies wait",
+          "[cluster]") {
   desk x({0});
   auto how = x.options();
-  how.chunk_bytes = 8192;
-  const auto [page_bytes, together] = GENERATE(table<std::uint64_t, std::size_t>(
-      {{1024, 4}, {2048, 4}, {2049, 3}, {4096, 2}, {4097, 1}, {8192, 1}, {1U << 20U, 1}}));
+  how.chunk_pages = 16;
+  how.chunk_bytes_min = 8192;
+  how.chunk_bytes_max = 32768;
+  // Bytes of a page, pages, blocks, copies at once: pages of the first chunk.
+  const auto [page_bytes, pages, blocks, copies, together] =
+      GENERATE(table<std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, std::size_t>({
+          {1024, 24, 64, 1, 16}, // no more pages than are taken in one request
+          {2048, 24, 64, 1, 16}, // nor bytes than the most
+          {4096, 24, 64, 1, 8},  //
+          {4096, 24, 64, 4, 6},  // a share for each copy
+          {4096, 25, 64, 4, 7},  // the last one has what is left
+          {4096, 24, 64, 16, 2}, // no fewer bytes than the least
+          {4096, 24, 24, 3, 4},  // half of the blocks, so that the next chunks are on their way
+          {4096, 24, 4, 4, 2},   // but the least
+          {4096, 1, 64, 4, 1},   //
+          {8193, 24, 64, 8, 3},  // a page is never cut
+          {65536, 24, 64, 8, 1}, //
+          {4096, 24, 64, 0, 8},  // as if one at a time
+      }));
   x.state = fetching(how);
-  x.state.add_space(test_space, page_bytes, 1, 8);
-  x.state.bring(wanted(4), t0);
-  x.has(x.one<fetch_ask>(), 4);
-  const auto loads = x.take<fetch_move>();
-  REQUIRE(loads.size() == (4 + together - 1) / together);
-  CHECK(loads.front().work.keys.size() == together);
-  CHECK(loads.front().work.blocks.size() == together);
-  for (const auto& load : loads)
-    x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
-  x.move();
-  CHECK(x.one<fetch_answer>().keys == 4);
+  x.state.add_space(test_space, page_bytes, 1, blocks, copies);
+  x.state.bring(wanted(pages), t0);
+  x.has(x.one<fetch_ask>(), pages);
+  std::size_t moved = 0;
+  for (auto moves = x.take<fetch_move>(); !moves.empty(); moves = x.take<fetch_move>())
+    for (const auto& move : moves) {
+      CHECK(move.work.keys.size() == std::min<std::size_t>({together, pages - moved, blocks}));
+      CHECK(move.work.blocks.size() == move.work.keys.size());
+      moved += move.work.keys.size();
+      x.state.on_moved(move.call, desk::all_of(move.work), {}, t0);
+    }
+  CHECK(moved == pages);
+  CHECK(x.one<fetch_answer>().keys == pages);
 }
 
 TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", "[cluster]") {

@@ -204,22 +204,25 @@ TEST_CASE("passing memory: it is there as long as its mover", "[cluster]") {
 
 TEST_CASE("passing memory: a machine with many cores copies several pages at once, and no more with many ranks",
           "[cluster]") {
-  CHECK(passing_calls(0, 1) == 1); // not known
-  CHECK(passing_calls(2, 1) == 1);
-  CHECK(passing_calls(8, 1) == 4);
-  CHECK(passing_calls(128, 1) == 8);
-  CHECK(passing_calls(128, 16) == 4);
-  CHECK(passing_calls(16, 8) == 1);
+  CHECK(calls_for(0, 1) == 1); // not known
+  CHECK(calls_for(2, 1) == 2);
+  CHECK(calls_for(2, 4) == 1);
+  CHECK(calls_for(8, 2) == 4);
+  CHECK(calls_for(128, 1) == 8);
+  CHECK(calls_for(128, 32) == 4);
+  CHECK(calls_for(16, 8) == 2);
+  CHECK(calls_for(16, 0) == 8);
   const auto memory = std::make_shared<passing_memory>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
-  CHECK(make_passing_mover(memory, 3)->calls_at_once() == 3);
-  CHECK(make_passing_mover(memory, 0)->calls_at_once() == 1);
+  const auto mover = make_passing_mover(memory, {0, 3});
+  CHECK(mover->calls_at_once(move_direction::gather) == 1);
+  CHECK(mover->calls_at_once(move_direction::scatter) == 3);
 }
 
 TEST_CASE("passing memory: what passes in many threads at once is right", "[cluster]") {
   const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
   constexpr std::uint32_t threads = 4;
   const auto memory = std::make_shared<passing_memory>(geometry, 2 * threads);
-  const auto mover = make_passing_mover(memory, threads);
+  const auto mover = make_passing_mover(memory, {threads, threads});
   const auto size = geometry.page_bytes();
   std::vector<int> wrong(threads);
   std::vector<std::thread> all;

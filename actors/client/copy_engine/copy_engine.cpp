@@ -25,11 +25,12 @@ void copy_engine::lane_ended(const caf::down_msg& down) {
 
 copy_engine::behavior_type copy_engine::make_behavior() {
   set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
-  for (auto* lanes : {&gathering_, &scattering_})
-    for (std::uint32_t i = 0; i < state_->orders_at_once(); ++i) {
-      lanes->push_back(threads_ == lane_threads::own ? spawn_actor<copy_lane, caf::detached>(system(), state_, threads_)
-                                                     : spawn_actor<copy_lane>(system(), state_, threads_));
-      monitor(lanes->back());
+  for (const auto which : {move_direction::gather, move_direction::scatter})
+    for (std::uint32_t i = 0; i < state_->orders_at_once(which); ++i) {
+      auto& lanes = which == move_direction::gather ? gathering_ : scattering_;
+      lanes.push_back(threads_ == lane_threads::own ? spawn_actor<copy_lane, caf::detached>(system(), state_, threads_)
+                                                    : spawn_actor<copy_lane>(system(), state_, threads_));
+      monitor(lanes.back());
     }
   return {
       // Unlocking the memory of before takes as long as a large order does. The orders that follow a bind are sent when

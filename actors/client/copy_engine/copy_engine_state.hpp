@@ -100,8 +100,10 @@ public:
   /// Why the device could not be told of an extent, for the log: once for each arena.
   std::optional<error> take_trouble();
 
-  /// Orders of one direction that the device carries out at once; at least 1.
-  std::uint32_t orders_at_once() const noexcept { return std::max(mover_->calls_at_once(), 1U); }
+  /// Orders of a direction that the device carries out at once; at least 1.
+  std::uint32_t orders_at_once(move_direction which) const noexcept {
+    return std::max(mover_->calls_at_once(which), 1U);
+  }
 
   /// What has made the device unusable for good.
   std::optional<error> failure() const { return mover_->failure(); }
