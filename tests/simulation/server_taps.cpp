@@ -161,6 +161,8 @@ bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& ans
   trace_message(world_, "from shard", i, answer);
   const auto& x = asked.content;
   may_go(x, -1);
+  if (x.match_elements<reserve_request>())
+    spares_.answered(x.get_as<reserve_request>(0).keys.items);
   if (x.match_elements<evict_request>())
     evicted(i);
   else if (x.match_elements<children_request>())

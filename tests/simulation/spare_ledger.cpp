@@ -30,14 +30,29 @@ void spare_ledger::used(const ticket& lease, std::span<const key_digest> keys) {
   }
 }
 
+void spare_ledger::perhaps_used(const key_digest& key) {
+  const auto found = keys_.find(key);
+  if (found == keys_.end())
+    return;
+  auto& x = found->second;
+  x.for_sure = false;
+  x.perhaps_leased = x.perhaps_leased || x.leased;
+  x.leased = false;
+}
+
 void spare_ledger::wanted(std::span<const key_digest> keys) {
-  for (const auto& key : keys)
-    if (const auto found = keys_.find(key); found != keys_.end()) {
-      auto& x = found->second;
-      x.for_sure = false;
-      x.perhaps_leased = x.perhaps_leased || x.leased;
-      x.leased = false;
-    }
+  for (const auto& key : keys) {
+    ++wanted_[key];
+    perhaps_used(key);
+  }
+}
+
+void spare_ledger::answered(std::span<const key_digest> keys) {
+  for (const auto& key : keys) {
+    if (const auto found = wanted_.find(key); found != wanted_.end() && --found->second == 0)
+      wanted_.erase(found);
+    perhaps_used(key);
+  }
 }
 
 void spare_ledger::kept_there(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys,
@@ -66,7 +81,7 @@ bool spare_ledger::may_be_spare(std::uint32_t shard, const key_digest& key, time
 
 bool spare_ledger::is_spare(std::uint32_t shard, const key_digest& key, timestamp now, timestamp before) const {
   const auto found = keys_.find(key);
-  if (found == keys_.end())
+  if (found == keys_.end() || wanted_.contains(key))
     return false;
   const auto& x = found->second;
   return (x.told && x.for_sure) || (x.guest && x.leased && book_.count_of(shard, key, now, before).second == 0);

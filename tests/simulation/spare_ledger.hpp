@@ -27,6 +27,7 @@ public:
   void clear() {
     keys_.clear();
     taken_.clear();
+    wanted_.clear();
   }
 
   /// A page of the key was committed; whether it is its first one, and whether it was fetched to go. `before`: a lease
@@ -34,8 +35,10 @@ public:
   void committed(std::uint32_t shard, const key_digest& key, bool first, bool guest, timestamp now, timestamp before);
   /// A lookup or a locate has found them, under this lease.
   void used(const ticket& lease, std::span<const key_digest> keys);
-  /// Somebody is about to save these keys, which uses those that are there already, and may take no lease on them.
+  /// Somebody is about to save these keys, which uses those that are there already, and may take no lease on them: some
+  /// time before the answer.
   void wanted(std::span<const key_digest> keys);
+  void answered(std::span<const key_digest> keys);
   /// Another node has given this lease back, which held them before, and keeps pages of those.
   void kept_there(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys, timestamp now);
 
@@ -45,6 +48,9 @@ public:
   std::pair<std::size_t, std::size_t> count(std::uint32_t shard, timestamp now, timestamp before);
 
 private:
+  /// May have been used under no lease.
+  void perhaps_used(const key_digest& key);
+
   struct record {
     std::uint32_t shard = 0;
     /// And maybe, where the shard may have forgotten an earlier page of it.
@@ -66,6 +72,8 @@ private:
   std::map<key_digest, record> keys_;
   /// When a lease of the other node has got a key.
   std::map<std::pair<ticket, key_digest>, std::uint64_t> taken_;
+  /// How often each is wanted, by whom has had no answer.
+  std::map<key_digest, std::uint32_t> wanted_;
   std::uint64_t clock_ = 0;
 };
 
