@@ -78,6 +78,7 @@ registry_options server::options_of_shard(std::uint32_t i) const {
   out.residence = residence_;
   out.tells_workers = p.memory.second_hit || p.memory.prefetch_pages > 0;
   out.children_hold = std::chrono::hours(100); // nobody says what is untrue
+  out.await_fetched = p.lease_max / 2;
   return out;
 }
 

@@ -267,7 +267,8 @@ TEST_CASE("any order of saving, reading, sparing and evicting leaves no trace", 
   }
   for (const auto& [lease, keys] : held)
     r.release(lease);
-  while (r.evict(64).slots > 0) {
+  // Nobody has come for some of the guests.
+  while (r.evict(64, 0, 10).slots > 0) {
   }
   CHECK(r.state.keys() == 0);
   CHECK(r.state.stats().spare_keys == 0);

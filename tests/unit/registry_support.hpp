@@ -138,8 +138,8 @@ struct one_registry {
     return state.locate({space, rank, lease, std::chrono::seconds(10), keys}, at(now)).value().locations;
   }
 
-  evict_reply evict(std::uint32_t wanted, rank_number rank = 0) {
-    return state.evict({space, rank, wanted}, at(0)).value();
+  evict_reply evict(std::uint32_t wanted, rank_number rank = 0, std::int64_t now = 0) {
+    return state.evict({space, rank, wanted}, at(now)).value();
   }
 
   std::optional<key_info> info(const key_digest& key) const {

@@ -104,7 +104,7 @@ bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_in
       break;
     }
     e.marked = true;
-    e.held_back = false;
+    e.hold_back_no_more();
     ++e.leases;
     held.push_back(i);
   }
@@ -345,7 +345,7 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
     policy_->left(i, why);
     spare_no_more(e);
     e.guest = false;
-    e.held_back = false;
+    e.hold_back_no_more();
     if (e.awaits_children)
       await_no_more(e);
   } else {

@@ -6,7 +6,6 @@
 #include "actors/node/registry/registry_outbox.hpp"
 #include "base/memory_budget.hpp"
 #include "base/namespace_spec.hpp"
-#include "base/page_origin.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -179,12 +178,17 @@ public:
   /// Ends a reservation without a page. A slot, if there was one, is aborted, but not before `until`.
   void unreserve(entry_index i, rank_number rank, slot_ref where, coarse_time until = 0);
 
-  /// Ends a reservation with a page. True if it is the first of the key, which then is to be given to `inserted`.
+  /// Ends a reservation with a page. True if it is the first of the key, which then is to be given to `inserted`
+  /// or `fetched`.
   bool publish(entry_index i, rank_number rank, slot_ref where);
 
-  /// Keys that have got their first page, in prefix order. Guests are as others until somebody has leased them, and
-  /// whenever nobody does any more, spare.
-  void inserted(std::span<const entry_index> entries, page_origin origin = page_origin::client);
+  /// Keys that have got their first page, in prefix order.
+  void inserted(std::span<const entry_index> entries);
+
+  /// As `inserted`, of pages that another node had: somebody here waits for them, and has no lease yet. Until they are
+  /// leased, or until then, they are evicted only if nothing else can go. Guests are as others until somebody has
+  /// leased them, and whenever nobody does any more, spare.
+  void fetched(std::span<const entry_index> entries, bool as_guests, coarse_time now, coarse_time until);
 
   /// Unpublishes a live page. Its slot is released once the key has no lease, and the protection it has now is over.
   /// `suspect`: because of its bytes, so that somebody may be writing there of whom nothing is known.
@@ -275,8 +279,8 @@ private:
 
   static bool later(const withheld_slot& a, const withheld_slot& b) noexcept { return a.until > b.until; }
 
-  /// What keeps the entry from being evicted: nothing, children alone, or something else.
-  enum class hold : std::uint8_t { none, children, other };
+  /// What keeps the entry from being evicted: nothing, children alone, that it is awaited, or something else.
+  enum class hold : std::uint8_t { none, children, awaited, other };
 
   /// A request's keys fall on all shards alike.
   std::uint64_t in_all_shards(std::uint64_t keys) const noexcept { return keys * shard_count_; }
@@ -356,6 +360,11 @@ private:
   std::uint64_t looked_in_vain_ = 0;
   bool chance_ = true;
   bool exhausted_ = false;
+  /// Some of them are awaited. If these would not go when nothing else can, pages that came behind one that did not,
+  /// for which nobody can come, would have all the room for seconds, and each fetch would leave more of them.
+  bool passed_over_awaited_ = false;
+  /// A whole round was in vain, so awaited keys may go as well, until one goes that is not.
+  bool takes_awaited_ = false;
   /// When the first of them is not protected any more, nor held by its children.
   coarse_time first_unprotected_ = coarse_never;
 };

@@ -37,14 +37,19 @@ void key_space::spare(std::span<const entry_index> entries) {
   spared_.clear();
 }
 
-void key_space::inserted(std::span<const entry_index> entries, page_origin origin) {
-  if (origin == page_origin::client)
-    policy_->inserted(entries);
-  else
-    policy_->fetched(entries);
-  if (origin == page_origin::guest)
-    for (const auto i : entries)
-      table_.entry(i).guest = true;
+void key_space::inserted(std::span<const entry_index> entries) {
+  policy_->inserted(entries);
+}
+
+void key_space::fetched(std::span<const entry_index> entries, bool as_guests, coarse_time now, coarse_time until) {
+  policy_->fetched(entries);
+  for (const auto i : entries) {
+    auto& e = table_.entry(i);
+    e.guest = as_guests;
+    // Whoever has it already, or was promised it, need not come for it.
+    if (e.leases == 0 && !e.is_protected(now))
+      e.await(until);
+  }
 }
 
 // -- eviction -------------------------------------------------------------------------------------------------------
@@ -53,9 +58,11 @@ key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcep
   const auto& e = table_.entry(i);
   if (e.leases > 0 || e.reserved > 0 || e.is_protected(now))
     return hold::other;
+  if (e.is_awaited(now) && !takes_awaited_)
+    return hold::awaited;
   // Parents are what clients say they are, and nothing keeps keys from naming each other in a ring, across shards and
   // requests. So children are a reason to wait, and not for ever.
-  const bool in_vain = e.held_back && now - e.protected_until >= children_hold_;
+  const bool in_vain = e.held_back && !e.is_awaited(now) && now - e.protected_until >= children_hold_;
   // Of a spare key, what follows is found all the same: behind the one that another node has.
   return e.children > 0 && !in_vain && !e.spare ? hold::children : hold::none;
 }
@@ -67,12 +74,15 @@ void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
   if (by == hold::children) {
     awaiting_children_ += e.awaits_children ? 0 : 1;
     e.awaits_children = true;
-    if (!e.held_back)
+    if (!e.held_back || e.is_awaited(now))
       e.protected_until = now & coarse_clock::last;
     e.held_back = true;
     first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until + children_hold_);
     return;
   }
+  passed_over_awaited_ = passed_over_awaited_ || by == hold::awaited;
+  if (e.is_awaited(now))
+    return;
   e.held_back = false;
   if (e.is_protected(now))
     first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
@@ -138,6 +148,7 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
       const auto held = held_by(group[c], now);
       if (held == hold::none) {
         freed_ = false;
+        takes_awaited_ = takes_awaited_ && table_.entry(group[c]).is_awaited(now);
         reply.slots += remove_key(group[c], rank);
         looked_in_vain_ = 0;
         // Its parent goes before the rest of the group.
@@ -150,6 +161,7 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
       policy_->kept(group[c]);
       if (looked_in_vain_ == 0) {
         chance_ = false;
+        passed_over_awaited_ = false;
         first_unprotected_ = coarse_never;
       }
       hold_back(group[c], held, now);
@@ -157,8 +169,9 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
         continue;
       // Every key was looked at. If one of them may have become evictable meanwhile, another round is due.
       looked_in_vain_ = 0;
-      exhausted_ = !chance_;
-      reply.more = chance_ || first_unprotected_ <= now;
+      takes_awaited_ = passed_over_awaited_;
+      exhausted_ = !chance_ && !takes_awaited_;
+      reply.more = chance_ || takes_awaited_ || first_unprotected_ <= now;
       return reply;
     }
   }

@@ -6,6 +6,7 @@
 #include "base/digest.hpp"
 #include "base/identifiers.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,8 +39,8 @@ struct key_entry {
   bool guest : 1 = false;
   /// Its turn to be evicted came while it had children, and it was not used since.
   bool awaits_children : 1 = false;
-  /// Until then the key is not evicted, and slots of pages that are unpublished are not given back. With `held_back` a
-  /// time that is over: since then nothing but children has kept the key.
+  /// Until then the key is not evicted, and slots of pages that are unpublished are not given back. With `held_back`
+  /// that is no promise to anybody: until then the key is awaited, and from then on nothing but children has kept it.
   coarse_time protected_until : 29 = 0;
   bool held_back : 1 = false;
   /// Used inside one call, to see which entries a lease holds already.
@@ -51,11 +52,22 @@ struct key_entry {
   /// Nothing but a count of children: the key itself is not (or no longer) here.
   bool ghost() const noexcept { return live == 0 && reserved == 0 && leases == 0; }
 
-  bool is_protected(coarse_time now) const noexcept { return protected_until > now; }
+  bool is_protected(coarse_time now) const noexcept { return protected_until > now && !held_back; }
   void protect(coarse_time until) noexcept {
-    if (until <= protected_until)
-      return;
+    protected_until = std::max<coarse_time>(protected_until, until) & coarse_clock::last;
+    held_back = false;
+  }
+
+  /// Was brought here for somebody who has not leased it yet.
+  bool is_awaited(coarse_time now) const noexcept { return protected_until > now && held_back; }
+  void await(coarse_time until) noexcept {
     protected_until = until & coarse_clock::last;
+    held_back = true;
+  }
+  /// Somebody uses it, or it is gone: neither is it awaited nor kept by children alone.
+  void hold_back_no_more() noexcept {
+    if (held_back)
+      protected_until = 0;
     held_back = false;
   }
 };

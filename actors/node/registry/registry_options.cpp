@@ -6,6 +6,7 @@
 #include "config/node_config.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 
 namespace troupe {
@@ -34,6 +35,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.max_reserved_pages = wanted.max_reserved_pages;
   out.max_reservations_per_owner = wanted.max_reservations_per_owner;
   out.children_hold = wanted.children_hold;
+  out.await_fetched = config.cluster.fetch_time + std::chrono::seconds(1);
   out.eviction = eviction_named(wanted.eviction);
   // Those of the config, or of namespaces that clients make.
   const bool slabs = config.memory.write_back != "never" &&

@@ -46,6 +46,9 @@ struct registry_options {
   /// A key whose turn it is to be evicted is kept by its children for so long; then it goes before them. What clients
   /// say of parents may be untrue, and they might name each other in a ring.
   duration children_hold = std::chrono::minutes(10);
+  /// Pages of other nodes are kept for so long, or until they are leased, as long as anything else can go: until
+  /// whoever waits for the last of those that come with them has heard that they are here, and leases them.
+  duration await_fetched = std::chrono::seconds(3);
 
   // How long one call keeps the shard from serving others. These are no business of an operator's: work that is left is
   // done by the next call, so that a larger number makes nothing faster, and a smaller one adds a message for each

@@ -172,7 +172,7 @@ private:
   errc confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
   errc reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now);
   /// `inserted_` got their first page, and all of `used_` were written, in prefix order.
-  void note_written(key_space& space, page_origin origin = page_origin::client);
+  void note_written(key_space& space, page_origin origin, timestamp now);
 
   shard_spaces& spaces_;
   reservation_table reservations_;

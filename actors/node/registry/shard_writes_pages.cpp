@@ -32,8 +32,12 @@ void shard_writes::publish(key_space& space, entry_index entry, rank_number rank
   used_.push_back(entry);
 }
 
-void shard_writes::note_written(key_space& space, page_origin origin) {
-  space.inserted(inserted_, origin);
+void shard_writes::note_written(key_space& space, page_origin origin, timestamp now) {
+  if (origin == page_origin::client)
+    space.inserted(inserted_);
+  else
+    space.fetched(inserted_, origin == page_origin::guest, spaces_.clock().now(now),
+                  spaces_.clock().after(now, spaces_.options().await_fetched));
   // Keys that were there before stand among new ones: all together are in prefix order only if all are moved.
   if (inserted_.size() < used_.size())
     space.touch_again(used_);
@@ -84,7 +88,7 @@ result<finish_reply> shard_writes::commit(const finish_request& request, timesta
     reply.results.items.push_back(
         byte_of(commit_page(space->keys, name, number, request.pages[i], entry, request.must_exist)));
   }
-  note_written(space->keys, request.origin);
+  note_written(space->keys, request.origin, now);
   // Not before: a page that is named twice is judged both times by the reservation as it was.
   if (number)
     close_if_ended(*number);
@@ -186,7 +190,7 @@ result<result_codes> shard_writes::confirm(const confirm_request& request, times
     const auto entry = space->keys.table().refresh(found_[i], request.pages[i].key);
     reply.results.items.push_back(byte_of(confirm_page(space->keys, request.rank, request.pages[i], entry, now)));
   }
-  note_written(space->keys);
+  note_written(space->keys, page_origin::client, now);
   return reply;
 }
 

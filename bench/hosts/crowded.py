@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Requests that are fetched from another node at the same time, where there is little memory for them.
+
+One node has all pages, another one has memory for a few requests. An engine looks up and loads requests at the second
+node, several at once: each is fetched while others are, and what came for one may make room for what comes for another.
+What share of the pages is found, and how long lookups take. New pages in each round.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+from processes import Nodes, free_ports, namespace_of
+
+
+def replay(troupe, address, trace, salt, at_once):
+    done = subprocess.run([troupe, "replay", "--attach", address, "--trace", trace, "--transfer-only", "--json",
+                           "--quiet", "--concurrency", str(at_once), "--salt", str(salt)],
+                          capture_output=True, text=True, timeout=600, check=True)
+    return json.loads(done.stdout)
+
+
+def pair(troupe, directory, page_bytes, pages):
+    ports = free_ports(2)
+    configs = [{
+        "node_name": f"node-{i}", "data_dir": str(directory / f"data-{i}"),
+        "actors": {"host": "127.0.0.1", "port": ports[i], "insecure": True},
+        "remote": {"enabled": True},
+        "cluster": {"name": "bench", "hello_interval": "500 ms",
+                    "seeds": [{"host": "127.0.0.1", "port": port} for port in ports]},
+        "memory": {"bytes": f"{count * (page_bytes + 8192)} B", "write_back": "never", "client_bytes": "256 MiB"},
+        "storage": {"ranks": [{"slab_bytes": "0 B"}]},
+        "namespaces": [namespace_of(page_bytes)],
+    } for i, count in enumerate(pages)]
+    return Nodes(troupe, directory, configs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("troupe")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=16, help="of one round")
+    parser.add_argument("--request-mebibytes", type=int, default=32)
+    parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
+    parser.add_argument("--room", type=int, nargs="+", default=[16, 8, 4], help="requests that there is memory for")
+    options = parser.parse_args()
+    print(f"{options.at_once} requests of {options.request_mebibytes} MiB at once, of {options.requests}; medians of"
+          f" {options.rounds} rounds")
+    print("| page | memory for | found | least | lookups, p50, ms | p99, ms |")
+    print("|---|---|---|---|---|---|")
+    for kibibytes in options.page_kibibytes:
+        for room in options.room:
+            measure(options, kibibytes << 10, room)
+
+
+def measure(options, page_bytes, room):
+    length = (options.request_mebibytes << 20) // page_bytes
+    trace = f"loogle:{options.requests},{length * 64},1,0"
+    with tempfile.TemporaryDirectory() as name:
+        nodes = pair(options.troupe, pathlib.Path(name), page_bytes,
+                     [2 * options.requests * length, room * length])
+        try:
+            nodes.wait_until_tied()
+            rounds = []
+            for salt in range(options.rounds + 1):
+                replay(options.troupe, nodes.addresses[0], trace, salt, 1)
+                found = replay(options.troupe, nodes.addresses[1], trace, salt, options.at_once)
+                assert found["load_failures"] == 0, found
+                if salt > 0:
+                    rounds.append((found["hit_blocks"] / found["blocks"], found["lookup_us"]["p50"] / 1e3,
+                                   found["lookup_us"]["p99"] / 1e3))
+        finally:
+            nodes.stop()
+    hits, half, most = (statistics.median(column) for column in zip(*rounds))
+    print(f"| {page_bytes >> 10} KiB | {room} requests | {hits:.3f} | {min(rounds)[0]:.3f} | {half:.0f} | {most:.0f} |",
+          flush=True)
+
+
+main()

@@ -1,0 +1,220 @@
+#include "actors/node/registry/lru_policy.hpp"
+#include "actors/node/registry/reuse_policy.hpp"
+#include "actors/node/registry/s3_fifo_policy.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/registry_support.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace registry_awaited_test {
+
+/// Pages of another node, which were brought here for somebody who has not come for them yet.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr ticket ours{8, 1};
+constexpr std::int64_t wait_seconds = 3;
+
+struct home : one_registry {
+  explicit home(eviction_factory policy = make_lru_policy, std::uint32_t world_size = 1)
+      : one_registry(world_size, options_with(policy)) {}
+
+  static registry_options options_with(eviction_factory policy) {
+    registry_options out;
+    out.eviction = policy;
+    out.await_fetched = std::chrono::seconds(wait_seconds);
+    return out;
+  }
+  std::vector<page_ref> fetch(const keys_t& keys, rank_number rank = 0, std::int64_t now = 0,
+                              page_origin origin = page_origin::fetched) {
+    const auto by = next_ticket();
+    auto made = pages(keys, reserve(by, keys, rank, chain_parents(keys), now));
+    finish_request x{space, rank, by, made};
+    x.origin = origin;
+    REQUIRE(state.commit(x, at(now)));
+    return made;
+  }
+  bool has(const key_digest& key) const {
+    const auto found = info(key);
+    return found && !found->ghost;
+  }
+  std::size_t count_of(const keys_t& keys) const {
+    return static_cast<std::size_t>(std::ranges::count_if(keys, [&](const auto& key) { return has(key); }));
+  }
+};
+
+} // namespace
+
+TEST_CASE("what was fetched is not evicted before somebody has come for it, as long as anything else can go",
+          "[registry]") {
+  const auto origin = GENERATE(page_origin::fetched, page_origin::guest);
+  home r(GENERATE(make_lru_policy, make_reuse_policy, make_s3_fifo_policy));
+  const auto keys = some_keys(1, 6);
+  r.fetch(keys, 0, 0, origin);
+  const auto own = some_keys(100, 4);
+  r.save(own);
+  CHECK(r.evict(4).slots == 4);
+  CHECK(r.count_of(own) == 0);
+  CHECK(r.count_of(keys) == 6);
+  CHECK(r.state.check_invariants() == "");
+  // Who has come for some of it, and has read it, waits for no more.
+  CHECK(r.match(ours, {keys[4], keys[5]}) == 2);
+  CHECK(r.match({8, 2}, {keys[0]}) == 1);
+  r.release(ours);
+  CHECK(r.evict(2).slots == 2);
+  CHECK(r.count_of(keys) == 4);
+  CHECK_FALSE(r.has(keys[4]));
+  CHECK_FALSE(r.has(keys[5]));
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("where nothing else can go, what was fetched goes as well, and is kept again when something can",
+          "[registry]") {
+  home r;
+  const auto held = some_keys(100, 4);
+  r.save(held);
+  CHECK(r.match(ours, held) == 4);
+  const auto keys = some_keys(1, 4);
+  r.fetch(keys);
+  // Not before all were looked at.
+  const auto first = r.evict(1);
+  CHECK(first.slots == 0);
+  CHECK(first.more);
+  CHECK(r.evict(1).slots == 1);
+  CHECK(r.evict(1).slots == 1);
+  CHECK(r.count_of(keys) == 2);
+  r.release(ours);
+  // What is proposed before any other goes yet.
+  for (int i = 0; i < 100 && r.count_of(held) == 4; ++i)
+    r.evict(1);
+  const auto more = some_keys(10, 4);
+  r.fetch(more);
+  CHECK(r.evict(3).slots == 3);
+  CHECK(r.count_of(held) == 0);
+  CHECK(r.count_of(more) == 4);
+  CHECK(r.state.check_invariants() == "");
+  // In the end there is nothing, and that is known.
+  for (int i = 0; i < 100 && r.state.keys() > 0; ++i)
+    r.evict(64);
+  CHECK(r.state.keys() == 0);
+  CHECK_FALSE(r.evict(1).more);
+}
+
+TEST_CASE("where all that was fetched is held otherwise as well, there is an end to looking", "[registry]") {
+  home r(make_lru_policy, 2);
+  const auto keys = some_keys(1, 3);
+  r.fetch(keys, 0);
+  r.reserve(r.next_ticket(), keys, 1);
+  CHECK(r.evict(10).slots == 0);
+  CHECK_FALSE(r.evict(10).more);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("what was fetched, and nobody comes for, goes as anything else when time is over", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 3);
+  r.fetch(keys);
+  r.save(some_keys(100, 3), 0, {}, wait_seconds + 1);
+  CHECK(r.evict(3, 0, wait_seconds + 1).slots == 3);
+  CHECK(r.count_of(keys) == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("an awaited page is promised to nobody: its slot goes back at once when the page is erased", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 2);
+  const auto made = r.fetch(keys);
+  (void)r.state.take_outbox();
+  REQUIRE(r.state.invalidate({r.space, 0, {made}, {}}, at(0)));
+  // As bad ones, since somebody found them so.
+  CHECK(r.for_rank(r.state.take_outbox(), 0).suspect.slots.size() == 2);
+  CHECK_FALSE(r.info(keys[0]));
+  // And what comes in its place is not awaited.
+  r.save(keys);
+  r.fetch(some_keys(10, 2));
+  CHECK(r.evict(2).slots == 2);
+  CHECK(r.count_of(keys) == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("what a location has promised outlasts the wait, and is not ended by a lease", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 1);
+  r.fetch(keys);
+  r.state.protect({r.space, 0, false, std::chrono::seconds(20), keys}, at(0)).value();
+  CHECK(r.info(keys[0])->protected_until > 0);
+  CHECK(r.match(ours, keys) == 1);
+  r.release(ours);
+  CHECK(r.evict(1, 0, 19).slots == 0);
+  CHECK(r.evict(1, 0, 21).slots == 1);
+  CHECK(r.state.check_invariants() == "");
+  // Nor is a promise that is there taken for a wait: of a key that comes back while it holds.
+  r.save(keys, 0, {}, 30);
+  r.state.protect({r.space, 0, false, std::chrono::seconds(20), keys}, at(30)).value();
+  const auto made = r.locate({8, 2}, keys, 0, 30);
+  REQUIRE(r.state.invalidate({r.space, 0, {{page_ref{keys[0], made[0].where}}}, {}}, at(30)));
+  r.fetch(keys, 0, 31);
+  CHECK(r.match(ours, keys, 31) == 1);
+  r.release(ours, 0, 31);
+  r.release({8, 2}, 0, 31);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("a key is awaited on all ranks, until it is leased as a whole", "[registry]") {
+  home r(make_lru_policy, 2);
+  const auto keys = some_keys(1, 3);
+  r.fetch(keys, 0);
+  CHECK(r.match(ours, keys) == 0);
+  r.fetch(keys, 1);
+  const auto own = some_keys(100, 1);
+  r.save(own, 0);
+  r.save(own, 1);
+  CHECK(r.evict(1).slots == 1);
+  CHECK(r.count_of(keys) == 3);
+  r.save(own, 0);
+  r.save(own, 1);
+  CHECK(r.match(ours, keys) == 3);
+  r.release(ours);
+  CHECK(r.count(own) == 1);
+  CHECK(r.evict(3).slots == 3);
+  CHECK(r.count_of(keys) == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("who has a key reserved or leased when its first page comes need not come for it", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 2);
+  const auto made = r.save(keys);
+  CHECK(r.match(ours, keys) == 2);
+  REQUIRE(r.state.invalidate({r.space, 0, {made}, {}}, at(0)));
+  r.fetch(keys);
+  r.release(ours);
+  r.save(some_keys(10, 2));
+  CHECK(r.evict(2).slots == 2);
+  CHECK(r.count_of(keys) == 0);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("awaited keys that have children go from their end", "[registry]") {
+  home r;
+  const auto keys = some_keys(1, 3);
+  r.fetch(keys);
+  CHECK(r.match(ours, {keys[0]}) == 1);
+  r.release(ours);
+  // The parent is kept by its child, which is awaited.
+  for (std::size_t left = 3; left > 0; --left) {
+    CHECK(r.count_of(keys) == left);
+    for (int i = 0; i < 100 && r.count_of(keys) == left; ++i)
+      r.evict(1);
+    CHECK_FALSE(r.has(keys[left - 1]));
+    CHECK(r.state.check_invariants() == "");
+  }
+}
+
+} // namespace registry_awaited_test
