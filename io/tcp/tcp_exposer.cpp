@@ -29,6 +29,8 @@ using time_source = std::chrono::steady_clock;
 constexpr auto hello_time = std::chrono::seconds(5);
 /// Of whom nothing is known yet.
 constexpr std::size_t callers_most = 16;
+/// Where there is no descriptor for somebody who waits at the door, poll would say so without end.
+constexpr auto door_rest = std::chrono::milliseconds(100);
 
 iovec piece(std::span<std::byte> x) {
   return {x.data(), x.size()};
@@ -91,11 +93,16 @@ private:
   /// Empty when the memory is to go.
   tcp_stream wait_for_node() {
     std::vector<caller> callers;
+    bool door_rests = false;
     for (;;) {
-      std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {callers.size() < callers_most ? door_.get() : -1, POLLIN, 0}};
+      const bool is_open = callers.size() < callers_most && !door_rests;
+      std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {is_open ? door_.get() : -1, POLLIN, 0}};
       for (const auto& x : callers)
         what.push_back({x.stream.descriptor(), x.stream.events(false), 0});
-      static_cast<void>(::poll(what.data(), what.size(), callers.empty() ? -1 : 500));
+      const auto patience = std::exchange(door_rests, false) ? static_cast<int>(door_rest.count())
+                            : callers.empty()                ? -1
+                                                             : 500;
+      static_cast<void>(::poll(what.data(), what.size(), patience));
       if (what[0].revents != 0)
         return {};
       for (auto& x : callers)
@@ -109,11 +116,13 @@ private:
           break;
         }
       std::erase_if(callers, [](const caller& x) { return !x.stream; });
-      if (what[1].revents != 0)
-        if (auto stream = tcp_stream::accept(door_.get());
-            stream && may_come(stream.peer_address()) &&
-            (!encrypted_ || stream.encrypt(tcp_stream::role::answers, token_)))
-          callers.push_back({std::move(stream), {}, 0, time_source::now() + hello_time});
+      if (what[1].revents == 0)
+        continue;
+      auto stream = tcp_stream::accept(door_.get());
+      door_rests = !stream;
+      if (stream && may_come(stream.peer_address()) &&
+          (!encrypted_ || stream.encrypt(tcp_stream::role::answers, token_)))
+        callers.push_back({std::move(stream), {}, 0, time_source::now() + hello_time});
     }
   }
 

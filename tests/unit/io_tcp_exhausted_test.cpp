@@ -1,0 +1,98 @@
+#include "base/unique_descriptor.hpp"
+#include "io/tcp/tcp_memory.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/remote_ends.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <netinet/in.h>
+#include <sstream>
+#include <string>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+/// A client whose process has no descriptors left, and a node that wants to come in.
+
+namespace io_tcp_exhausted_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// No descriptor can be made while this is there.
+class no_descriptors {
+public:
+  no_descriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const unique_descriptor lowest_free(::dup(STDIN_FILENO));
+    auto now = before_;
+    now.rlim_cur = static_cast<rlim_t>(lowest_free.get());
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  no_descriptors(const no_descriptors&) = delete;
+  no_descriptors& operator=(const no_descriptors&) = delete;
+  ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+private:
+  rlimit before_{};
+};
+
+/// Of the thread that waits for the node: ticks of its processor time.
+long ticks_of_exposed_memory() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto end = text.rfind(')');
+    if (end == std::string::npos || text.find("(exposed memory") == std::string::npos)
+      continue;
+    std::istringstream fields(text.substr(end + 1));
+    std::string skipped;
+    for (int i = 0; i < 11; ++i)
+      fields >> skipped;
+    long user = 0;
+    long system = 0;
+    fields >> user >> system;
+    return user + system;
+  }
+  return -1;
+}
+
+} // namespace
+
+TEST_CASE("tcp memory: without a descriptor for who waits at the door, nobody runs in circles, and then it opens",
+          "[tcp]") {
+  const std::array from{loopback};
+  const auto memory = io::make_tcp_exposer(loopback, false)->expose(65536, from);
+  REQUIRE(memory);
+  const auto& name = (*memory)->name();
+  sockaddr_in door{};
+  door.sin_family = AF_INET;
+  door.sin_port = htons(static_cast<std::uint16_t>(name.address[4] << 8U | name.address[5]));
+  door.sin_addr.s_addr = htonl(loopback);
+  const unique_descriptor waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(waiting);
+  const auto before = ticks_of_exposed_memory();
+  REQUIRE(before >= 0);
+  {
+    const no_descriptors none;
+    REQUIRE(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&door), sizeof door) == 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  }
+  // A tick is 10 ms; in circles it would be up to 150 of them.
+  CHECK(ticks_of_exposed_memory() - before < 15);
+  const auto made = io::make_tcp_mover(1, false);
+  REQUIRE(made);
+  const remote_end_of far(*made, name);
+  std::vector<std::byte> some(4096);
+  CHECK(far.move(io::remote_direction::get, {{some, 0}}));
+}
+
+} // namespace io_tcp_exhausted_test
