@@ -214,9 +214,10 @@ std::size_t fetching::pages_of_chunk(const space_entry& space, std::size_t block
   const auto fit = [&](std::uint64_t bytes) {
     return std::min<std::size_t>(bytes / space.page_bytes, options_.chunk_pages);
   };
-  const std::size_t share = (pages + space.copies_at_once - 1) / space.copies_at_once;
+  const std::size_t copies = space.copies_at_once;
+  const auto share = (pages + copies - 1) / copies;
   // While one is copied, the next one is on its way.
-  const auto most = std::min(fit(options_.chunk_bytes_max), blocks / (2 * space.copies_at_once));
+  const auto most = std::min(fit(options_.chunk_bytes_max), blocks / (2 * copies));
   return std::max({std::min(share, most), fit(options_.chunk_bytes_min), std::size_t{1}});
 }
 
