@@ -129,6 +129,7 @@ void key_space::give_back(std::span<const entry_index> entries) {
       continue;
     // The order matters: withheld slots go while the entry is still there to have withheld them.
     chance_ = true;
+    takes_awaited_ = false;
     e.made_under_lease = false;
     // Not earlier: whoever has had a guest brought is to find it, and to read it.
     if (e.guest)
@@ -192,7 +193,13 @@ void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now
   // The request waits meanwhile: held keys at the front of the order are passed over, but not all that there are.
   constexpr std::uint64_t looks_in_vain = 64;
   const auto wanted = static_cast<std::uint32_t>(fresh - unused);
-  evict({rank, wanted, static_cast<std::uint32_t>(wanted + looks_in_vain), true}, now);
+  const auto looks = static_cast<std::uint32_t>(wanted + looks_in_vain);
+  if (evict({rank, wanted, looks, true}, now).slots >= wanted)
+    return;
+  // Rather than to refuse it.
+  takes_awaited_ = true;
+  evict({rank, wanted, looks, true}, now);
+  takes_awaited_ = false;
 }
 
 entry_index key_space::find_or_admit(const key_digest& key, entry_index hint) {

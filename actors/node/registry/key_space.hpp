@@ -363,7 +363,7 @@ private:
   /// Some of them are awaited. If these would not go when nothing else can, pages that came behind one that did not,
   /// for which nobody can come, would have all the room for seconds, and each fetch would leave more of them.
   bool passed_over_awaited_ = false;
-  /// A whole round was in vain, so awaited keys may go as well, until one goes that is not.
+  /// A whole round was in vain, so awaited keys may go as well, until one goes that is not, or somebody gives one back.
   bool takes_awaited_ = false;
   /// When the first of them is not protected any more, nor held by its children.
   coarse_time first_unprotected_ = coarse_never;

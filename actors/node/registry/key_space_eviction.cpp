@@ -74,7 +74,7 @@ void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
   if (by == hold::children) {
     awaiting_children_ += e.awaits_children ? 0 : 1;
     e.awaits_children = true;
-    if (!e.held_back || e.is_awaited(now))
+    if (!e.held_back)
       e.protected_until = now & coarse_clock::last;
     e.held_back = true;
     first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until + children_hold_);

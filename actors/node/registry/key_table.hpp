@@ -54,7 +54,8 @@ struct key_entry {
 
   bool is_protected(coarse_time now) const noexcept { return protected_until > now && !held_back; }
   void protect(coarse_time until) noexcept {
-    protected_until = std::max<coarse_time>(protected_until, until) & coarse_clock::last;
+    // Who waits was promised nothing, so that the promise lasts no longer for it.
+    protected_until = (held_back ? until : std::max<coarse_time>(protected_until, until)) & coarse_clock::last;
     held_back = false;
   }
 
