@@ -2,7 +2,6 @@
 
 #include "actors/client/link/node_address.hpp"
 #include "actors/cluster/passing_client.hpp"
-#include "actors/cluster/passing_mover.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
@@ -11,7 +10,6 @@
 #include <chrono>
 #include <random>
 #include <set>
-#include <thread>
 #include <utility>
 
 namespace troupe::cluster {
@@ -345,7 +343,7 @@ void cluster::perform(const open_space& x) {
       const auto page_bytes = own.geometry.page_bytes();
       const auto ranks = static_cast<std::uint32_t>(own.memory.size());
       fetching_.add_space(id, page_bytes, ranks, passing_blocks(parts_.options->cluster.memory_bytes, page_bytes),
-                          calls_for(std::thread::hardware_concurrency(), ranks));
+                          opened->copies_at_once);
       follow();
       flush();
     });

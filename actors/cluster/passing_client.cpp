@@ -13,7 +13,7 @@ namespace troupe::cluster {
 result<opened_client> open_passing_client(caf::actor_system& system, const node_client::options& how,
                                           link_options where, const namespace_id& space, std::uint64_t memory_bytes,
                                           const std::optional<space_here>& like) {
-  opened_client out{std::make_shared<node_client>(system, how), {}, {}, {}};
+  opened_client out{std::make_shared<node_client>(system, how), {}, {}};
   auto attached = out.client->attach(std::move(where), tie_limit);
   if (!attached)
     return tl::unexpected<error>(attached.error());
@@ -31,14 +31,15 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
       !fits)
     return tl::unexpected<error>(fits.error());
   const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
+  out.copies_at_once = calls_for(std::thread::hardware_concurrency(), out.node.ranks.size());
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
     if (out.memory.size() == i)
       out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
     node_client::rank_memory rank;
     rank.rank = out.node.ranks[i].rank;
-    const auto calls = calls_for(std::thread::hardware_concurrency(), out.node.ranks.size());
     // What comes from another node is scattered, into a frame or a block; from its block, a page is saved at this one.
-    rank.mover = make_passing_mover(out.memory[i], like ? passing_calls{1, calls} : passing_calls{calls, 1});
+    rank.mover = make_passing_mover(out.memory[i],
+                                    like ? passing_calls{1, out.copies_at_once} : passing_calls{out.copies_at_once, 1});
     if (!like) {
       out.coming.push_back(std::make_shared<arrivals>());
       rank.make_copier = [coming = out.coming.back(), memory = out.memory[i]](

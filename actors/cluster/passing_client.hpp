@@ -28,6 +28,8 @@ struct opened_client {
   std::shared_ptr<node_client> client;
   attach_reply node;
   std::vector<std::shared_ptr<passing_memory>> memory;
+  /// Pages that each rank copies at the same time.
+  std::uint32_t copies_at_once = 1;
   /// Of each rank, where it is of this node itself: what its client saves comes from there.
   std::vector<std::shared_ptr<arrivals>> coming{};
 };
