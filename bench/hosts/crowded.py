@@ -7,20 +7,11 @@ What share of the pages is found, and how long lookups take. New pages in each r
 """
 
 import argparse
-import json
 import pathlib
 import statistics
-import subprocess
 import tempfile
 
 from processes import Nodes, free_ports, namespace_of
-
-
-def replay(troupe, address, trace, salt, at_once):
-    done = subprocess.run([troupe, "replay", "--attach", address, "--trace", trace, "--transfer-only", "--json",
-                           "--quiet", "--concurrency", str(at_once), "--salt", str(salt)],
-                          capture_output=True, text=True, timeout=600, check=True)
-    return json.loads(done.stdout)
 
 
 def pair(troupe, directory, page_bytes, pages):
@@ -67,8 +58,8 @@ def measure(options, page_bytes, room):
             nodes.wait_until_tied()
             rounds = []
             for salt in range(options.rounds + 1):
-                replay(options.troupe, nodes.addresses[0], trace, salt, 1)
-                found = replay(options.troupe, nodes.addresses[1], trace, salt, options.at_once)
+                nodes.replay(0, trace, salt)
+                found = nodes.replay(1, trace, salt, options.at_once)
                 assert found["load_failures"] == 0, found
                 if salt > 0:
                     rounds.append((found["hit_blocks"] / found["blocks"], found["lookup_us"]["p50"] / 1e3,

@@ -10,7 +10,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import tempfile
 import time
 import urllib.request
@@ -54,19 +53,13 @@ class Pair(Nodes):
         return sum(float(line.rsplit(" ", 1)[1]) for line in self.get(i, "/metrics").splitlines()
                    if line.startswith(name))
 
-    def replay(self, i, trace, salt):
-        done = subprocess.run([self.troupe, "replay", "--attach", self.addresses[i], "--trace", trace, "--json",
-                               "--quiet", "--concurrency", "4", "--salt", str(salt)],
-                              capture_output=True, text=True, timeout=600, check=True)
-        return json.loads(done.stdout)
-
     def round(self, trace, salt):
         """GB/s of a replay all of whose pages had to be fetched, and what share of them came from files."""
-        saved = self.replay(0, trace, salt)
+        saved = self.replay(0, trace, salt, at_once=4, transfer_only=False)
         while self.counter(0, "troupe_memory_dirty_bytes") > 0:
             time.sleep(0.05)
         before = [sum(x[key] for x in self.peers()) for key in ("bytes", "file_bytes")]
-        found = self.replay(1, trace, salt)
+        found = self.replay(1, trace, salt, at_once=4, transfer_only=False)
         after = [sum(x[key] for x in self.peers()) for key in ("bytes", "file_bytes")]
         assert found["verify_failures"] == 0 and found["hit_blocks"] == found["blocks"], found
         assert saved["save_failures"] == 0

@@ -13,11 +13,9 @@ them never leave the processor's caches.
 """
 
 import argparse
-import json
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -51,13 +49,6 @@ class Pair(Nodes):
             configs.append(config)
         super().__init__(options.troupe, directory, configs, [hosts.on(i) for i in range(2)])
         self.wait_until_tied()
-
-    def replay(self, i, trace, salt):
-        # The node's Unix socket is reached from any network namespace.
-        done = subprocess.run([self.troupe, "replay", "--attach", self.addresses[i], "--trace", trace,
-                               "--transfer-only", "--json", "--quiet", "--concurrency", "1", "--salt", str(salt)],
-                              capture_output=True, text=True, timeout=600, check=True)
-        return json.loads(done.stdout)
 
     def cpu(self):
         return sum(cpu_of(process.pid) for process in self.processes)

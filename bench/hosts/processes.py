@@ -60,6 +60,14 @@ class Nodes:
                 sys.exit("a node does not start: " + log.read_text(encoding="utf-8"))
         self.addresses = [ready["actors"]["socket"] for ready in self.ready]
 
+    def replay(self, i, trace, salt, at_once=1, transfer_only=True):
+        """What an engine at one of them reports. Its Unix socket is reached from any network namespace."""
+        done = subprocess.run([self.troupe, "replay", "--attach", self.addresses[i], "--trace", trace, "--json", "--quiet",
+                               "--concurrency", str(at_once), "--salt", str(salt)]
+                              + ["--transfer-only"] * transfer_only,
+                              capture_output=True, text=True, timeout=600, check=True)
+        return json.loads(done.stdout)
+
     def wait_until_tied(self):
         """Until each fetches pages from all others."""
         others = len(self.processes) - 1
