@@ -4,7 +4,6 @@
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <vector>
@@ -33,19 +32,7 @@ struct home : one_registry {
   }
   std::vector<page_ref> fetch(const keys_t& keys, rank_number rank = 0, std::int64_t now = 0,
                               page_origin origin = page_origin::fetched) {
-    const auto by = next_ticket();
-    auto made = pages(keys, reserve(by, keys, rank, chain_parents(keys), now));
-    finish_request x{space, rank, by, made};
-    x.origin = origin;
-    REQUIRE(state.commit(x, at(now)));
-    return made;
-  }
-  bool has(const key_digest& key) const {
-    const auto found = info(key);
-    return found && !found->ghost;
-  }
-  std::size_t count_of(const keys_t& keys) const {
-    return static_cast<std::size_t>(std::ranges::count_if(keys, [&](const auto& key) { return has(key); }));
+    return save(keys, rank, chain_parents(keys), now, origin);
   }
 };
 
@@ -164,7 +151,7 @@ TEST_CASE("what a location has promised outlasts the wait, and is not ended by a
 TEST_CASE("a promise about an awaited key lasts as long as it says, and no longer", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
-  const auto made = r.fetch(keys);
+  r.fetch(keys);
   r.state.protect({r.space, 0, false, std::chrono::seconds(1), keys}, at(0)).value();
   CHECK(r.evict(1).slots == 0);
   CHECK_FALSE(r.evict(1).more);

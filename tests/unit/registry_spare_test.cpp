@@ -34,19 +34,7 @@ struct home : one_registry {
     x.kept_there.items = keys;
     return state.release(x, at(now));
   }
-  void save_guests(const keys_t& keys, rank_number rank = 0) {
-    const auto by = next_ticket();
-    finish_request x{space, rank, by, pages(keys, reserve(by, keys, rank))};
-    x.origin = page_origin::guest;
-    REQUIRE(state.commit(x, at(0)));
-  }
-  bool has(const key_digest& key) const {
-    const auto found = info(key);
-    return found && !found->ghost;
-  }
-  std::size_t count_of(const keys_t& keys) const {
-    return static_cast<std::size_t>(std::ranges::count_if(keys, [&](const auto& key) { return has(key); }));
-  }
+  void save_guests(const keys_t& keys, rank_number rank = 0) { save(keys, rank, {}, 0, page_origin::guest); }
 };
 
 constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};

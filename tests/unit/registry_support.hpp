@@ -3,7 +3,9 @@
 #include "actors/node/registry/registry_state.hpp"
 #include "tests/catch.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -111,11 +113,13 @@ struct one_registry {
   }
 
   /// Reserves and commits on one rank; returns the pages.
-  std::vector<page_ref> save(const keys_t& keys, rank_number rank = 0, keys_t parents = {}, std::int64_t now = 0) {
+  std::vector<page_ref> save(const keys_t& keys, rank_number rank = 0, keys_t parents = {}, std::int64_t now = 0,
+                             page_origin origin = page_origin::client) {
     const auto by = next_ticket();
-    const auto saved = pages(keys, reserve(by, keys, rank, std::move(parents), now));
-    commit(by, saved, rank, now);
-    return saved;
+    finish_request x{space, rank, by, pages(keys, reserve(by, keys, rank, std::move(parents), now))};
+    x.origin = origin;
+    state.commit(x, at(now)).value();
+    return x.pages.items;
   }
 
   std::uint32_t match(ticket lease, const keys_t& keys, std::int64_t now = 0, std::int64_t seconds = 10) {
@@ -149,6 +153,15 @@ struct one_registry {
         out = x;
     });
     return out;
+  }
+
+  /// Whether it is there, and no ghost.
+  bool has(const key_digest& key) const {
+    const auto found = info(key);
+    return found && !found->ghost;
+  }
+  std::size_t count_of(const keys_t& keys) const {
+    return static_cast<std::size_t>(std::ranges::count_if(keys, [&](const auto& key) { return has(key); }));
   }
 
   ticket next_ticket() { return {99, ++sequence}; }
