@@ -54,7 +54,7 @@ TEST_CASE("an attached replay finds the same as one in one process, and all of i
   CHECK(third.count("saved_pages") == model.unique_blocks * ranks);
 
   // Everybody has left: what they wrote is live, and nothing else is in use.
-  const auto rest = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  const auto rest = node.wait_until_at_rest();
   CHECK(rest.clients == 0);
   CHECK(rest.at_rest());
   CHECK(rest.complete == 2 * model.unique_blocks);
@@ -95,7 +95,7 @@ TEST_CASE("two clients at once on one node share what they store") {
       CHECK(outcome.count("hit_blocks") == model.hit_blocks);
     }
   }
-  CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); }).at_rest());
+  CHECK(node.wait_until_at_rest().at_rest());
   CHECK(node.stop() == 0);
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("two clients at once on a node with few slots evict each other's pages
     CHECK(outcome.count("requests") == 180);
     CHECK(outcome.count("load_failures") == 0);
   }
-  const auto rest = node.wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+  const auto rest = node.wait_until_at_rest();
   CHECK(rest.at_rest());
   CHECK(rest.evicted > 0);
   for (const auto& x : rest.ranks)

@@ -56,7 +56,7 @@ public:
 
   /// At the end: every slot is accounted for.
   void check_rest() {
-    const auto rest = node_->wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+    const auto rest = node_->wait_until_at_rest();
     for (const auto& x : rest.ranks) {
       CHECK(x.live == block_count);
       CHECK(x.free + x.live == shape_.slots);

@@ -207,7 +207,7 @@ TEST_CASE("a peer that CAF lets in moves none of a node's own actors") {
   const auto keys = x.node.statistics().keys;
   CHECK(keys == 0);
   x.check_serves();
-  const auto before = x.node.wait_for_statistics([](const auto& s) { return s.at_rest() && s.clients == 0; });
+  const auto before = x.node.wait_until_at_rest();
   CHECK(before.keys > 0);
   const auto memory = resident(x.node.program().id());
   for (int i = 0; i < 2; ++i) {
@@ -218,7 +218,7 @@ TEST_CASE("a peer that CAF lets in moves none of a node's own actors") {
     CHECK(attack.code == 0);
     CHECK(attack.out == "served to the end\n");
   }
-  const auto after = x.node.wait_for_statistics([](const auto& s) { return s.at_rest() && s.clients == 0; });
+  const auto after = x.node.wait_until_at_rest();
   CHECK(after.keys == before.keys);
   CHECK(after.complete == before.complete);
   REQUIRE(after.ranks.size() == before.ranks.size());

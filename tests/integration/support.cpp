@@ -179,6 +179,10 @@ node_statistics serving_node::wait_for_statistics(const std::function<bool(const
   }
 }
 
+node_statistics serving_node::wait_until_at_rest() {
+  return wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+}
+
 node_statistics serving_node::statistics() {
   return wait_for_statistics([](const auto&) { return true; });
 }

@@ -114,6 +114,9 @@ public:
   /// The first statistics that `wanted` accepts, of those that were collected after this call.
   node_statistics wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted);
 
+  /// The first ones of a node that all clients have left, with nothing in use but what is stored.
+  node_statistics wait_until_at_rest();
+
   /// Statistics that were collected after this call.
   node_statistics statistics();
 
