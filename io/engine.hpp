@@ -94,6 +94,9 @@ public:
 
   virtual engine_counters counters() const = 0;
 
+  /// Transfers do not go through the kernel, and so never find what its page cache has kept of a file.
+  virtual bool goes_past_the_kernel() const noexcept { return false; }
+
   /// For logs: kind, depth and the kernel features in use.
   virtual std::string describe() const = 0;
 };

@@ -138,8 +138,10 @@ void foreign_reader::read(const std::shared_ptr<file>& from, const std::shared_p
     }
     if (!wanted.empty()) {
       lock.unlock();
-      for (const auto& x : wanted)
-        from->slab_.forget(static_cast<slot_number>(x.file_offset / x.length));
+      // Which may wait for pages that this host has still to write.
+      if (!engine_->goes_past_the_kernel())
+        for (const auto& x : wanted)
+          from->slab_.forget(static_cast<slot_number>(x.file_offset / x.length));
       engine_->submit(wanted);
       wanted.clear();
       continue;

@@ -37,7 +37,7 @@ public:
   int descriptor() const noexcept { return descriptor_.get(); }
 
   /// To be called before a slot is read by the descriptor: where reads go through the page cache, what that has kept of
-  /// the slot may be older than what another host has written since.
+  /// the slot may be older than what another host has written since. Waits for what this host has still to write of it.
   void forget(slot_number slot) const noexcept;
 
   /// Reads the slot of `wanted` into `slot_buffer`, of `slot_bytes` bytes at a multiple of `page_alignment`, and checks

@@ -40,6 +40,7 @@ public:
   void cancel(std::uint64_t tag) override;
   void stop() override;
   engine_counters counters() const override;
+  bool goes_past_the_kernel() const noexcept override { return true; }
   std::string describe() const override;
 
 private:

@@ -5,8 +5,10 @@
 #include "tests/unit/io_support.hpp"
 #include "tests/usrbio/served_directory.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <sys/file.h>
+#include <sys/mman.h>
 
 namespace io_usrbio_foreign_test {
 
@@ -88,6 +90,39 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
     their_file = io->add_file(again.get()).value();
     CHECK(read(their_file).status == errc::ok);
   }
+}
+
+TEST_CASE("usrbio: where rings read another node's file, its page cache is left alone", "[io][usrbio]") {
+  daemon_that_forgets served;
+  constexpr std::uint64_t page_bytes = 8192;
+  const slab_spec spec{.path = served.path() / "a.slab",
+                       .space = {1, 2},
+                       .space_name = "a",
+                       .rank = 0,
+                       .slot_bytes = slot_bytes(page_bytes),
+                       .slots = 4};
+  const auto owner = slab_file::open(spec, false).value();
+  const std::vector<std::byte> slot(spec.slot_bytes, std::byte{1});
+  REQUIRE(::pwrite(owner.descriptor(), slot.data(), slot.size(), 0) == static_cast<ssize_t>(slot.size()));
+  REQUIRE(::fsync(owner.descriptor()) == 0);
+  const auto reader = foreign_reader::make(served.how()).value();
+  const auto soon = std::chrono::steady_clock::now() + test_patience;
+  const auto file = reader->open(spec.path, owner.spec(), false, soon).value();
+  const auto frames = reader->make_frames(spec.slot_bytes, 2).value();
+  // So that nobody else brings back what would have been thrown out.
+  served.control().stalled = 1;
+  const slot_number first = 0;
+  errc code = errc::ok;
+  reader->read(file, frames, {&first, 1}, std::chrono::steady_clock::now() + std::chrono::milliseconds(50),
+               [&](std::size_t, errc x, std::span<std::byte>) { code = x; });
+  CHECK(code == errc::timeout);
+  auto* const at = ::mmap(nullptr, spec.slot_bytes, PROT_READ, MAP_SHARED, owner.descriptor(), 0);
+  REQUIRE(at != MAP_FAILED);
+  std::vector<unsigned char> there(spec.slot_bytes / block);
+  REQUIRE(::mincore(at, spec.slot_bytes, there.data()) == 0);
+  ::munmap(at, spec.slot_bytes);
+  CHECK(std::ranges::all_of(there, [](unsigned char x) { return (x & 1U) != 0; }));
+  served.control().stalled = 0;
 }
 
 TEST_CASE("usrbio: pages of another node's file are read again when a daemon was away", "[io][usrbio]") {
