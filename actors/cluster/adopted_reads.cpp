@@ -1,6 +1,5 @@
 #include "actors/cluster/adopted_reads.hpp"
 
-#include "actors/client/transfer/file_patience.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -25,9 +24,15 @@ transfer_result nothing_read(std::size_t pages, errc why) {
   return out;
 }
 
+/// Nothing has come of the read, and so it is not known what is there.
+bool is_failure(errc code) noexcept {
+  return code != errc::ok && code != errc::identity_mismatch && code != errc::corrupt;
+}
+
 } // namespace
 
-adopted_reads::adopted_reads(io::foreign_storage storage) : storage_(std::move(storage)) {
+adopted_reads::adopted_reads(io::foreign_storage storage, duration patience)
+    : storage_(std::move(storage)), patience_(patience) {
   for (int i = 0; i < threads_max; ++i)
     threads_.emplace_back([this] {
       ::pthread_setname_np(::pthread_self(), "adopted-reads");
@@ -48,7 +53,7 @@ adopted_reads::~adopted_reads() {
 }
 
 void adopted_reads::post(adopted_read what) {
-  what.until = later(std::chrono::steady_clock::now(), std::min(what.work.deadline, transfer::read_patience));
+  what.until = later(std::chrono::steady_clock::now(), std::min(what.work.deadline, patience_));
   {
     const std::lock_guard guard(mutex_);
     waiting_.push_back(std::move(what));
@@ -155,6 +160,12 @@ transfer_result adopted_reads::read(const adopted_read& what) {
   const auto codes = file.pages->read(rank->path, rank->incarnation, pages, what.until, now);
   if (const auto trouble = file.pages->take_trouble(); !trouble.empty())
     log::get("cluster")->warn("pages of a dead node cannot be read: {}", trouble);
+  const auto failed = std::ranges::find_if(codes, is_failure);
+  if (failed == codes.end())
+    file.fails = false;
+  else if (*failed != errc::unsupported && !std::exchange(file.fails, true))
+    log::get("cluster")->warn("reads of '{}', which a dead node has left, fail ({}): such pages are misses", rank->path,
+                              to_string(*failed));
   give_back(std::move(file));
   transfer_result out;
   for (const auto code : codes) {
@@ -162,7 +173,7 @@ transfer_result adopted_reads::read(const adopted_read& what) {
     out.from_files += code == errc::ok ? 1 : 0;
     out.files_stale += code == errc::identity_mismatch ? 1 : 0;
     out.files_damaged += code == errc::corrupt ? 1 : 0;
-    out.files_failed += code != errc::ok && code != errc::identity_mismatch && code != errc::corrupt ? 1 : 0;
+    out.files_failed += is_failure(code) ? 1 : 0;
   }
   out.bytes = out.from_files * what.memory->view().geometry.page_bytes();
   return out;

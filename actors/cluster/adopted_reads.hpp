@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/client/transfer/file_patience.hpp"
 #include "actors/cluster/adopted_index.hpp"
 #include "actors/cluster/passing_memory.hpp"
 #include "base/clock.hpp"
@@ -33,11 +34,11 @@ struct adopted_read {
   timestamp until{};
 };
 
-/// Reads them, in threads of its own, since whoever reads waits for a file system; two seconds at most from when it was
-/// posted. Memory: that of eight files at most, of which no more than four are read at a time.
+/// Reads them, in threads of its own, since whoever reads waits for a file system; no longer than its patience from
+/// when it was posted. Memory: that of eight files at most, of which no more than four are read at a time.
 class adopted_reads {
 public:
-  explicit adopted_reads(io::foreign_storage storage);
+  explicit adopted_reads(io::foreign_storage storage, duration patience = transfer::read_patience);
   adopted_reads(const adopted_reads&) = delete;
   adopted_reads& operator=(const adopted_reads&) = delete;
   /// What has not been begun is answered with nothing read; what has is waited for.
@@ -59,6 +60,8 @@ private:
     std::weak_ptr<const adopted_index> index{};
     std::weak_ptr<passing_memory> memory{};
     std::unique_ptr<io::foreign_pages> pages{};
+    /// The log has that reads fail.
+    bool fails = false;
 
     bool is_unused() const { return index.expired() || memory.expired(); }
   };
@@ -71,6 +74,7 @@ private:
   std::vector<open_file> take_unused();
 
   const io::foreign_storage storage_;
+  const duration patience_;
   mutable std::mutex mutex_;
   std::condition_variable more_;
   std::deque<adopted_read> waiting_;

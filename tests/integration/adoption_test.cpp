@@ -309,6 +309,8 @@ TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken 
   const auto before = served.control().reads.load();
   const auto found = nodes.replay(1, small_trace);
   check_clean(found, nodes.shape);
+  INFO(nodes.node(1).log_so_far());
+  CHECK(sum_of_metric(nodes.node(1), "troupe_adopted_failed_pages_total") == 0);
   CHECK(found.count("hit_blocks") == model.blocks);
   CHECK(served.control().reads - before >= model.unique_blocks);
   CHECK(sum_of_metric(nodes.node(1), "troupe_adopted_pages_total") == static_cast<double>(model.unique_blocks));

@@ -202,7 +202,7 @@ TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than w
   auto index = node.read();
   io::engine_options how;
   how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true});
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
   const auto read = [&](const std::shared_ptr<passing_memory>& memory, rank_number rank, duration time) {
     std::promise<transfer_result> done;
     transfer_task work;
@@ -220,7 +220,7 @@ TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than w
   for (int i = 0; i < 20; ++i) {
     all.push_back(std::make_shared<passing_memory>(geometry, 2));
     for (rank_number rank = 0; rank < 2; ++rank)
-      CHECK(read(all.back(), rank, std::chrono::seconds(60)) == errc::ok);
+      CHECK(read(all.back(), rank, test_patience) == errc::ok);
   }
   CHECK(open_in_the_end(4) == 4);
   // What was wanted by a time that is over is not waited for.
@@ -240,7 +240,7 @@ TEST_CASE("Whoever has the answer is the last to have the memory, and its file i
   const auto index = node.read();
   io::engine_options how;
   how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true});
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
   const auto ask = [&](std::shared_ptr<passing_memory> memory, duration time,
                        std::function<void(transfer_result)> done) {
     transfer_task work;
@@ -250,7 +250,7 @@ TEST_CASE("Whoever has the answer is the last to have the memory, and its file i
     reads.post({index, std::move(memory), space, 0, work, std::move(done)});
   };
   std::promise<std::size_t> left;
-  ask(std::make_shared<passing_memory>(geometry, 2), std::chrono::seconds(60), [&](const transfer_result& x) {
+  ask(std::make_shared<passing_memory>(geometry, 2), test_patience, [&](const transfer_result& x) {
     CHECK(static_cast<errc>(x.results.items.at(0)) == errc::ok);
     reads.drop_unused();
     // Another thread has looked for what is unused by the time it answers this.
@@ -275,14 +275,14 @@ TEST_CASE("Pages of a dead node are read where they verify, and others are as th
           static_cast<ssize_t>(other.size()));
   io::engine_options how;
   how.kind = io::engine_kind::threads;
-  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true});
+  adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
   const auto memory = std::make_shared<passing_memory>(geometry, 8);
   std::ranges::fill(memory->blocks(), std::byte{0xee});
   std::promise<transfer_result> done;
   transfer_task work;
   work.keys.items = keys(0, 5); // of which it never had the last one, and never wrote the one before
   work.blocks.items = {0, 1, 2, 3, 4};
-  work.deadline = std::chrono::seconds(60);
+  work.deadline = test_patience;
   reads.post({index, memory, space, 1, work, [&](transfer_result x) { done.set_value(std::move(x)); }});
   const auto outcome = done.get_future().get();
   const auto code = [&](std::size_t i) { return static_cast<errc>(outcome.results.items.at(i)); };
