@@ -91,6 +91,7 @@ void adopter::run() {
     }
     if (is_news)
       publish();
+    tell_of_new();
   }
   directories_.clear();
 }
@@ -196,14 +197,20 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
     return had;
   x.index = std::move(*index);
   x.of = of;
-  log::get("cluster")->info("{} is adopted, whose node is dead: {} keys, {} pages; {}", name, x.index->keys(),
-                            x.index->pages(), x.own ? "this node has the claim" : "another node has the claim");
+  x.is_new = true;
   return true;
 }
 
 bool adopter::ends() const {
   const std::lock_guard guard(mutex_);
   return ends_;
+}
+
+void adopter::tell_of_new() {
+  for (auto& [name, x] : directories_)
+    if (x.index && std::exchange(x.is_new, false))
+      log::get("cluster")->info("{} is adopted, whose node is dead: {} keys, {} pages; {}", name, x.index->keys(),
+                                x.index->pages(), x.own ? "this node has the claim" : "another node has the claim");
 }
 
 void adopter::publish() {

@@ -66,6 +66,8 @@ private:
     std::unique_ptr<io::claim_keeper> claim{};
     std::shared_ptr<const adopted_index> index{};
     bool own = false;
+    /// The log does not have it yet.
+    bool is_new = false;
     /// Of which the index was read.
     io::claim_number of = 0;
     /// After an index that could not be read, or a claim of another cluster.
@@ -81,6 +83,8 @@ private:
   bool follow(const std::string& name, directory& x);
   bool read(const std::string& name, directory& x, io::claim_number of);
   void publish();
+  /// Once others know of it: who reads the log may ask for it.
+  void tell_of_new();
   bool ends() const;
 
   const adopter_options options_;
