@@ -21,8 +21,7 @@ struct listed_cluster : test_cluster {
   /// With room for all that is saved, so that nothing is missed for another reason.
   listed_cluster(std::size_t nodes, const etcd_server& etcd)
       : test_cluster(nodes, {.page_bytes = 65536, .slots = 6144}) {
-    // What is tested is not how soon the others answer, on a machine that does much else.
-    options = {{"etcd", etcd.config()}, {"ask_time", "20 s"}, {"fetch_time", "60 s"}};
+    options = {{"etcd", etcd.config()}};
   }
 
   bool has_shortcoming(std::size_t i, const char* text) {

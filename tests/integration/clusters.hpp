@@ -18,7 +18,6 @@ inline arguments operator+(arguments a, const arguments& b) {
 }
 
 /// Nodes that are peers of each other, in processes of their own: over the loopback interface, or each on its own host.
-/// A peer that says nothing counts as away after a second or two.
 struct test_cluster {
   explicit test_cluster(std::size_t nodes, node_shape of = {}, std::string called = "here",
                         const network* over = nullptr);
@@ -43,6 +42,9 @@ struct test_cluster {
   std::vector<std::uint16_t> ports;
   node_shape shape;
   std::string name;
+  /// A peer that says nothing counts as away, and is waited for by nobody, after a second or two. Else everybody waits
+  /// for as long as a busy machine may need, so that what is there is found.
+  bool gives_up_soon = false;
   bool insecure = true;
   /// Their slab files lie in one directory, and they read each other's.
   bool shared = false;

@@ -22,7 +22,7 @@ constexpr const char* long_trace = "loogle:30,4096,20,128";
 constexpr std::uint64_t long_trace_requests = 600;
 
 /// How soon a peer that says nothing counts as dead. Both sides have to be told.
-const arguments quick_timeouts{"--set", "caf.heartbeat_interval=100 ms", "--set", "caf.connection_timeout=500 ms"};
+const arguments quick_timeouts{"--set", "caf.heartbeat_interval=100 ms", "--set", "caf.connection_timeout=3 s"};
 
 arguments operator+(arguments a, const arguments& b) {
   a.insert(a.end(), b.begin(), b.end());

@@ -17,14 +17,15 @@ using stream = process::stream;
 namespace {
 
 struct lmcache_nodes : test_cluster {
-  explicit lmcache_nodes(std::size_t count = 2) : test_cluster(count) {
+  explicit lmcache_nodes(bool soon = false) : test_cluster(2) {
+    gives_up_soon = soon;
     change = [](std::size_t, nlohmann::json& config) {
       config["lmcache"] = {{"enabled", true}, {"port", 0}, {"chunk_tokens", lmcache_chunk}};
       config["storage"] = {{"disk_bytes", "256 MiB"}, {"ranks", nlohmann::json::array()}};
       config["memory"] = {{"bytes", "64 MiB"}};
       config["namespaces"] = nlohmann::json::array();
     };
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < all.size(); ++i)
       start(i);
   }
 
@@ -138,7 +139,7 @@ TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere e
 
 TEST_CASE("a node that stands still holds no lookup of LMCache's clients elsewhere for longer than it may",
           "[lmcache][cluster]") {
-  lmcache_nodes nodes;
+  lmcache_nodes nodes(true);
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);
   nodes.wait_for_each_other();
