@@ -132,10 +132,12 @@ TEST_CASE("what waits ends at its deadline while every thread hangs", "[io][thre
 TEST_CASE("what runs keeps its memory past its deadline", "[io][thread_pool]") {
   gate g;
   fixture f(1, g.transfer());
-  f.submit(f.read(0, now() + 10ms));
+  // Long enough for the thread to have begun it.
+  const auto deadline = now() + 2s;
+  f.submit(f.read(0, deadline));
   g.begun.acquire();
   // A later deadline that has been reported proves that the first one has been seen.
-  f.submit(f.read(1, now() + 20ms));
+  f.submit(f.read(1, deadline + 10ms));
   CHECK(f.log.wait_for_tag(1).status == errc::timeout);
   CHECK(f.log.all().size() == 1);
   g.permits.release();
