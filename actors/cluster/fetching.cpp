@@ -160,7 +160,8 @@ void fetching::on_found(fetch_call number, const result<lookup_result>& found, t
   }
   auto& x = at->second;
   if (has_some) {
-    ++counts_[what.peer].had;
+    if (const auto counts = counts_.find(what.peer); counts != counts_.end())
+      ++counts->second.had;
     x.offers.push_back({what.peer, std::min(found->matched, static_cast<std::uint32_t>(x.keys.size())), found->lease});
   }
   if (x.asked.empty() || (has_some && !is_dead(what.peer) && found->matched >= x.keys.size()))
@@ -262,7 +263,10 @@ void fetching::on_moved(fetch_call number, const result<transfer_result>& outcom
   auto& x = rounds_.at(what.round); // it does not end before its calls have
   auto& space = spaces_.at(what.space);
   auto& rank = x.ranks[what.rank];
-  auto& counts = counts_[what.peer];
+  // Of a peer that was left out meanwhile, nobody asks for them any more.
+  fetch_counts nobodys;
+  const auto counted = counts_.find(what.peer);
+  auto& counts = counted == counts_.end() ? nobodys : counted->second;
   counts.failed += sent.failed;
   counts.file_pages += sent.from_files;
   counts.file_bytes += sent.from_files * space.page_bytes;
@@ -294,12 +298,18 @@ void fetching::look_after(round_number number, timestamp now) {
   const bool begun_with_all = std::ranges::all_of(x.ranks, [&](const auto& rank) { return rank.next >= x.limit; });
   if (x.moving && x.calls == 0 && begun_with_all)
     return end_round(number, now);
-  std::vector<std::pair<bring_number, std::uint32_t>> done;
+  // Whoever shares only the head of the round need not wait for its tail.
+  std::vector<bring_number> done;
   for (const auto& [who, w] : waiting_)
-    if (w.round == number && w.have + reached(x, w) == w.wanted.keys.size())
-      done.emplace_back(who, static_cast<std::uint32_t>(w.wanted.keys.size()));
-  for (const auto& [who, keys] : done)
-    answer(who, keys);
+    if (w.round == number && reached(x, w) == w.count)
+      done.push_back(who);
+  for (const auto who : done) {
+    auto& w = waiting_.at(who);
+    w.have += w.count;
+    w.round = 0;
+    w.used.clear();
+    go_on(who, now);
+  }
 }
 
 std::vector<key_digest> fetching::made_by(const round& x) {
@@ -360,7 +370,8 @@ void fetching::on_tick(timestamp now) {
     if (!x.moving && x.ask_until <= now) {
       if (!spaces_.at(x.space).removed)
         for (const auto peer : x.asked) {
-          ++counts_[peer].late;
+          if (const auto counts = counts_.find(peer); counts != counts_.end())
+            ++counts->second.late;
           outbox_.emplace_back(fetch_late{peer});
         }
       choose(number, now);

@@ -240,7 +240,7 @@ private:
   void pump(const namespace_id& space, timestamp now);
   void move(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks, timestamp now);
   void cut(round& x, std::uint32_t limit);
-  /// Answers who has all that it waits for, and ends the round if nothing more comes.
+  /// Lets those go on who have all that they wait for of it, and ends the round if nothing more comes.
   void look_after(round_number number, timestamp now);
   void end_round(round_number number, timestamp now);
   void answer(bring_number who, std::uint32_t keys);

@@ -340,6 +340,49 @@ TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluste
   CHECK(last.keys == 3);
 }
 
+TEST_CASE("fetching: who shares only the head of what is on its way does not wait for its tail", "[cluster]") {
+  desk x({0});
+  const auto all = x.state.bring(wanted(8), t0);
+  const auto asks = x.take<fetch_ask>();
+  REQUIRE(asks.size() == 1);
+  auto other = wanted(3);
+  other.keys.items[2] = key(77);
+  const auto some = x.state.bring(other, t0);
+  x.has(asks[0], 8);
+  const auto moves = x.take<fetch_move>();
+  REQUIRE(moves.size() == 2);
+  CHECK(x.take<fetch_ask>().empty());
+  x.state.on_moved(moves[0].call, desk::all_of(moves[0].work), {}, t0);
+  // The rest of it is asked for while the tail of the other one is on its way.
+  const auto rest = x.one<fetch_ask>();
+  CHECK(rest.keys == std::vector<key_digest>{key(77)});
+  x.has(rest, 0);
+  const auto first = x.one<fetch_answer>();
+  CHECK(first.who == some);
+  CHECK(first.keys == 2);
+  x.state.on_moved(moves[1].call, desk::all_of(moves[1].work), {}, t0);
+  const auto second = x.one<fetch_answer>();
+  CHECK(second.who == all);
+  CHECK(second.keys == 8);
+  CHECK_FALSE(x.state.needs_ticks());
+}
+
+TEST_CASE("fetching: what comes of a peer that was left out meanwhile is counted for nobody", "[cluster]") {
+  desk x({0});
+  x.state.bring(wanted(8), t0);
+  const auto asks = x.take<fetch_ask>();
+  REQUIRE(asks.size() == 1);
+  const bool before_it_answers = GENERATE(true, false);
+  if (before_it_answers)
+    x.state.forget(0);
+  x.has(asks[0], 8);
+  x.state.forget(0);
+  x.move();
+  CHECK(x.one<fetch_answer>().keys == 8);
+  CHECK(x.state.counts(0).pages == 0);
+  CHECK(x.state.counts(0).had == 0);
+}
+
 TEST_CASE("fetching: who waits is answered in time, and the pages come all the same", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(8), t0);
