@@ -131,10 +131,45 @@ TEST_CASE("namespaces: one is there when all shards have it", "[namespaces_state
     w.register_rank(4);
   }
   SECTION("and not when one says no, whose reason is the answer") {
-    w.say(order.number, errc::ok, errc::limit_exceeded);
+    w.say(order.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(1) == errc::limit_exceeded);
     w.rules->register_rank(2, {w.space.id(), 0, 4});
     CHECK(w.answer(2) == errc::unknown_namespace);
+  }
+  SECTION("and when only some say no, the others forget it before that is answered") {
+    w.say(order.number, errc::ok, errc::limit_exceeded);
+    const auto back = w.take_one<state::tell_to_remove>();
+    CHECK(back.request.space == w.space.id());
+    CHECK(back.request.force);
+    CHECK_FALSE(w.answer(1));
+    CHECK(w.rules->knows(w.space.id()));
+    w.rules->add(2, {w.space, {}});
+    CHECK(w.answer(2) == errc::busy);
+    w.say(back.number, errc::ok, errc::unknown_namespace);
+    CHECK(w.answer(1) == errc::limit_exceeded);
+    CHECK_FALSE(w.rules->knows(w.space.id()));
+    w.rules->add(3, {w.space, {}});
+    w.say(w.take_one<state::tell_of_namespace>().number);
+    CHECK(w.answer(3) == errc::ok);
+  }
+  SECTION("and when only some say no, whoever wants the same decides") {
+    w.rules->add(2, {w.space, {}});
+    const auto second = w.take_one<state::tell_of_namespace>();
+    w.say(order.number, errc::ok, errc::limit_exceeded);
+    CHECK(w.answer(1) == errc::limit_exceeded);
+    CHECK(w.orders.empty());
+    w.say(second.number);
+    CHECK(w.answer(2) == errc::ok);
+    CHECK(w.rules->knows(w.space.id()));
+  }
+  SECTION("and one that is there stays, whoever refuses it when it is told of again") {
+    w.say(order.number);
+    CHECK(w.answer(1) == errc::ok);
+    w.rules->add(2, {w.space, {}});
+    w.say(w.take_one<state::tell_of_namespace>().number, errc::ok, errc::limit_exceeded);
+    CHECK(w.answer(2) == errc::limit_exceeded);
+    CHECK(w.orders.empty());
+    CHECK(w.rules->knows(w.space.id()));
   }
 }
 

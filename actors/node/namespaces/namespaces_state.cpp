@@ -69,6 +69,10 @@ void namespaces_state::counted(order_number number, const result<allocator_stats
 
 void namespaces_state::add(request_number request, const add_namespace_request& wanted) {
   const auto id = wanted.spec.id();
+  if (taken_back_.contains(id))
+    return reply(request, {errc::busy, "namespace '" + wanted.spec.name +
+                                           "' is being taken back, since some shards have refused it; try again in a "
+                                           "moment"});
   if (const auto i = spaces_.find(id); i != spaces_.end()) {
     if (!i->second.removing.empty())
       return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
@@ -77,6 +81,9 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   }
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
+    // Whoever comes behind with the same one is answered by what the shards say to that.
+    if (outcome.code != errc::ok && any_good(outcomes) && !spaces_.contains(id) && adding_.count(id) == 1)
+      return take_back(request, id, name, std::move(outcome));
     adding_.erase(adding_.find(id));
     if (outcome.code == errc::ok)
       know(id, name);
@@ -84,6 +91,18 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   });
   adding_.insert(id);
   outbox_.emplace_back(tell_of_namespace{number, wanted});
+}
+
+void namespaces_state::take_back(request_number request, const namespace_id& id, const std::string& name, error why) {
+  taken_back_.insert(id);
+  const auto number = expect([this, request, id, name, why = std::move(why)](std::span<const error> outcomes) {
+    taken_back_.erase(id);
+    adding_.erase(adding_.find(id));
+    if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok)
+      outbox_.emplace_back(note{"some shards have refused namespace '" + name + "', and others keep it: " + bad.text});
+    reply(request, why);
+  });
+  outbox_.emplace_back(tell_to_remove{number, {id, true}});
 }
 
 void namespaces_state::remove(request_number request, const remove_namespace_request& wanted) {

@@ -48,6 +48,9 @@ std::string name_of(rank_number rank, const std::string& space);
 ///     none did   │  │ └──────▶ half_known  └───────────▶ replacing
 ///   (none) ◀─────┘  └─────────────┘ again      another number of slots
 ///
+/// Where some shards refuse a namespace that others have taken, these forget it before that is answered: else its name
+/// and its place would be taken there, and nobody would know of it.
+///
 /// What a shard has forgotten of a namespace is gone durably for all of them. So once one has, the others follow, by
 /// force; and while one of them cannot, it is nothing but removed again.
 class namespaces_state {
@@ -184,6 +187,8 @@ private:
   rank_entry& entry_of(const rank_order& x) { return spaces_.at(x.space).ranks.at(x.rank); }
   std::string name_of_rank(const rank_order& x) const { return name_of(x.rank, spaces_.at(x.space).name); }
 
+  /// Nobody knows it any more, and the request is answered with the reason.
+  void take_back(request_number request, const namespace_id& space, const std::string& name, error why);
   void tell_all_to_remove(const namespace_id& space, bool force);
   void removal_ended(const namespace_id& space, bool forced, std::span<const error> outcomes);
   void register_own(request_number request, const space_entry& space, const rank_order& wanted);
@@ -201,6 +206,8 @@ private:
   std::map<namespace_id, space_entry> spaces_;
   /// Shards are being told; as often as somebody waits for it.
   std::multiset<namespace_id> adding_;
+  /// Of these, those that some shards have refused, and others are to forget.
+  std::set<namespace_id> taken_back_;
   std::unordered_map<order_number, outcomes_function> open_orders_;
   std::unordered_map<order_number, stats_function> open_counts_;
   std::vector<effect> outbox_;
