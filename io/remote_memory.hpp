@@ -80,6 +80,10 @@ public:
   /// peer's memory, and nothing was moved; `unreachable`: the peer is lost, or closed.
   virtual void move(remote_direction direction, std::vector<remote_move> moves, remote_end end) = 0;
 
+  /// Changes as long as anything moves, either way: a large move over a slow line is not one that stands still. Any
+  /// thread.
+  virtual std::uint64_t progress() const noexcept = 0;
+
   /// All that is under way ends, as `unreachable` where it is not done. When `closed` is called, every `end` has been,
   /// and nothing of this peer touches memory of this process any more.
   virtual void close(std::function<void()> closed) = 0;

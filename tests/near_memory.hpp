@@ -21,6 +21,8 @@ public:
   /// Who may connect to what was exposed last.
   std::vector<std::uint32_t> admitted;
   std::size_t moves = 0;
+  /// Of moves that have not ended, by what peers say.
+  std::uint64_t trickled = 0;
 
   std::shared_ptr<io::memory_exposer> exposer() { return std::make_shared<exposing>(shared_from_this()); }
   std::shared_ptr<io::remote_mover> mover() { return std::make_shared<moving>(shared_from_this()); }
@@ -95,6 +97,7 @@ private:
       else
         network_->carry_out(x);
     }
+    std::uint64_t progress() const noexcept override { return network_->trickled; }
     void close(std::function<void()> closed) override {
       closed_ = true;
       network_->watchers_.erase(number_);

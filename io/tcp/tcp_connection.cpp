@@ -127,6 +127,7 @@ std::size_t tcp_connection::send_some() {
     fail_with({errc::unreachable, "the connection to the memory of the other end is lost"});
     return 0;
   }
+  moved_.fetch_add(put.bytes, std::memory_order_relaxed);
   auto left = put.bytes;
   const auto of_hello = std::min(left, sizeof hello_ - hello_sent_);
   hello_sent_ += of_hello;
@@ -163,6 +164,7 @@ std::size_t tcp_connection::hear_some() {
                                             : "the other end says what nobody has asked for"});
     return 0;
   }
+  moved_.fetch_add(got.bytes, std::memory_order_relaxed);
   for (auto left = got.bytes; left > 0;) {
     auto& x = tasks_.front();
     const auto n = std::min(left, x.to_hear() - x.heard);

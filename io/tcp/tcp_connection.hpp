@@ -4,6 +4,7 @@
 #include "io/tcp/memory_frames.hpp"
 #include "io/tcp/tcp_stream.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -45,6 +46,9 @@ public:
   /// Something of it has come about. Moves a bounded number of bytes, for the sake of the others.
   void on_ready();
 
+  /// Bytes that have been moved. Any thread.
+  std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
+
 private:
   /// A call of `move`.
   struct batch {
@@ -82,6 +86,7 @@ private:
   /// How many of them were sent whole: the first ones.
   std::size_t sent_ = 0;
   std::optional<error> failure_;
+  std::atomic<std::uint64_t> moved_{0};
 };
 
 } // namespace troupe::io::tcp

@@ -110,6 +110,8 @@ public:
     });
   }
 
+  std::uint64_t progress() const noexcept override { return connection_->moved(); }
+
   void close(std::function<void()> closed) override {
     loop_.post([x = connection_, closed = std::move(closed)] { x->close(closed); });
   }

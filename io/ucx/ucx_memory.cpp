@@ -7,6 +7,7 @@
 #include "io/ucx/ucx_library.hpp"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <mutex>
@@ -375,6 +376,9 @@ public:
     part_ended(batch, UCS_OK);
   }
 
+  /// Any thread.
+  std::uint64_t parts_ended() const noexcept { return parts_ended_.load(std::memory_order_relaxed); }
+
   void close(std::function<void()> closed) {
     if (closed_)
       return closed();
@@ -408,6 +412,7 @@ private:
   }
 
   void part_ended(moving* batch, ucs_status_t status) {
+    parts_ended_.fetch_add(1, std::memory_order_relaxed);
     if (status != UCS_OK && !batch->failed)
       batch->failed = status;
     if (--batch->parts > 0)
@@ -480,6 +485,7 @@ private:
   bool closing_ = false;
   bool closed_ = false;
   std::vector<std::function<void()>> on_closed_;
+  std::atomic<std::uint64_t> parts_ended_{0};
 };
 
 /// With an engine of its own, which ends with it or before.
@@ -501,6 +507,8 @@ public:
       endpoint->move(direction, moves, std::move(*shared));
     });
   }
+
+  std::uint64_t progress() const noexcept override { return endpoint_->parts_ended(); }
 
   void close(std::function<void()> closed) override {
     engine_->post([endpoint = endpoint_, closed = std::move(closed)] { endpoint->close(closed); });

@@ -132,9 +132,12 @@ TEST_CASE("tcp memory: what is put is there, and what is there is got, every byt
     moves.push_back({std::span(first).subspan(at, std::min(piece, bytes - at)), at});
   REQUIRE(far.move(remote_direction::put, moves));
   CHECK(std::memcmp(memory->bytes().data(), first.data(), bytes) == 0);
+  const auto put = far.peer->progress();
+  CHECK(put >= bytes);
   std::vector<std::byte> second(bytes);
   REQUIRE(far.move(remote_direction::get, {{second, 0}}));
   CHECK(second == first);
+  CHECK(far.peer->progress() >= put + bytes);
   CHECK(far.move(remote_direction::get, {}));
   far.close();
   CHECK(far.move(remote_direction::get, {{second, 0}}).error().code == errc::unreachable);

@@ -230,13 +230,28 @@ TEST_CASE("memory that is not reached in time is told so, and the peer is closed
   REQUIRE(state.bind(offer_of(4), start));
   state.take_outbox();
   CHECK(state.needs_ticks());
-  state.tick(start + std::chrono::milliseconds(999));
+  state.tick(start + std::chrono::milliseconds(999), 0);
   CHECK(state.take_outbox().empty());
-  state.tick(start + std::chrono::seconds(1));
+  state.tick(start + std::chrono::seconds(1), 0);
   const auto effects = state.take_outbox();
   REQUIRE(effects.size() == 2);
   CHECK(std::get<remote_answer_bind>(effects[0]).outcome.error().code == errc::unreachable);
   CHECK(std::holds_alternative<remote_close>(effects[1]));
+}
+
+TEST_CASE("a client behind a slow line is not lost as long as something moves") {
+  desk d(8, 2 * frame_size);
+  d.begin_fetch(2, 1);
+  d.take<remote_order>();
+  std::uint64_t moved = 0;
+  auto at = start;
+  for (int i = 0; i < 20; ++i)
+    d.state.tick(at += std::chrono::milliseconds(500), ++moved);
+  CHECK(d.nothing_more());
+  d.state.tick(at + std::chrono::milliseconds(999), moved);
+  CHECK(d.nothing_more());
+  d.state.tick(at + std::chrono::seconds(1), moved);
+  CHECK(d.take<remote_lost>().why.code == errc::unreachable);
 }
 
 TEST_CASE("a client that takes nothing any more is lost, and every request is answered when the peer is closed") {
@@ -249,7 +264,7 @@ TEST_CASE("a client that takes nothing any more is lost, and every request is an
   REQUIRE(saving);
   const auto asking = d.state.fetch(request_of(0, 1));
   d.take<remote_ask>();
-  d.state.tick(start + std::chrono::seconds(1));
+  d.state.tick(start + std::chrono::seconds(1), 0);
   CHECK(d.take<remote_lost>().why.code == errc::unreachable);
   CHECK(d.take<remote_unpin>().pin == 2);
   CHECK(d.take<remote_answer_frames>().job == waiting);

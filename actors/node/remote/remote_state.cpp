@@ -48,7 +48,7 @@ result<void> remote_state::bind(const remote_offer& offer, timestamp now) {
   frames_ = static_cast<std::size_t>(std::min<std::uint64_t>(offer.bytes / options_.slot_bytes, options_.frames_max));
   for (auto i = frames_; i > 0; --i)
     free_.push_back(static_cast<frame>(i - 1));
-  last_end_ = now;
+  last_progress_ = now;
   emit(remote_probe{offer});
   return {};
 }
@@ -186,7 +186,7 @@ void remote_state::send_next(timestamp now) {
     for (const auto i : x.moving)
       order.pages.push_back({x.what.offsets[i], x.what.frames[i] * options_.slot_bytes});
     if (under_way_++ == 0)
-      last_end_ = now;
+      last_progress_ = now;
     bytes_under_way_ += bytes_of(x);
     x.at = open_job::step::moving;
     queue_.pop_front();
@@ -250,7 +250,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
   auto& x = found->second;
   --under_way_;
   bytes_under_way_ -= bytes_of(x);
-  last_end_ = now;
+  last_progress_ = now;
   if (!outcome && phase_ == phase::bound)
     lose(outcome.error());
   if (x.fetch) {
@@ -342,8 +342,11 @@ void remote_state::rest_if_done() {
   emit(remote_at_rest{});
 }
 
-void remote_state::tick(timestamp now) {
-  if (needs_ticks() && (phase_ == phase::probing || phase_ == phase::bound) && now - last_end_ >= options_.stall_time)
+void remote_state::tick(timestamp now, std::uint64_t progress) {
+  if (std::exchange(progress_, progress) != progress)
+    last_progress_ = now;
+  if (needs_ticks() && (phase_ == phase::probing || phase_ == phase::bound) &&
+      now - last_progress_ >= options_.stall_time)
     lose({errc::unreachable,
           "the memory of the client takes and gives nothing: is it stopped, or is there a network between that drops "
           "it? See docs/hosts.md"});

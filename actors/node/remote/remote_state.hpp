@@ -22,7 +22,7 @@ struct remote_options {
   std::uint64_t slot_bytes = 0;
   /// Pages that move at once; one batch in any case.
   std::uint64_t window_bytes = 0;
-  /// Without any end of what is under way: then the client is lost.
+  /// Without an end of anything that is under way, or a byte of it that moves: then the client is lost.
   duration stall_time{};
   /// Frames of a client that are used at most.
   std::uint32_t frames_max = 1U << 20U;
@@ -122,8 +122,8 @@ using remote_effect =
 ///   late move may still reach is memory that the client gives to nobody.
 /// - The pages of a save are got before they are checked, and checked here, in memory that the client cannot reach:
 ///   what is committed is what was checked.
-/// - Every request is answered: by its pages, by a refusal, or when the peer is lost. Something under way that does not
-///   end within the stall time makes the peer lost.
+/// - Every request is answered: by its pages, by a refusal, or when the peer is lost. Where something is under way, and
+///   within the stall time nothing moves of it and nothing ends, the peer is lost.
 /// - It is at rest when the peer is closed and no answer of the io worker is waited for. Only then may the pins of the
 ///   attachment end that are left.
 ///
@@ -161,7 +161,8 @@ public:
 
   /// Whether something may run out.
   bool needs_ticks() const noexcept { return phase_ == phase::probing || under_way_ > 0; }
-  void tick(timestamp now);
+  /// `progress`: of the peer, as `io::remote_peer` has it.
+  void tick(timestamp now, std::uint64_t progress);
 
   std::vector<remote_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
@@ -233,7 +234,8 @@ private:
   std::deque<remote_job> queue_;
   std::size_t under_way_ = 0;
   std::uint64_t bytes_under_way_ = 0;
-  timestamp last_end_ = timestamp::min();
+  timestamp last_progress_ = timestamp::min();
+  std::uint64_t progress_ = 0;
   std::vector<remote_effect> outbox_;
 };
 

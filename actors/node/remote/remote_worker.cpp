@@ -73,7 +73,7 @@ remote_worker::behavior_type remote_worker::make_behavior() {
       },
       [this](caf::tick_atom) {
         ticking_ = false;
-        state_.tick(now());
+        state_.tick(now(), peer_ ? peer_->progress() : 0);
         flush();
       },
   };
