@@ -105,6 +105,13 @@ TEST_CASE("remote worker: a page that is fetched lies in the client's memory whe
   CHECK(w.ask(w.worker, unpin_atom_v, owner, told.pin).code() == errc::not_found);
 }
 
+TEST_CASE("remote worker: one that ends before it has a peer is not taken for a client that may still be written to") {
+  far_client w;
+  CHECK(w.presence->load() == 1);
+  w.end(w.worker);
+  CHECK(w.presence->load() == 0);
+}
+
 TEST_CASE("remote worker: a page that is saved is got and looked at before the io worker hears of it") {
   far_client w;
   w.bind();
@@ -166,6 +173,25 @@ TEST_CASE("remote worker: a client that is lost has its requests answered, and t
   caf::anon_send(w.worker, unbind_atom_v, owner);
   w.run();
   CHECK(w.presence->load() == 0);
+}
+
+TEST_CASE("remote worker: a client behind a slow line is waited for as long as something moves") {
+  far_client w;
+  w.bind();
+  far_client::write_page(w.here(5), 1);
+  w.network->held = true;
+  const auto fetch = w.begin(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}});
+  w.give_frames<fetch_atom>(70, 5);
+  for (int i = 0; i < 10; ++i) {
+    ++w.network->trickled;
+    w.advance(std::chrono::milliseconds(1500));
+    w.run();
+  }
+  CHECK_FALSE(w.client().answer_to(fetch).came);
+  w.network->go_on();
+  w.run();
+  CHECK(w.client().answer_to(fetch).value<frame_reply>().frames.size() == 1);
+  w.unpinned(70);
 }
 
 TEST_CASE("remote worker: what moves when the attachment ends is waited for") {

@@ -245,6 +245,8 @@ void remote_worker::on_exit() {
   // Whatever is under way ends with the peer; what it touches is held by those who are told of it.
   if (peer_ && parts_.presence)
     peer_->close([presence = parts_.presence, memory = parts_.extents] { --*presence; });
+  else if (parts_.presence)
+    --*parts_.presence;
   peer_ = nullptr;
   parts_ = {};
   if (checker_)
