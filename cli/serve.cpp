@@ -16,9 +16,13 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <sys/stat.h>
+#include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -170,6 +174,55 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
   return print(ready.dump() + "\n");
 }
 
+/// Whether it has ended within that time. Else it goes on, in a thread that nobody waits for, and what it uses must
+/// stay: for what may wait for a file system that hangs.
+bool ends_within(duration limit, std::function<void()> what) {
+  const auto task = std::make_shared<std::packaged_task<void()>>(std::move(what));
+  auto ended = task->get_future();
+  try {
+    std::thread([task] { (*task)(); }).detach();
+  } catch (const std::system_error&) { // no thread is to be had, and so no limit
+    (*task)();
+  }
+  return ended.wait_for(limit) == std::future_status::ready;
+}
+
+/// Something has not ended that should have, such as a transfer of a disk that hangs, and to wait for it could take for
+/// ever; or it may be writing still, so that nothing may be given back to others. What is promised is on the disk.
+[[noreturn]] void end_as_after_a_crash() {
+  log::flush(std::chrono::seconds(1));
+  ::_exit(exit_failed);
+}
+
+/// A node that stops has left the others by then, and reads no files of theirs any more; and what it has itself is
+/// closed, beside twice the time that its transfers have to end in.
+constexpr duration leave_limit = std::chrono::seconds(15);
+constexpr duration close_limit = std::chrono::seconds(30);
+
+/// Ends it, and the process where it does not end.
+void stop(served_node& x, caf::actor_system& system, duration drain_timeout) {
+  const auto logger = log::get("node");
+  // First those who ask, so that what they ask is still answered. Clients that are attached stay until the node has
+  // come to rest.
+  if (x.http)
+    x.http->stop(drain_timeout);
+  x.lmcache.reset();
+  const bool has_left = ends_within(leave_limit, [&x] { x.cluster.reset(); });
+  if (!has_left)
+    logger->error("the file system of other nodes, or one of these, holds up the end: what this node has is closed all "
+                  "the same");
+  result<void> stopped;
+  const bool is_closed =
+      ends_within(2 * drain_timeout + close_limit, [&] { stopped = x.node->stop(system, drain_timeout); });
+  if (is_closed && stopped && has_left)
+    return;
+  if (!is_closed)
+    logger->error("stopped, but not at rest: the file system of 'data_dir' does not answer");
+  else if (!stopped)
+    logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
+  end_as_after_a_crash();
+}
+
 void reload(const served_node& x) {
   if (!x.http)
     return;
@@ -218,24 +271,12 @@ int serve(const serve_options& options) {
     reload(*served);
   if (why == wake_reason::node_ended) {
     logger->critical("the node has ended by itself");
-    return exit_failed;
+    end_as_after_a_crash();
   }
   logger->info("stopping");
   tell_service_manager("STOPPING=1\nSTATUS=draining");
   signals.open();
-  // First those who ask, so that what they ask is still answered. Clients that are attached stay until the node has
-  // come to rest.
-  if (served->http)
-    served->http->stop(node_options.drain_timeout);
-  served->lmcache.reset();
-  served->cluster.reset();
-  if (const auto stopped = served->node->stop(system, node_options.drain_timeout); !stopped) {
-    logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
-    // Something has not ended that should have, such as a transfer of a disk that hangs, and to wait for it could take
-    // for ever. What is promised is on the disk, as after a crash.
-    log::flush(std::chrono::seconds(1));
-    ::_exit(exit_failed);
-  }
+  stop(*served, system, node_options.drain_timeout);
   logger->info("stopped");
   return said ? exit_ok : exit_failed;
 }

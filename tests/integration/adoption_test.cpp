@@ -293,6 +293,32 @@ TEST_CASE("a dead node whose slab cannot be read costs one order now and then, a
   nodes.stop_all();
 }
 
+#ifdef TROUPE_HUNG_DISK
+TEST_CASE("a node that is told to end while the directory of another one hangs closes what it has, and ends") {
+  test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
+  share(nodes);
+  const auto theirs = nodes.scratch.path() / "1/data";
+  const auto hangs = nodes.scratch.path() / "hangs";
+  nodes.start(1);
+  launch how;
+  how.arguments = {"/usr/bin/env", "LD_PRELOAD=" TROUPE_HUNG_DISK, "TROUPE_HANGS_BELOW=" + theirs.string(),
+                   "TROUPE_HANGS_WHEN=" + hangs.string()};
+  nodes.all[0].emplace(write_config(nodes.scratch.path() / "0", nodes.config(0)), arguments{}, how);
+  nodes.wait_for_peers(0, 1);
+  const auto model = fill_first(nodes);
+  std::ofstream(hangs).put('x');
+  nodes.node(0).program().wait_for_line(stream::err, "the disk hangs");
+  CHECK(nodes.node(0).stop() == 1);
+  CHECK(nodes.node(0).log().find("what this node has is closed all the same") != std::string::npos);
+  nodes.all[0].reset();
+  nodes.start(0);
+  const auto back = nodes.replay(0, small_trace);
+  check_clean(back, nodes.shape);
+  CHECK(back.count("hit_blocks") == model.blocks);
+  nodes.stop_all();
+}
+#endif
+
 TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken back by its owner") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});

@@ -1,11 +1,15 @@
 #include <cstddef>
 #include <cstdlib>
+#include <dirent.h>
+#include <dlfcn.h>
 #include <string>
+#include <string_view>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-/// For LD_PRELOAD: a disk that hangs as soon as a slab of a namespace that a client makes is to get space there.
+/// For LD_PRELOAD: a disk that hangs as soon as a slab of a namespace that a client makes is to get space there; and
+/// one whose directories at TROUPE_HANGS_BELOW cannot be listed from when there is a file TROUPE_HANGS_WHEN.
 
 namespace {
 
@@ -16,20 +20,35 @@ bool hangs(int descriptor) {
   return length > 0 && std::string(target, static_cast<std::size_t>(length)).find("/namespaces/") != std::string::npos;
 }
 
+bool hangs(const char* path) {
+  const auto* const below = std::getenv("TROUPE_HANGS_BELOW");
+  const auto* const when = std::getenv("TROUPE_HANGS_WHEN");
+  return below != nullptr && when != nullptr && std::string_view(path).starts_with(below) && ::access(when, F_OK) == 0;
+}
+
+[[noreturn]] void hang() {
+  constexpr char note[] = "the disk hangs\n";
+  if (::write(STDERR_FILENO, note, sizeof note - 1) < 0)
+    std::abort();
+  for (;;)
+    ::pause();
+}
+
 int give_space(int descriptor, int mode, off_t from, off_t bytes) {
-  if (hangs(descriptor)) {
-    constexpr char note[] = "the disk hangs\n";
-    if (::write(STDERR_FILENO, note, sizeof note - 1) < 0)
-      std::abort();
-    for (;;)
-      ::pause();
-  }
+  if (hangs(descriptor))
+    hang();
   return static_cast<int>(::syscall(SYS_fallocate, descriptor, mode, from, bytes));
 }
 
 } // namespace
 
 extern "C" {
+[[gnu::visibility("default")]] DIR* opendir(const char* path) {
+  if (hangs(path))
+    hang();
+  static const auto real = reinterpret_cast<DIR* (*)(const char*)>(::dlsym(RTLD_NEXT, "opendir"));
+  return real(path);
+}
 [[gnu::visibility("default")]] int fallocate(int descriptor, int mode, off_t from, off_t bytes) {
   return give_space(descriptor, mode, from, bytes);
 }
