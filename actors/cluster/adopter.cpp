@@ -89,9 +89,10 @@ void adopter::run() {
       const std::lock_guard guard(mutex_);
       watched_ = directories_.size();
     }
-    if (is_news)
+    if (is_news) {
       publish();
-    tell_of_new();
+      tell_of_new();
+    }
   }
   directories_.clear();
 }

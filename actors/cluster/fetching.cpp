@@ -48,6 +48,11 @@ fetch_counts fetching::counts(peer_number peer) const {
   return found == counts_.end() ? fetch_counts{} : found->second;
 }
 
+fetch_counts& fetching::counts_for(peer_number peer) {
+  const auto found = counts_.find(peer);
+  return found == counts_.end() ? nobodys_ : found->second;
+}
+
 std::size_t fetching::blocks_in_use() const {
   std::size_t out = 0;
   for (const auto& [id, x] : spaces_)
@@ -160,8 +165,7 @@ void fetching::on_found(fetch_call number, const result<lookup_result>& found, t
   }
   auto& x = at->second;
   if (has_some) {
-    if (const auto counts = counts_.find(what.peer); counts != counts_.end())
-      ++counts->second.had;
+    ++counts_for(what.peer).had;
     x.offers.push_back({what.peer, std::min(found->matched, static_cast<std::uint32_t>(x.keys.size())), found->lease});
   }
   if (x.asked.empty() || (has_some && !is_dead(what.peer) && found->matched >= x.keys.size()))
@@ -263,10 +267,7 @@ void fetching::on_moved(fetch_call number, const result<transfer_result>& outcom
   auto& x = rounds_.at(what.round); // it does not end before its calls have
   auto& space = spaces_.at(what.space);
   auto& rank = x.ranks[what.rank];
-  // Of a peer that was left out meanwhile, nobody asks for them any more.
-  fetch_counts nobodys;
-  const auto counted = counts_.find(what.peer);
-  auto& counts = counted == counts_.end() ? nobodys : counted->second;
+  auto& counts = counts_for(what.peer);
   counts.failed += sent.failed;
   counts.file_pages += sent.from_files;
   counts.file_bytes += sent.from_files * space.page_bytes;
@@ -370,8 +371,7 @@ void fetching::on_tick(timestamp now) {
     if (!x.moving && x.ask_until <= now) {
       if (!spaces_.at(x.space).removed)
         for (const auto peer : x.asked) {
-          if (const auto counts = counts_.find(peer); counts != counts_.end())
-            ++counts->second.late;
+          ++counts_for(peer).late;
           outbox_.emplace_back(fetch_late{peer});
         }
       choose(number, now);

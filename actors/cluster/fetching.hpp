@@ -249,6 +249,8 @@ private:
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& who);
   std::size_t moving_from(peer_number peer) const;
+  /// Of a peer that was asked; nobody's if it was left out meanwhile.
+  fetch_counts& counts_for(peer_number peer);
   std::size_t pages_of_chunk(const space_entry& space, std::size_t blocks, std::uint32_t pages) const;
   bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }
 
@@ -258,6 +260,7 @@ private:
   std::map<bring_number, waiting> waiting_;
   std::unordered_map<fetch_call, call> calls_;
   std::map<peer_number, fetch_counts> counts_;
+  fetch_counts nobodys_;
   std::vector<fetch_effect> outbox_;
   round_number last_round_ = 0;
   bring_number last_waiting_ = 0;
