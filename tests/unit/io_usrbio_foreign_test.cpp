@@ -21,6 +21,12 @@ using namespace troupe::test;
 namespace {
 
 constexpr std::uint64_t block = page_alignment;
+constexpr std::uint64_t page_bytes = 8192;
+
+slab_spec four_slots(const std::filesystem::path& path) {
+  return {
+      .path = path, .space = {1, 2}, .space_name = "a", .rank = 0, .slot_bytes = slot_bytes(page_bytes), .slots = 4};
+}
 
 struct daemon_that_forgets : served_directory {
   daemon_that_forgets() : served_directory(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY) {
@@ -94,13 +100,7 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
 
 TEST_CASE("usrbio: where rings read another node's file, its page cache is left alone", "[io][usrbio]") {
   daemon_that_forgets served;
-  constexpr std::uint64_t page_bytes = 8192;
-  const slab_spec spec{.path = served.path() / "a.slab",
-                       .space = {1, 2},
-                       .space_name = "a",
-                       .rank = 0,
-                       .slot_bytes = slot_bytes(page_bytes),
-                       .slots = 4};
+  const auto spec = four_slots(served.path() / "a.slab");
   const auto owner = slab_file::open(spec, false).value();
   const std::vector<std::byte> slot(spec.slot_bytes, std::byte{1});
   REQUIRE(::pwrite(owner.descriptor(), slot.data(), slot.size(), 0) == static_cast<ssize_t>(slot.size()));
@@ -127,13 +127,7 @@ TEST_CASE("usrbio: where rings read another node's file, its page cache is left 
 
 TEST_CASE("usrbio: pages of another node's file are read again when a daemon was away", "[io][usrbio]") {
   daemon_that_forgets served;
-  constexpr std::uint64_t page_bytes = 8192;
-  const slab_spec spec{.path = served.path() / "node/a.slab",
-                       .space = {1, 2},
-                       .space_name = "a",
-                       .rank = 0,
-                       .slot_bytes = slot_bytes(page_bytes),
-                       .slots = 4};
+  const auto spec = four_slots(served.path() / "node/a.slab");
   const auto owner = slab_file::open(spec, true).value();
   aligned_buffer page(spec.slot_bytes);
   seal_page(page.bytes(), {spec.space, {5, 1}, 0, {1, 1}, page_bytes});
