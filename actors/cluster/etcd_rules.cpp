@@ -27,12 +27,12 @@ void etcd_rules::on_time(timestamp now) {
   if (next_event() > now)
     return;
   if (needs_login())
-    return ask(asking::login);
+    return ask(asking::login, now);
   // Whichever has waited longer, so that one that fails does not keep the other from its turn.
   if (registering_.next <= listing_.next)
-    register_next();
+    register_next(now);
   else
-    ask(asking::list);
+    ask(asking::list, now);
 }
 
 timestamp etcd_rules::next_event() const noexcept {
@@ -42,12 +42,14 @@ timestamp etcd_rules::next_event() const noexcept {
   return needs_login() ? std::max(next, login_.next) : next;
 }
 
-void etcd_rules::register_next() {
-  ask(lease_ == 0 ? asking::grant : put_ ? asking::keep_alive : asking::put);
+void etcd_rules::register_next(timestamp now) {
+  // To put the entry does not prolong its lease: where it is put again and again, the lease has its turn all the same.
+  ask(lease_ == 0 ? asking::grant : put_ || renewal_ <= now ? asking::keep_alive : asking::put, now);
 }
 
-void etcd_rules::ask(asking what) {
+void etcd_rules::ask(asking what, timestamp now) {
   asking_ = what;
+  asked_ = now;
   ++requests_;
   etcd_request out{++request_, {}, {}, token_};
   switch (what) {
@@ -129,6 +131,7 @@ void etcd_rules::on_grant(const etcd_reply& reply, timestamp now) {
   if (!lease)
     return failed(registering_, lease.error(), now);
   lease_ = lease->id;
+  renewal_ = later(asked_, keep_alive_pause());
   put_ = false;
   // What went wrong before is over when the entry is there.
   registering_.next = now;
@@ -144,7 +147,7 @@ void etcd_rules::on_put(const etcd_reply& reply, timestamp now) {
   put_ = true;
   put_revision_ = *revision;
   answered(registering_);
-  registering_.next = later(now, keep_alive_pause());
+  registering_.next = renewal_;
 }
 
 void etcd_rules::on_keep_alive(const etcd_reply& reply, timestamp now) {
@@ -153,8 +156,14 @@ void etcd_rules::on_keep_alive(const etcd_reply& reply, timestamp now) {
     return failed(registering_, lease.error(), now);
   if (!lease || lease->seconds == 0)
     return lease_lost(now);
+  renewal_ = later(asked_, keep_alive_pause());
+  // The lease alone is no place in the list.
+  if (!put_) {
+    registering_.next = now;
+    return;
+  }
   answered(registering_);
-  registering_.next = later(now, keep_alive_pause());
+  registering_.next = renewal_;
 }
 
 void etcd_rules::lease_lost(timestamp now) {
@@ -169,7 +178,7 @@ void etcd_rules::put_again(timestamp now) {
   if (!put_)
     return;
   put_ = false;
-  registering_.next = later(now, registering_.backoff.next());
+  registering_.next = std::min(later(now, registering_.backoff.next()), renewal_);
 }
 
 void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
@@ -188,11 +197,12 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
     if (x.key != options_.prefix + options_.address)
       continue;
     has_own = true;
-    look_at_own(x, now);
+    look_at_own(x.value, now);
   }
   std::erase_if(told_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
-  // It was asked for after the entry had been put. A store of an earlier revision was set back since: what it has in
-  // that place may be anything, and what is told of it would count as older than the entry.
+  // It was asked for after the entry had been put, so what it has in that place is what is there now, of whatever
+  // revision: a store that was set back counts anew. One of an earlier revision was set back since, and what is told of
+  // the entry by a watch would count as older than that.
   if (!has_own || range->revision < put_revision_)
     put_again(now);
   const bool is_news = !std::exchange(was_listed_, true) || known != nodes_;
@@ -218,8 +228,13 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
     if (x.revision <= revision_)
       continue;
     changed = take(x) || changed;
-    if (x.key == options_.prefix + options_.address)
-      look_at_own(x, now);
+    // Of before this node had put it?
+    if (x.key != options_.prefix + options_.address || !put_ || x.revision <= put_revision_)
+      continue;
+    if (x.removed)
+      put_again(now);
+    else
+      look_at_own(x.value, now);
   }
   for (const auto& x : news->entries)
     revision_ = std::max(revision_, x.revision);
@@ -276,15 +291,9 @@ void etcd_rules::tell_names(const std::string& address, const listed_node& x) {
                   "another one on each");
 }
 
-void etcd_rules::look_at_own(const etcd_entry& x, timestamp now) {
-  if (x.removed) {
-    if (x.revision > put_revision_)
-      put_again(now);
-    return;
-  }
-  const auto node = read_listed(x.value);
-  // Of before this node had put it; or it is its own.
-  if (!put_ || x.revision <= put_revision_ || (node && *node == options_.self))
+void etcd_rules::look_at_own(std::string_view value, timestamp now) {
+  const auto node = read_listed(value);
+  if (!put_ || (node && *node == options_.self))
     return;
   // One that makes no sense is nobody's.
   if (!node)

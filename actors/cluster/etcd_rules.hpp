@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -114,8 +115,8 @@ private:
   /// From good to bad.
   enum class condition : std::uint8_t { well, not_registered, not_read, not_let_in };
 
-  void ask(asking what);
-  void register_next();
+  void ask(asking what, timestamp now);
+  void register_next(timestamp now);
   void failed(track& x, const error& why, timestamp now);
   void answered(track& x);
   bool needs_login() const noexcept { return !options_.user.empty() && !logged_in_; }
@@ -130,7 +131,8 @@ private:
 
   /// True if the list is another one now.
   bool take(const etcd_entry& x);
-  void look_at_own(const etcd_entry& x, timestamp now);
+  /// What is in the place of this node's entry.
+  void look_at_own(std::string_view value, timestamp now);
   void tell_names(const std::string& address, const listed_node& x);
   void tell_members();
   void say(bool bad, std::string text) { outbox_.emplace_back(etcd_told{bad, std::move(text)}); }
@@ -146,6 +148,7 @@ private:
   reconnect_backoff watch_backoff_;
   asking asking_ = asking::nothing;
   std::uint64_t request_ = 0;
+  timestamp asked_{};
 
   bool logged_in_ = false;
   /// Empty as well where etcd asks nobody who they are, which has been told.
@@ -154,6 +157,8 @@ private:
 
   /// 0: none.
   std::int64_t lease_ = 0;
+  /// When the lease is to be kept alive again, counted from when that was asked for: etcd may have heard it at once.
+  timestamp renewal_{};
   bool put_ = false;
   std::int64_t put_revision_ = 0;
 

@@ -65,6 +65,8 @@ struct etcd_model {
       return fine({{"header", header()}, {"ID", std::to_string(last_lease)}, {"TTL", body.at("TTL")}});
     }
     if (x.path == "/v3/kv/put") {
+      if (full)
+        return refused(429, 8, "etcdserver: mvcc: database space exceeded");
       const auto id = std::stoll(body.at("lease").get<std::string>());
       if (std::ranges::find(leases, id) == leases.end())
         return refused(404, 5, "etcdserver: requested lease not found");
@@ -384,6 +386,45 @@ TEST_CASE("etcd: in a store that was set back to before it was put, the entry is
   CHECK(x.members() == names{"a:7000", "me:7000"});
   CHECK(x.rules.stats().leases_lost == 0);
   CHECK(x.etcd.leases.size() == 1);
+}
+
+TEST_CASE("etcd: in a store that was set back and has gone on since, the entry is put again", "[cluster][etcd]") {
+  listed x;
+  for (int i = 0; i < 50; ++i)
+    x.etcd.put(prefix + "a:7000", x.entry("a"));
+  x.settle();
+  // By revisions that count anew, what lies at its place is older than its entry, and the store is newer.
+  x.etcd.revision = 10;
+  x.etcd.put(x.etcd.own_key, "?");
+  for (int i = 0; i < 100; ++i)
+    x.etcd.put(prefix + "b:7000", x.entry("b"));
+  x.pass(2 * lease);
+  CHECK(read_listed(x.etcd.rows.at(x.etcd.own_key).value) == x.etcd.self);
+  CHECK(x.etcd.leases.size() == 1);
+}
+
+TEST_CASE("etcd: an entry that is put again and again keeps its lease alive", "[cluster][etcd]") {
+  listed x;
+  x.settle();
+  auto asked = x.now;
+  std::size_t puts = 0;
+  const auto until = x.now + 10 * lease;
+  while (x.now < until) {
+    // Another program writes over it before each turn of the lease; or etcd takes no entry for a while.
+    x.etcd.full = x.now > t0 + 3 * lease && x.now < t0 + 6 * lease;
+    x.rules.on_watch(x.watch().number, x.etcd.put(x.etcd.own_key, "?"), x.now);
+    x.now = x.now + lease / 10;
+    while (const auto request = x.request()) {
+      if (request->path == "/v3/lease/keepalive")
+        asked = x.now;
+      puts += request->path == "/v3/kv/put" ? 1 : 0;
+      x.rules.on_answer(request->number, x.etcd.answer(*request), x.now);
+      x.look();
+    }
+    REQUIRE(x.now - asked < lease / 2);
+  }
+  CHECK(puts > 20);
+  CHECK(x.rules.stats().leases_lost == 0);
 }
 
 TEST_CASE("etcd: an entry that makes no sense is left out, counted, and told of once", "[cluster][etcd]") {
