@@ -6,41 +6,42 @@ steps=()
 failed=()
 left_out=()
 
-# step NAME COMMAND…: runs the command with a heading, and keeps its result and its time.
-step() {
-  local name=$1 started=$SECONDS status=0
-  shift
-  say "$name"
-  "$@" </dev/null || status=$?
-  local result=ok
-  if ((status != 0)); then
+# keep_step NAME STARTED STATUS [RESULT]: what came of a step; without a result, a status that is not 0 is a failure.
+keep_step() {
+  local name=$1 started=$2 status=$3 result=${4:-ok}
+  if (($# < 4 && status != 0)); then
     result="failed with $status"
     failed+=("$name")
   fi
   steps+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - started)) "$result")")
 }
 
+# step NAME COMMAND…: runs the command with a heading, and keeps its result and its time.
+step() {
+  local name=$1 started=$SECONDS status=0
+  shift
+  say "$name"
+  "$@" </dev/null || status=$?
+  keep_step "$name" "$started" "$status"
+}
+
 # step_until SECONDS NAME PROGRAM…: as `step`, but what is not done so many seconds after the start is ended there,
 # and left out: that has found nothing, which is neither good nor bad.
 step_until() {
-  local until=$1 name=$2 started=$SECONDS status=0
+  local until=$1 name=$2 started=$SECONDS status=124
   shift 2
-  if ((SECONDS >= until)); then
-    left_out+=("$name")
-    steps+=("$(printf '%-28s %4d s  left out' "$name" 0)")
-    return
+  if ((SECONDS < until)); then
+    status=0
+    say "$name"
+    timeout --kill-after=30 "$((until - SECONDS))" "$@" </dev/null || status=$?
   fi
-  say "$name"
-  timeout --kill-after=30 "$((until - SECONDS))" "$@" </dev/null || status=$?
-  local result=ok
-  if ((status == 124 || status == 137)); then
-    result="not done in time"
+  # What timeout says of a program that it has ended. One that was killed before had another reason.
+  if ((SECONDS >= until && (status == 124 || status == 137))); then
     left_out+=("$name")
-  elif ((status != 0)); then
-    result="failed with $status"
-    failed+=("$name")
+    keep_step "$name" "$started" "$status" "left out"
+  else
+    keep_step "$name" "$started" "$status"
   fi
-  steps+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - started)) "$result")")
 }
 
 # tell_steps: what has been run until here, and what has not.
