@@ -36,7 +36,7 @@ if(TROUPE_SANITIZE)
     target_compile_options(troupe_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize-recover=null>)
     # A check before each use of each pointer is half of the time to compile the programs that test, and says of those
     # what AddressSanitizer says as well. What is tested has them.
-    set(is_test "$<BOOL:$<FILTER:$<TARGET_PROPERTY:SOURCE_DIR>,INCLUDE,^${PROJECT_SOURCE_DIR}/tests>>")
+    set(is_test "$<PATH:IS_PREFIX,${PROJECT_SOURCE_DIR}/tests,$<TARGET_PROPERTY:SOURCE_DIR>>")
     target_compile_options(troupe_options INTERFACE
       $<$<AND:$<COMPILE_LANGUAGE:CXX>,${is_test}>:-fno-sanitize=null,alignment,vptr,pointer-overflow>)
     set(TROUPE_TEST_ENVIRONMENT
