@@ -309,6 +309,14 @@ TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmc
     }
     return out;
   };
+  // The document whose commit is refused: of two messages that are to overlap, a node that gets no turn between them
+  // may have answered the first.
+  const auto first_refused = [](const auto& commit) {
+    std::uint32_t document = 7;
+    while (commit(document) != false)
+      REQUIRE(++document < 100);
+    return document;
+  };
   SECTION("retrieves") {
     REQUIRE(one.store(1, 4));
     // More than a worker may have open.
@@ -319,28 +327,22 @@ TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmc
     CHECK(one.retrieve(1, 0, 4, "in order"));
   }
   SECTION("stores") {
-    // Until one is: a node that gets no turn between the two messages may have prepared it.
-    std::uint32_t document = 7;
-    for (std::optional<json> committed; committed != false; ++document) {
-      REQUIRE(document < 100);
-      const auto key = lmcache_key(document, "early", 0, 3, 0);
-      committed = both(prepare_store, {key, 1}, commit_store, {key, 1, json::binary({})});
-    }
-    const auto told = one.worker.call(prepare_store, {lmcache_key(document - 1, "in order", 0, 3, 0), 1});
+    const auto document = first_refused([&](std::uint32_t at) {
+      const auto key = lmcache_key(at, "early", 0, 3, 0);
+      return both(prepare_store, {key, 1}, commit_store, {key, 1, json::binary({})});
+    });
+    const auto told = one.worker.call(prepare_store, {lmcache_key(document, "in order", 0, 3, 0), 1});
     CHECK(told->at("context").at("slots").size() == 3);
   }
   SECTION("a store that is asked for again") {
-    // Until it is while the first one is under way: a node that gets no turn in between may have answered that.
-    std::uint32_t document = 7;
-    for (std::optional<json> committed; committed != false; ++document) {
-      REQUIRE(document < 100);
-      const auto key = lmcache_key(document, "twice", 0, 3, 0);
+    const auto document = first_refused([&](std::uint32_t at) {
+      const auto key = lmcache_key(at, "twice", 0, 3, 0);
       both(prepare_store, {key, 1}, prepare_store, {key, 1});
-      committed = one.worker.call(commit_store, {key, 1, json::binary({})});
-    }
+      return one.worker.call(commit_store, {key, 1, json::binary({})});
+    });
     // Nothing was written for the second one, and what the first one has got is nobody's.
-    CHECK(one.look_up(document - 1, 3, "found") == 0);
-    const auto told = one.worker.call(prepare_store, {lmcache_key(document - 1, "other", 0, 3, 0), 1});
+    CHECK(one.look_up(document, 3, "found") == 0);
+    const auto told = one.worker.call(prepare_store, {lmcache_key(document, "other", 0, 3, 0), 1});
     CHECK(told->at("context").at("slots").size() == 3);
   }
   CHECK(node.stop() == 0);
