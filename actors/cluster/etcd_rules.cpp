@@ -158,12 +158,9 @@ void etcd_rules::on_keep_alive(const etcd_reply& reply, timestamp now) {
     return lease_lost(now);
   renewal_ = later(asked_, keep_alive_pause());
   // The lease alone is no place in the list.
-  if (!put_) {
-    registering_.next = now;
-    return;
-  }
-  answered(registering_);
-  registering_.next = renewal_;
+  if (put_)
+    answered(registering_);
+  registering_.next = put_ ? renewal_ : now;
 }
 
 void etcd_rules::lease_lost(timestamp now) {
@@ -229,7 +226,7 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
       continue;
     changed = take(x) || changed;
     // Of before this node had put it?
-    if (x.key != options_.prefix + options_.address || !put_ || x.revision <= put_revision_)
+    if (x.key != options_.prefix + options_.address || x.revision <= put_revision_)
       continue;
     if (x.removed)
       put_again(now);
