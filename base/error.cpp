@@ -69,7 +69,13 @@ std::string to_string(const error& e) {
 error system_error(int errno_value, std::string_view what) {
   std::string text(what);
   text.append(": ").append(std::generic_category().message(errno_value));
-  return {errno_value == ENOSPC ? errc::no_space : errc::io_error, std::move(text)};
+  // What the kernel's words leave open: which limit it was, and who can raise it.
+  if (errno_value == EDQUOT)
+    text += " (the quota of this user, group or project on that file system)";
+  else if (errno_value == EFBIG)
+    text += " (the limit of this process: ulimit -f, LimitFSIZE=; or that of the file system)";
+  const bool no_space = errno_value == ENOSPC || errno_value == EDQUOT;
+  return {no_space ? errc::no_space : errc::io_error, std::move(text)};
 }
 
 } // namespace troupe

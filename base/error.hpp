@@ -85,7 +85,7 @@ inline tl::unexpected<error> fail(errc code, std::string text) {
   return tl::unexpected<error>(error{code, std::move(text)});
 }
 
-/// "what: text of errno", with the code that fits (no_space for ENOSPC, else io_error).
+/// "what: text of errno", with the code that fits (no_space for ENOSPC and EDQUOT, else io_error).
 error system_error(int errno_value, std::string_view what);
 
 } // namespace troupe

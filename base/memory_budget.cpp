@@ -1,5 +1,7 @@
 #include "base/memory_budget.hpp"
 
+#include "base/size_text.hpp"
+
 #include <string>
 
 namespace troupe {
@@ -9,11 +11,10 @@ result<void> memory_budget::take(std::uint64_t bytes, std::string_view what) {
   auto taken = used();
   for (;;) {
     if (taken > most || bytes > most - taken)
-      return fail(errc::no_space, std::string(what) + " would take " + std::to_string(bytes) + " bytes of memory; " +
-                                      std::to_string(taken) + " are in use, of " + std::to_string(most) +
-                                      " that ranks and keys may have of registry.memory_bytes (" +
-                                      std::to_string(limit_) + "): ask for less, remove what is not used any more, " +
-                                      "or raise it");
+      return fail(errc::no_space, std::string(what) + " would take " + size_text(bytes) + " of memory; " +
+                                      size_text(taken) + " are in use, of " + size_text(most) +
+                                      " that ranks and keys may have of registry.memory_bytes (" + size_text(limit_) +
+                                      "): ask for less, remove what is not used any more, " + "or raise it");
     if (used_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed))
       return {};
   }

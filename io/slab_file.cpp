@@ -1,6 +1,8 @@
 #include "io/slab_file.hpp"
 
 #include "base/log.hpp"
+#include "base/size_text.hpp"
+#include "io/disk_shortage.hpp"
 #include "io/page.hpp"
 #include "io/slab_growth.hpp"
 #include "io/slab_trailer.hpp"
@@ -117,11 +119,9 @@ std::optional<std::uint64_t> free_bytes(const fs::path& directory) {
   return std::uint64_t{space.f_bavail} * space.f_frsize;
 }
 
-tl::unexpected<error> no_space(const slab_spec& spec) {
-  const auto free = free_bytes(spec.path.parent_path());
-  return fail(errc::no_space, quoted(spec.path) + " needs " + std::to_string(slab_file_bytes(spec)) +
-                                  " bytes of disk space, " + (free ? std::to_string(*free) : "too few") +
-                                  " are free; free some or configure a smaller slab");
+tl::unexpected<error> no_space(const slab_spec& spec, int code) {
+  return tl::unexpected(lack_of_disk({quoted(spec.path), slab_file_bytes(spec), code,
+                                      free_bytes(spec.path.parent_path()), 0, "configure a smaller slab"}));
 }
 
 // All the space at once, so that a full disk is an error now and not in the middle of a save.
@@ -134,7 +134,7 @@ result<void> allocate(int descriptor, const slab_spec& spec) {
   }
   // Asking first spares the neighbours on this disk the moment in which it is full.
   if (const auto free = free_bytes(spec.path.parent_path()); free && *free < wanted)
-    return no_space(spec);
+    return no_space(spec, ENOSPC);
   int code = 0;
   if (without_interrupts([&] { return ::fallocate(descriptor, 0, 0, static_cast<off_t>(wanted)); }) != 0) {
     code = errno;
@@ -145,10 +145,9 @@ result<void> allocate(int descriptor, const slab_spec& spec) {
       } while (code == EINTR);
   }
   if (code == ENOSPC || code == EDQUOT)
-    return no_space(spec);
+    return no_space(spec, code);
   if (code != 0)
-    return tl::unexpected(
-        system_error(code, "cannot allocate " + std::to_string(wanted) + " bytes for " + quoted(spec.path)));
+    return tl::unexpected(system_error(code, "cannot allocate " + size_text(wanted) + " for " + quoted(spec.path)));
   return {};
 }
 

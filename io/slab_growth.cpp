@@ -1,5 +1,7 @@
 #include "io/slab_growth.hpp"
 
+#include "base/size_text.hpp"
+#include "io/disk_shortage.hpp"
 #include "io/slab_trailer.hpp"
 
 #include <xxhash.h>
@@ -83,13 +85,15 @@ std::optional<growth_record> record_at(int descriptor, const slab_spec& spec, st
   return found;
 }
 
-tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes) {
-  const auto kept = spec.spare_bytes == 0 ? std::string()
-                                          : " but for the " + std::to_string(spec.spare_bytes) +
-                                                " bytes that are to stay free (storage.spare_bytes)";
-  return fail(errc::no_space, named(spec.path) + " needs " + std::to_string(bytes) +
-                                  " more bytes of disk space, and the disk is full" + kept +
-                                  "; free some, or give such slabs less (storage.disk_bytes)");
+tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes, int code) {
+  struct statvfs disk {};
+  const bool is_known = ::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0;
+  const auto free = is_known ? std::optional(std::uint64_t{disk.f_bavail} * disk.f_frsize) : std::nullopt;
+  auto out = lack_of_disk(
+      {named(spec.path), bytes, code, free, spec.spare_bytes, "give such slabs less (storage.disk_bytes)"});
+  if (code != EDQUOT)
+    out.text = "the disk is full: " + out.text;
+  return tl::unexpected(std::move(out));
 }
 
 // So that a full disk is an error now and not in the middle of a save.
@@ -100,7 +104,7 @@ result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t fro
   struct statvfs disk {};
   if (::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0 &&
       std::uint64_t{disk.f_bavail} * disk.f_frsize < bytes + spec.spare_bytes)
-    return disk_is_full(spec, bytes);
+    return disk_is_full(spec, bytes, ENOSPC);
   int code = 0;
   do {
     code = ::fallocate(descriptor, 0, static_cast<off_t>(from), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
@@ -111,10 +115,9 @@ result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t fro
       code = ::posix_fallocate(descriptor, static_cast<off_t>(from), static_cast<off_t>(bytes));
     } while (code == EINTR);
   if (code == ENOSPC || code == EDQUOT)
-    return disk_is_full(spec, bytes);
+    return disk_is_full(spec, bytes, code);
   if (code != 0)
-    return tl::unexpected(
-        system_error(code, "cannot allocate " + std::to_string(bytes) + " bytes for " + named(spec.path)));
+    return tl::unexpected(system_error(code, "cannot allocate " + size_text(bytes) + " for " + named(spec.path)));
   return {};
 }
 

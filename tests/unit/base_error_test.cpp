@@ -88,4 +88,13 @@ TEST_CASE("a full disk is told apart from other errors", "[base][error]") {
   CHECK(system_error(EIO, "write").code == errc::io_error);
 }
 
+TEST_CASE("an error of the system says which limit it was, and whose", "[base][error]") {
+  const auto quota = system_error(EDQUOT, "cannot write to 'slab'");
+  CHECK(quota.code == errc::no_space);
+  CHECK(quota.text.find("quota of this user") != std::string::npos);
+  const auto large = system_error(EFBIG, "cannot write to 'slab'");
+  CHECK(large.code == errc::io_error);
+  CHECK(large.text.find("ulimit -f") != std::string::npos);
+}
+
 } // namespace base_error_test

@@ -470,7 +470,7 @@ void io_worker::tell_of_writes() {
   auto text = "writes to the slab of " + of + " fail (" + std::string(to_string(code)) + ": " +
               parts_->store->traits().place +
               "): what is saved stays in memory as long as there is room, and is tried again; make room on that disk, "
-              "or see what is wrong with it";
+              "raise its quota, or see what is wrong with it";
   log::get("io")->warn("{}", text);
   if (parts_->condition)
     parts_->condition->begins(trouble::writes_fail, space, rank, std::move(text));

@@ -2,6 +2,7 @@
 
 #include "actors/node/allocator/allocator.hpp"
 #include "base/log.hpp"
+#include "base/size_text.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -131,8 +132,7 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
     return first;
   if (options_.config->registry.durability == "strict")
     return fail(errc::full, "there is no disk space left for pages of namespace '" + space.name + "': of " +
-                                std::to_string(options_.disk->limit()) + " bytes " +
-                                std::to_string(options_.disk->left()) +
+                                size_text(options_.disk->limit()) + " " + size_text(options_.disk->left()) +
                                 " are left (storage.disk_bytes); remove a namespace that nobody needs");
   if (most > 0)
     log::get("node")->warn("namespace '{}' rank {}: no disk space left for it (storage.disk_bytes)", space.name, rank);

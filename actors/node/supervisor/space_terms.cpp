@@ -1,5 +1,6 @@
 #include "actors/node/supervisor/space_terms.hpp"
 
+#include "base/size_text.hpp"
 #include "io/page.hpp"
 
 namespace troupe {
@@ -8,10 +9,6 @@ namespace {
 
 /// As many as `storage.ranks` can have.
 constexpr std::uint32_t ranks_max = 64;
-
-std::string bytes_text(std::uint64_t bytes) {
-  return std::to_string(bytes) + " bytes";
-}
 
 } // namespace
 
@@ -35,8 +32,8 @@ result<void> judge_space(const config::node_config& options, const io::arena_fac
   const auto slot = io::slot_bytes(space.geometry.page_bytes());
   if (slot > arena.extent_bytes)
     return fail(errc::invalid_argument,
-                "a page of namespace '" + space.name + "' takes " + bytes_text(slot) +
-                    ", and this node lends its memory in extents of " + bytes_text(arena.extent_bytes) +
+                "a page of namespace '" + space.name + "' takes " + size_text(slot) +
+                    ", and this node lends its memory in extents of " + size_text(arena.extent_bytes) +
                     ": give it more memory (memory.bytes), or name the namespace in its config");
   if (options.registry.durability == "strict" &&
       (options.memory.write_back == "never" || options.storage.disk_bytes == 0))
