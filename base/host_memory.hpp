@@ -1,23 +1,38 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 /// What this host, or the container that the process is in, has of memory. For defaults and for what is told to people:
-/// all of it may change the next moment.
+/// all of it may change the next moment. `root`: where /proc and /sys lie; another one than "/" is for tests.
 
 namespace troupe {
 
-/// `MemAvailable` of the text of /proc/meminfo, in bytes; nothing if it is not there.
-std::optional<std::uint64_t> available_of_meminfo(std::string_view text);
-
-/// What a control group leaves, from the texts of its memory.max and memory.current; nothing if it has no limit.
-std::optional<std::uint64_t> left_of_group(std::string_view max, std::string_view current);
+/// A line of the text of /proc/meminfo, such as "MemAvailable:", in bytes; nothing if it is not there.
+std::optional<std::uint64_t> bytes_of_meminfo(std::string_view text, std::string_view line);
 
 /// Bytes that could be taken without pushing others out: the least of what the host and this process's control groups
-/// say; 0 if nobody says anything.
-std::uint64_t available_memory();
+/// say; nothing if nobody says anything.
+std::optional<std::uint64_t> memory_left(const std::filesystem::path& root = "/");
+
+/// The same, 0 if nobody says anything.
+std::uint64_t available_memory(const std::filesystem::path& root = "/");
+
+/// The most memory of ordinary pages that this process can ever have.
+struct memory_bound {
+  /// 0 where nobody says anything.
+  std::uint64_t bytes = 0;
+  /// What sets it, for people: "this host has", or "the control group of this process has (/sys/…/memory.max)".
+  std::string whose;
+
+  friend bool operator==(const memory_bound&, const memory_bound&) = default;
+};
+
+/// The least of what the host has beside its huge pages, and of the limits of this process's control groups.
+memory_bound memory_bound_of_process(const std::filesystem::path& root = "/");
 
 /// How much memory this process may lock; nothing if that has no limit, by RLIMIT_MEMLOCK or by its capabilities.
 std::optional<std::uint64_t> lockable_memory();

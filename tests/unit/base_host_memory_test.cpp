@@ -1,29 +1,191 @@
+#include "base/control_groups.hpp"
 #include "base/host_memory.hpp"
 #include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace base_host_memory_test {
 
 using namespace troupe;
 
-TEST_CASE("What a host has of memory is read from the kernel's text", "[base]") {
-  CHECK(available_of_meminfo("MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable:     512 kB\nBuffers: 3 kB\n") ==
-        512 * 1024);
-  CHECK_FALSE(available_of_meminfo("MemTotal:  1000 kB\n"));
-  CHECK_FALSE(available_of_meminfo("MemAvailable: much\n"));
-  CHECK_FALSE(available_of_meminfo(""));
-  CHECK(available_of_meminfo("MemAvailable: 7") == 7 * 1024);
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
+
+/// A directory that looks like the /proc and /sys of a host of 1000 MiB, of which 800 are available.
+class host {
+public:
+  host() { put("proc/meminfo", "MemTotal: 1024000 kB\nMemAvailable: 819200 kB\nHugetlb: 102400 kB\n"); }
+
+  const fs::path& root() const { return directory_.path(); }
+
+  void put(const fs::path& file, const std::string& text) const {
+    const auto whole = root() / file;
+    fs::create_directories(whole.parent_path());
+    std::ofstream(whole) << text;
+  }
+
+  void put(const fs::path& file, std::uint64_t bytes) const { put(file, std::to_string(bytes) + "\n"); }
+
+private:
+  test::scratch_directory directory_;
+};
+
+constexpr auto none_of_version_1 = "9223372036854771712\n";
+
+/// As a host of control groups of version 1 alone.
+void be_version_1(const host& x, const std::string& group) {
+  x.put("proc/self/cgroup", "9:name=systemd:/\n5:cpuacct,memory:" + group + "\n4:hugetlb:" + group + "\n");
+  x.put("proc/self/mountinfo",
+        "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
+        "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,cpuacct,memory\n"
+        "36 31 0:33 / /mnt/tlb rw,relatime - cgroup cgroup rw,hugetlb\n");
 }
 
-TEST_CASE("What a control group leaves is its limit without what is used", "[base]") {
-  CHECK(left_of_group("4096\n", "1024\n") == 3072);
-  CHECK(left_of_group("4096\n", "8192\n") == 0);
-  CHECK(left_of_group("4096\n", "") == 4096);
-  CHECK_FALSE(left_of_group("max\n", "1024\n"));
-  CHECK_FALSE(left_of_group("", ""));
+} // namespace
+
+TEST_CASE("What a host has of memory is read from the kernel's text", "[base]") {
+  const auto available = [](std::string_view text) { return bytes_of_meminfo(text, "MemAvailable:"); };
+  CHECK(available("MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable:     512 kB\nBuffers: 3 kB\n") == 512 * 1024);
+  CHECK_FALSE(available("MemTotal:  1000 kB\n"));
+  CHECK_FALSE(available("MemAvailable: much\n"));
+  CHECK_FALSE(available(""));
+  CHECK(available("MemAvailable: 7") == 7 * 1024);
+}
+
+TEST_CASE("A limit of a control group is a number, and none is written in two ways", "[base]") {
+  CHECK(limit_of_group("4096\n") == 4096);
+  CHECK(limit_of_group("0\n") == 0);
+  CHECK_FALSE(limit_of_group("max\n"));
+  CHECK_FALSE(limit_of_group(none_of_version_1));
+  CHECK_FALSE(limit_of_group("18446744073709551615\n"));
+  CHECK_FALSE(limit_of_group(""));
+  CHECK(group_limit{4096, 1024, {}}.left() == 3072);
+  CHECK(group_limit{4096, 8192, {}}.left() == 0);
+}
+
+TEST_CASE("Without control groups a process has what the host has", "[base]") {
+  const host x;
+  CHECK(available_memory(x.root()) == 800 * mebibyte);
+  CHECK(memory_bound_of_process(x.root()) == memory_bound{900 * mebibyte, "this host has"});
+  CHECK(memory_limits_of_groups(x.root()).empty());
+  CHECK(available_memory("/nowhere") == 0);
+  CHECK_FALSE(memory_left("/nowhere"));
+  CHECK(memory_bound_of_process("/nowhere").bytes == 0);
+}
+
+TEST_CASE("Limits of control groups of version 2 count, also of those above, and what is idle is not used", "[base]") {
+  const host x;
+  x.put("proc/self/cgroup", "0::/pods/kv\n");
+  x.put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
+  x.put("sys/fs/cgroup/pods/kv/memory.max", "max\n");
+  x.put("sys/fs/cgroup/pods/kv/memory.current", 100 * mebibyte);
+  CHECK(available_memory(x.root()) == 800 * mebibyte);
+  x.put("sys/fs/cgroup/pods/memory.max", 300 * mebibyte);
+  x.put("sys/fs/cgroup/pods/memory.current", 120 * mebibyte);
+  x.put("sys/fs/cgroup/pods/memory.stat", "anon 5\ninactive_file " + std::to_string(20 * mebibyte) + "\n");
+  CHECK(available_memory(x.root()) == 200 * mebibyte);
+  auto bound = memory_bound_of_process(x.root());
+  CHECK(bound.bytes == 300 * mebibyte);
+  CHECK(bound.whose.find("sys/fs/cgroup/pods/memory.max") != std::string::npos);
+  // Beyond it the kernel does not kill, and lets the process hardly run.
+  x.put("sys/fs/cgroup/pods/kv/memory.high", 200 * mebibyte);
+  CHECK(available_memory(x.root()) == 100 * mebibyte);
+  x.put("sys/fs/cgroup/pods/kv/memory.current", 250 * mebibyte);
+  CHECK(memory_left(x.root()) == 0); // which is not the same as not to know
+  x.put("sys/fs/cgroup/pods/kv/memory.current", 100 * mebibyte);
+  CHECK(memory_bound_of_process(x.root()).bytes == 200 * mebibyte);
+}
+
+TEST_CASE("Limits of control groups of version 1 count, also of those above", "[base]") {
+  const host x;
+  be_version_1(x, "/docker/kv");
+  x.put("sys/fs/cgroup/memory/docker/kv/memory.limit_in_bytes", none_of_version_1);
+  x.put("sys/fs/cgroup/memory/docker/kv/memory.usage_in_bytes", 10 * mebibyte);
+  CHECK(available_memory(x.root()) == 800 * mebibyte);
+  x.put("sys/fs/cgroup/memory/docker/memory.limit_in_bytes", 400 * mebibyte);
+  x.put("sys/fs/cgroup/memory/docker/memory.usage_in_bytes", 50 * mebibyte);
+  x.put("sys/fs/cgroup/memory/docker/memory.stat", "total_inactive_file " + std::to_string(10 * mebibyte) + "\n");
+  CHECK(available_memory(x.root()) == 360 * mebibyte);
+  const auto bound = memory_bound_of_process(x.root());
+  CHECK(bound.bytes == 400 * mebibyte);
+  CHECK(bound.whose.find("memory.limit_in_bytes") != std::string::npos);
+  // A group that does not count what is below it.
+  x.put("sys/fs/cgroup/memory/docker/memory.use_hierarchy", "0\n");
+  CHECK(available_memory(x.root()) == 800 * mebibyte);
+}
+
+TEST_CASE("Where a host has both versions, memory is limited by the one that has its controller", "[base]") {
+  const host x;
+  be_version_1(x, "/kv");
+  std::ofstream(x.root() / "proc/self/cgroup", std::ios::app) << "0::/\n";
+  std::ofstream(x.root() / "proc/self/mountinfo", std::ios::app)
+      << "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+  x.put("sys/fs/cgroup/memory/kv/memory.limit_in_bytes", 400 * mebibyte);
+  x.put("sys/fs/cgroup/memory/kv/memory.usage_in_bytes", 100 * mebibyte);
+  CHECK(available_memory(x.root()) == 300 * mebibyte);
+}
+
+TEST_CASE("In a container that sees its own group alone, its limit and those above count", "[base]") {
+  const host x;
+  x.put("proc/self/cgroup", "5:memory:/docker/0123\n");
+  x.put("sys/fs/cgroup/memory/memory.limit_in_bytes", 500 * mebibyte);
+  x.put("sys/fs/cgroup/memory/memory.usage_in_bytes", 100 * mebibyte);
+  SECTION("as its group is what is mounted") {
+    x.put("proc/self/mountinfo", "35 31 0:32 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    CHECK(available_memory(x.root()) == 400 * mebibyte);
+  }
+  SECTION("as another one is mounted than it is said to be in") {
+    x.put("proc/self/mountinfo", "35 31 0:32 /docker/9 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    CHECK(available_memory(x.root()) == 400 * mebibyte);
+  }
+  SECTION("as it is said to lie outside of what it sees") {
+    x.put("proc/self/cgroup", "5:memory:/../0123\n");
+    x.put("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    CHECK(available_memory(x.root()) == 400 * mebibyte);
+  }
+  SECTION("and a limit that is set above it") {
+    x.put("proc/self/mountinfo", "35 31 0:32 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+    x.put("sys/fs/cgroup/memory/memory.stat",
+          "cache 1\nhierarchical_memory_limit " + std::to_string(300 * mebibyte) + "\n");
+    CHECK(available_memory(x.root()) == 200 * mebibyte);
+    CHECK(memory_bound_of_process(x.root()).bytes == 300 * mebibyte);
+  }
+}
+
+TEST_CASE("Limits on huge pages are read by their size, of what is used and of what is set aside", "[base]") {
+  const host x;
+  be_version_1(x, "/b");
+  CHECK(huge_page_limits_of_groups("2MB", x.root()).empty());
+  x.put("mnt/tlb/b/hugetlb.2MB.limit_in_bytes", std::uint64_t{0});
+  x.put("mnt/tlb/b/hugetlb.1GB.limit_in_bytes", none_of_version_1);
+  CHECK(huge_page_limits_of_groups("1GB", x.root()).empty());
+  const auto limits = huge_page_limits_of_groups("2MB", x.root());
+  REQUIRE(limits.size() == 1);
+  CHECK(limits[0].left() == 0);
+  CHECK(limits[0].file.find("mnt/tlb/b/hugetlb.2MB.limit_in_bytes") != std::string::npos);
+
+  const host y;
+  y.put("proc/self/cgroup", "0::/b\n");
+  y.put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
+  y.put("sys/fs/cgroup/b/hugetlb.2MB.max", 64 * mebibyte);
+  y.put("sys/fs/cgroup/b/hugetlb.2MB.current", 16 * mebibyte);
+  y.put("sys/fs/cgroup/b/hugetlb.2MB.rsvd.max", 32 * mebibyte);
+  y.put("sys/fs/cgroup/b/hugetlb.2MB.rsvd.current", 2 * mebibyte);
+  const auto found = huge_page_limits_of_groups("2MB", y.root());
+  REQUIRE(tightest(found) != nullptr);
+  CHECK(tightest(found)->left() == 30 * mebibyte);
+  CHECK(tightest({}) == nullptr);
 }
 
 TEST_CASE("This host says that it has some memory", "[base]") {
   CHECK(available_memory() > 0);
+  CHECK(memory_bound_of_process().bytes > 0);
 }
 
 } // namespace base_host_memory_test

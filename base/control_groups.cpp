@@ -1,0 +1,200 @@
+#include "base/control_groups.hpp"
+
+#include "base/kernel_text.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Version 1 writes the largest number of whole pages where there is no limit; nobody has as much memory.
+constexpr auto no_limit = std::numeric_limits<std::uint64_t>::max() / 4;
+
+/// Where a hierarchy of groups is mounted, and which group lies there.
+struct mounted_hierarchy {
+  fs::path at;
+  fs::path group;
+};
+
+/// A group of this process, with all above it that can be seen.
+struct own_group {
+  bool unified = false;
+  fs::path mount;
+  fs::path directory;
+};
+
+std::string_view next_word(std::string_view& line) {
+  const auto word = line.substr(0, line.find(' '));
+  line.remove_prefix(std::min(word.size() + 1, line.size()));
+  return word;
+}
+
+bool lists(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const auto one = words.substr(0, words.find(','));
+    if (one == word)
+      return true;
+    words.remove_prefix(std::min(one.size() + 1, words.size()));
+  }
+  return false;
+}
+
+/// The group of this process that a line of /proc/self/cgroup names, "4:memory:/kv" or "0::/kv".
+std::optional<std::string_view> group_in(std::string_view line, std::string_view controller) {
+  const auto second = line.find(':');
+  const auto third = second == std::string_view::npos ? second : line.find(':', second + 1);
+  if (third == std::string_view::npos)
+    return std::nullopt;
+  const auto controllers = line.substr(second + 1, third - second - 1);
+  const bool is_it = controller.empty() ? line.starts_with("0::") : lists(controllers, controller);
+  return is_it ? std::optional(line.substr(third + 1)) : std::nullopt;
+}
+
+std::optional<std::string_view> group_of(std::string_view text, std::string_view controller) {
+  while (!text.empty())
+    if (const auto found = group_in(next_line(text), controller))
+      return found;
+  return std::nullopt;
+}
+
+/// Of lines such as "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory". Without a controller: of the
+/// unified hierarchy.
+std::optional<mounted_hierarchy> mount_of(std::string_view text, std::string_view controller) {
+  while (!text.empty()) {
+    auto line = next_line(text);
+    for (int i = 0; i < 3; ++i)
+      next_word(line);
+    const auto group = next_word(line);
+    const auto at = next_word(line);
+    const auto tail = line.find(" - ");
+    if (tail == std::string_view::npos)
+      continue;
+    line.remove_prefix(tail + 3);
+    const auto type = next_word(line);
+    next_word(line);
+    if (controller.empty() ? type == "cgroup2" : type == "cgroup" && lists(line, controller))
+      return mounted_hierarchy{fs::path(at), fs::path(group)};
+  }
+  return std::nullopt;
+}
+
+/// Below the mount point; the mount point itself where the group is not in what is mounted, as in some containers.
+fs::path below(const fs::path& group, const fs::path& mounted) {
+  const auto out = group.lexically_normal().lexically_relative(mounted.lexically_normal());
+  return out.empty() || *out.begin() == ".." || out == "." ? fs::path() : out;
+}
+
+std::optional<own_group> find_group(const fs::path& root, std::string_view controller) {
+  const auto groups = text_of_file(root / "proc/self/cgroup");
+  auto group = group_of(groups, controller);
+  const bool unified = !group;
+  if (unified)
+    group = group_of(groups, {});
+  if (!group)
+    return std::nullopt;
+  const auto mounts = text_of_file(root / "proc/self/mountinfo");
+  auto mounted = mount_of(mounts, unified ? std::string_view{} : controller);
+  if (!mounted)
+    mounted = mounted_hierarchy{unified ? fs::path("/sys/fs/cgroup") : fs::path("/sys/fs/cgroup") / controller, "/"};
+  const auto mount = root / mounted->at.relative_path();
+  return own_group{unified, mount, mount / below(fs::path(*group), mounted->group)};
+}
+
+/// What a line of memory.stat says.
+std::uint64_t stat_of(const std::string& text, std::string_view name) {
+  return leading_number(line_of(text, name).value_or(std::string_view{})).value_or(0);
+}
+
+struct limit_files {
+  const char* limit;
+  const char* used;
+};
+
+/// Adds the limit that a group has by this file, if it has one. `idle`: what of its use can be given up at once.
+void add_limit(std::vector<group_limit>& to, const fs::path& group, const limit_files& names, std::uint64_t idle) {
+  const auto bytes = limit_of_group(text_of_file(group / names.limit));
+  if (!bytes)
+    return;
+  const auto used = leading_number(text_of_file(group / names.used)).value_or(0);
+  to.push_back({*bytes, used - std::min(used, idle), (group / names.limit).string()});
+}
+
+/// Calls `look` with the group of this process and with each above it, up to where the hierarchy is mounted.
+template <class Look>
+void look_upwards(const own_group& own, Look look) {
+  auto at = own.directory.lexically_normal();
+  const auto top = own.mount.lexically_normal();
+  for (;;) {
+    look(at);
+    if (at == top || at.string().size() <= top.string().size())
+      return;
+    at = at.parent_path();
+  }
+}
+
+} // namespace
+
+std::optional<std::uint64_t> limit_of_group(std::string_view text) {
+  const auto number = leading_number(text); // "max" is none
+  return number && *number < no_limit ? number : std::nullopt;
+}
+
+std::vector<group_limit> memory_limits_of_groups(const fs::path& root) {
+  std::vector<group_limit> out;
+  const auto own = find_group(root, "memory");
+  if (!own)
+    return out;
+  look_upwards(*own, [&](const fs::path& group) {
+    const auto stat = text_of_file(group / "memory.stat");
+    // Pages of files that nobody has used lately: the kernel takes them before it refuses anything.
+    const auto idle = stat_of(stat, own->unified ? "inactive_file " : "total_inactive_file ");
+    if (own->unified) {
+      add_limit(out, group, {"memory.max", "memory.current"}, idle);
+      add_limit(out, group, {"memory.high", "memory.current"}, idle);
+      return;
+    }
+    // Of groups above, unless they are so old as not to count what is below them.
+    if (group == own->directory.lexically_normal() || !text_of_file(group / "memory.use_hierarchy").starts_with('0'))
+      add_limit(out, group, {"memory.limit_in_bytes", "memory.usage_in_bytes"}, idle);
+  });
+  if (own->unified)
+    return out;
+  // Version 1 also says what groups set that cannot be seen from within a container.
+  const auto stat = text_of_file(own->directory / "memory.stat");
+  const auto least = limit_of_group(line_of(stat, "hierarchical_memory_limit ").value_or(std::string_view{}));
+  if (least && std::ranges::none_of(out, [&](const group_limit& x) { return x.bytes <= *least; })) {
+    const auto used = leading_number(text_of_file(own->directory / "memory.usage_in_bytes")).value_or(0);
+    const auto idle = stat_of(stat, "total_inactive_file ");
+    out.push_back({*least, used - std::min(used, idle),
+                   (own->directory / "memory.stat").string() + ", hierarchical_memory_limit"});
+  }
+  return out;
+}
+
+std::vector<group_limit> huge_page_limits_of_groups(std::string_view size, const fs::path& root) {
+  std::vector<group_limit> out;
+  const auto own = find_group(root, "hugetlb");
+  if (!own)
+    return out;
+  const auto name = "hugetlb." + std::string(size);
+  look_upwards(*own, [&](const fs::path& group) {
+    // "rsvd" is what may be set aside, the other what may be used.
+    for (const auto* kind : {".", ".rsvd."}) {
+      const auto limit = name + kind + (own->unified ? "max" : "limit_in_bytes");
+      const auto used = name + kind + (own->unified ? "current" : "usage_in_bytes");
+      add_limit(out, group, {limit.c_str(), used.c_str()}, 0);
+    }
+  });
+  return out;
+}
+
+const group_limit* tightest(const std::vector<group_limit>& limits) {
+  const auto least = std::ranges::min_element(limits, {}, &group_limit::left);
+  return least == limits.end() ? nullptr : &*least;
+}
+
+} // namespace troupe
