@@ -1,8 +1,10 @@
 #include "io/arena.hpp"
 
+#include "base/host_memory.hpp"
+#include "base/kernel_text.hpp"
 #include "base/log.hpp"
+#include "base/size_text.hpp"
 #include "io/extent_source.hpp"
-#include "io/huge_pages.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <fstream>
 #include <linux/magic.h>
 #include <linux/memfd.h>
 #include <optional>
@@ -67,24 +68,12 @@ tl::unexpected<error> not_the_node(const std::string& path, const std::string& w
                                            ": client and node must share host, process namespace and user");
 }
 
-std::string size_text(std::uint64_t bytes) {
-  return "an arena of " + std::to_string(bytes) + " bytes";
+std::string arena_text(std::uint64_t bytes) {
+  return "an arena of " + size_text(bytes);
 }
 
 std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
   return (bytes + to - 1) / to * to;
-}
-
-/// A line of /proc/meminfo, in bytes; nothing if the host does not say.
-std::optional<std::uint64_t> host_memory(std::string_view line) {
-  std::ifstream info("/proc/meminfo");
-  for (std::string name, rest; info >> name;) {
-    std::uint64_t kilobytes = 0;
-    if (name == line && info >> kilobytes)
-      return kilobytes * 1024;
-    std::getline(info, rest);
-  }
-  return std::nullopt;
 }
 
 static_assert(two_mib_pages.bytes == extent_alignment);
@@ -97,12 +86,12 @@ result<void> seal(const unique_descriptor& made, int seals) {
 }
 
 /// Memory of so many bytes that cannot change its size, of ordinary pages with `flags` 0.
-result<unique_descriptor> sealed_memory(std::uint64_t bytes, unsigned flags) {
-  unique_descriptor made(::memfd_create("troupe-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+result<unique_descriptor> sealed_memory(const arena_kernel& kernel, std::uint64_t bytes, unsigned flags) {
+  unique_descriptor made(kernel.create(MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!made)
-    return tl::unexpected(system_error(errno, "cannot create " + size_text(bytes)));
+    return tl::unexpected(system_error(errno, "cannot create " + arena_text(bytes)));
   if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0)
-    return tl::unexpected(system_error(errno, "cannot size " + size_text(bytes)));
+    return tl::unexpected(system_error(errno, "cannot size " + arena_text(bytes)));
   if (auto done = seal(made, required_seals); !done)
     return tl::unexpected(std::move(done.error()));
   return made;
@@ -120,15 +109,15 @@ result<unique_descriptor> named_memory(const std::string& name, std::uint64_t by
       std::uint64_t{status.f_bavail} * static_cast<std::uint64_t>(status.f_bsize) < bytes) {
     ::shm_unlink(path.c_str());
     return fail(errc::limit_exceeded,
-                "/dev/shm has no room for " + size_text(bytes) + ": " +
-                    std::to_string(std::uint64_t{status.f_bavail} * static_cast<std::uint64_t>(status.f_bsize)) +
-                    " bytes are free; make it larger (mount -o remount,size=, or --shm-size of a "
-                    "container), or lower memory.bytes");
+                "/dev/shm has no room for " + arena_text(bytes) + ": " +
+                    size_text(std::uint64_t{status.f_bavail} * static_cast<std::uint64_t>(status.f_bsize)) +
+                    " are free; make it larger (mount -o remount,size=, or --shm-size of a container), or lower "
+                    "memory.bytes");
   }
   if (::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0) {
     const auto code = errno;
     ::shm_unlink(path.c_str());
-    return tl::unexpected(system_error(code, "cannot size " + size_text(bytes)));
+    return tl::unexpected(system_error(code, "cannot size " + arena_text(bytes)));
   }
   return made;
 }
@@ -148,7 +137,7 @@ result<unique_descriptor> proof_of(const unique_descriptor& memory, std::span<co
 }
 
 /// Gets the memory now. Without this the first touch of a page that the host cannot provide is a SIGBUS.
-int populate(std::span<std::byte> bytes, int descriptor, std::uint64_t offset) {
+int populate_now(std::span<std::byte> bytes, int descriptor, std::uint64_t offset) {
 #ifdef MADV_POPULATE_WRITE
   for (;;) {
     if (::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE) == 0)
@@ -174,7 +163,7 @@ std::uint64_t page_bytes_of(int descriptor) {
 result<std::span<std::byte>> mapping_of(int descriptor, std::uint64_t bytes) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (at == MAP_FAILED)
-    return tl::unexpected(system_error(errno, "cannot map " + size_text(bytes)));
+    return tl::unexpected(system_error(errno, "cannot map " + arena_text(bytes)));
   return std::span{static_cast<std::byte*>(at), bytes};
 }
 
@@ -200,7 +189,36 @@ tl::unexpected<error> out_of_reach(const std::string& path) {
                   "the same user");
 }
 
+/// In words. EFAULT is what the kernel says where the touch of a page would have been a SIGBUS.
+std::string why_not_populated(int code, const std::string& what, bool huge, bool named) {
+  if (code == EFAULT && huge)
+    return what + ": the kernel set huge pages aside and does not give them, as under a limit of a control group";
+  if (code == EFAULT && named)
+    return what + ": /dev/shm is full";
+  return system_error(code, what).text;
+}
+
+/// Counts what is under way, as long as it lives.
+class busy_count {
+public:
+  explicit busy_count(std::atomic<std::uint64_t>& of) : of_(of), number_(of.fetch_add(1) + 1) {}
+  busy_count(const busy_count&) = delete;
+  busy_count& operator=(const busy_count&) = delete;
+  ~busy_count() { of_.fetch_sub(1); }
+
+  /// With this one.
+  std::uint64_t number() const noexcept { return number_; }
+
+private:
+  std::atomic<std::uint64_t>& of_;
+  std::uint64_t number_;
+};
+
 } // namespace
+
+arena_kernel arena_kernel::of_host() {
+  return {room_for, [](unsigned flags) { return ::memfd_create("troupe-arena", flags); }, populate_now};
+}
 
 arena::~arena() {
   if (mapping_.data() != nullptr)
@@ -212,7 +230,8 @@ arena::~arena() {
 result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
                                               unsigned flags) {
   const auto all = rounded_up(wanted.bytes, std::max(huge_page_bytes, page_alignment));
-  auto memory = wanted.shared_name.empty() ? sealed_memory(all, flags) : named_memory(wanted.shared_name, all);
+  auto memory =
+      wanted.shared_name.empty() ? sealed_memory(wanted.kernel, all, flags) : named_memory(wanted.shared_name, all);
   if (!memory)
     return tl::unexpected(std::move(memory.error()));
   const std::shared_ptr<arena> out(new arena);
@@ -225,6 +244,7 @@ result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::
   out->bytes_ = mapped->first(wanted.bytes);
   out->extent_bytes_ = wanted.extent_bytes;
   out->huge_page_bytes_ = huge_page_bytes;
+  out->kernel_ = wanted.kernel;
   out->descriptor_ = std::move(*memory);
   auto proof = random_proof();
   if (!proof)
@@ -248,52 +268,70 @@ result<std::shared_ptr<arena>> arena::create(const arena_options& options) {
                                             " bytes, not " + std::to_string(wanted.extent_bytes));
   wanted.bytes = wanted.bytes / wanted.extent_bytes * wanted.extent_bytes;
   if (wanted.bytes == 0)
-    return fail(errc::invalid_argument, "an arena needs at least one extent of " + std::to_string(wanted.extent_bytes) +
-                                            " bytes, not " + std::to_string(options.bytes));
-  if (const auto total = host_memory("MemTotal:"); total && *total < wanted.bytes)
-    return fail(errc::limit_exceeded, "the host has no memory for " + size_text(wanted.bytes) + ": it has " +
-                                          std::to_string(*total) + " bytes in all; lower memory.bytes");
+    return fail(errc::invalid_argument, "an arena needs at least one extent of " + size_text(wanted.extent_bytes) +
+                                            ", not " + size_text(options.bytes));
+  if (const auto total = bytes_of_meminfo(text_of_file("/proc/meminfo"), "MemTotal:"); total && *total < wanted.bytes)
+    return fail(errc::limit_exceeded, "the host has no memory for " + arena_text(wanted.bytes) + ": it has " +
+                                          size_text(*total) + " in all; lower memory.bytes");
   if (auto there = check_nodes(wanted.numa_nodes); !there)
     return tl::unexpected(std::move(there.error()));
-  auto made = made_as(wanted);
-  if (made)
-    (*made)->spread_over(wanted.numa_nodes);
-  return made;
+  return made_as(wanted);
 }
 
 result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
   const auto choice = wanted.huge_pages;
-  const auto huge = [&](const huge_page_kind& kind) {
-    await_spare_huge_pages(kind.pages_of(wanted.bytes), wanted.huge_page_patience, [&] { return counts_of(kind); });
-    return made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag);
-  };
-  if ((choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib) && !wanted.shared_name.empty())
+  const bool must_be_huge = choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib;
+  if (must_be_huge && !wanted.shared_name.empty())
     return fail(errc::invalid_argument, "an arena with a name in /dev/shm is made of ordinary pages: set "
                                         "memory.huge_pages to \"auto\"");
-  if (choice == huge_page_choice::two_mib || choice == huge_page_choice::one_gib) {
-    const auto& kind = choice == huge_page_choice::two_mib ? two_mib_pages : one_gib_pages;
-    auto made = huge(kind);
-    if (!made)
-      return tl::unexpected(lack_of_huge_pages(size_text(wanted.bytes), wanted.bytes, kind));
-    return made;
-  }
+  if (must_be_huge)
+    return made_of_huge(wanted, choice == huge_page_choice::two_mib ? two_mib_pages : one_gib_pages);
   if (choice == huge_page_choice::automatic && wanted.extent_bytes % extent_alignment == 0 &&
       wanted.shared_name.empty()) {
-    const auto counts = counts_of(two_mib_pages);
+    const auto counts = wanted.kernel.huge_pages(two_mib_pages).host;
     if (counts && counts->all >= two_mib_pages.pages_of(wanted.bytes)) {
-      if (auto made = huge(two_mib_pages)) // another one may have been faster
+      auto made = made_of_huge(wanted, two_mib_pages);
+      if (made)
         return made;
-      log::get("io")->warn("{} is made of ordinary pages: the host has {} huge pages of {}, which would do, but other "
-                           "programs hold them",
-                           size_text(wanted.bytes), counts->all, two_mib_pages.name);
+      log::get("io")->warn("memory for pages is made of ordinary pages: {}", made.error().text);
     }
   }
+  return made_of_ordinary(wanted);
+}
+
+result<std::shared_ptr<arena>> arena::made_of_huge(const arena_options& wanted, const huge_page_kind& kind) {
+  const auto room = [&] { return wanted.kernel.huge_pages(kind); };
+  await_spare_huge_pages(kind.pages_of(wanted.bytes), wanted.huge_page_patience, [&] { return room().host; });
+  const auto otherwise = wanted.huge_pages == huge_page_choice::automatic
+                             ? std::string("set memory.huge_pages to \"off\" if ordinary pages are meant")
+                             : std::string("set memory.huge_pages to \"auto\"");
+  const auto lack = [&](std::string_view attempt) {
+    return tl::unexpected(lack_of_huge_pages(arena_text(wanted.bytes), wanted.bytes, kind, room(), attempt, otherwise));
+  };
+  // Where it does not let all of them be used, the first extents would be had and the others never.
+  if (!room().is_allowed(kind.bytes * kind.pages_of(wanted.bytes)))
+    return lack({});
+  auto made = made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag);
+  if (!made)
+    return lack(made.error().text);
+  (*made)->spread_over(wanted.numa_nodes);
+  // What is set aside is a promise of the host; whether this process may have it shows when it is used.
+  if (const auto first = (*made)->provide(0); !first) {
+    const auto why = first.error().text;
+    made->reset(); // or its pages would be missed in what is said
+    return lack(why);
+  }
+  return made;
+}
+
+result<std::shared_ptr<arena>> arena::made_of_ordinary(const arena_options& wanted) {
   auto made = made_of(wanted, 0, 0);
   if (!made)
     return made;
   // Huge pages make gather, checksum and registration cheaper; without them everything works as well.
-  (*made)->joins_pages_ = choice == huge_page_choice::automatic;
+  (*made)->joins_pages_ = wanted.huge_pages == huge_page_choice::automatic;
   ::madvise((*made)->bytes_.data(), wanted.bytes, (*made)->joins_pages_ ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  (*made)->spread_over(wanted.numa_nodes);
   return made;
 }
 
@@ -302,18 +340,19 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
     return fail(errc::out_of_range, "this arena has no extent " + std::to_string(extent));
   const auto offset = extent * extent_bytes_;
   const auto bytes = bytes_.subspan(offset, extent_bytes_);
-  const auto name = "an extent of " + std::to_string(extent_bytes_) + " bytes";
+  const auto name = "the host has no memory for an extent of " + size_text(extent_bytes_);
   // Huge pages were set aside, and are never swapped.
   const bool ordinary = huge_page_bytes_ == 0;
-  // The kernel promises more than it has and kills somebody when the promise is called in.
-  if (const auto available = host_memory("MemAvailable:"); ordinary && available && *available < extent_bytes_)
-    return fail(errc::limit_exceeded,
-                "the host has no memory for " + name + ": " + std::to_string(*available) + " bytes are available");
-  if (const auto code = populate(bytes, descriptor_.get(), offset); code != 0) {
+  const busy_count under_way(providing_);
+  // The kernel promises more than it has and kills somebody when the promise is called in. What others of this arena
+  // are about to get is not to be had twice.
+  if (const auto left = ordinary ? memory_left() : std::nullopt; left && *left / under_way.number() < extent_bytes_)
+    return fail(errc::limit_exceeded, name + ": " + size_text(*left) + " are available");
+  if (const auto code = kernel_.populate(bytes, descriptor_.get(), offset); code != 0) {
     // What did come of it is of no use to us, and may be to others.
     ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(extent_bytes_));
-    return fail(errc::limit_exceeded, system_error(code, "the host has no memory for " + name).text);
+    return fail(errc::limit_exceeded, why_not_populated(code, name, !ordinary, !shared_name_.empty()));
   }
   look_where(extent);
   if (const auto code = ordinary && ::mlock(bytes.data(), bytes.size()) != 0 ? errno : 0;

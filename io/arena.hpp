@@ -3,6 +3,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/unique_descriptor.hpp"
+#include "io/huge_pages.hpp"
 #include "io/numa.hpp"
 #include "io/shared_memory.hpp"
 
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,6 +30,18 @@ enum class huge_page_choice {
   off,
 };
 
+/// What an arena asks of the kernel. Tests put another one in its place, which has less.
+struct arena_kernel {
+  std::function<huge_page_room(const huge_page_kind&)> huge_pages = room_for;
+  /// As `memfd_create` with these flags: a descriptor, or -1 and errno.
+  std::function<int(unsigned flags)> create;
+  /// Gets memory for these bytes, which lie at `offset` of the file: 0, or an error number.
+  std::function<int(std::span<std::byte> bytes, int descriptor, std::uint64_t offset)> populate;
+
+  /// That of this host.
+  static arena_kernel of_host();
+};
+
 struct arena_options {
   /// Rounded down to whole extents.
   std::uint64_t bytes = 0;
@@ -40,6 +54,7 @@ struct arena_options {
   std::string shared_name{};
   /// How long huge pages are waited for that others are about to give back; see `await_spare_huge_pages`.
   duration huge_page_patience = std::chrono::seconds(5);
+  arena_kernel kernel = arena_kernel::of_host();
 };
 
 /// What a client needs to map an arena of a node on its host; see `arena::map`.
@@ -68,11 +83,13 @@ struct arena_name {
 /// because so it can be sealed against writing: whoever maps the memory can scribble over all of it, and over no proof.
 class arena final : public shared_memory {
 public:
-  /// New memory, of which nothing is there yet but the address space: see `provide`. Huge pages are set aside at once.
-  /// Where the kernel does not let NUMA nodes be chosen, a warning says so, and it is made all the same.
+  /// New memory, of which nothing is there yet but the address space: see `provide`. Huge pages are set aside at once,
+  /// and the first extent of them is got, since a control group may forbid to use what was set aside: with `automatic`
+  /// a warning says so then, and the arena is made of ordinary pages. Where the kernel does not let NUMA nodes be
+  /// chosen, a warning says so, and it is made all the same.
   ///
   /// Errors: `invalid_argument` (also for a NUMA node that has no memory for this process), `limit_exceeded` (more than
-  /// the host has, or more huge pages than it has to spare, with the way out), `io_error`.
+  /// the host has, or more huge pages than it has to spare or a control group allows, with the way out), `io_error`.
   static result<std::shared_ptr<arena>> create(const arena_options& wanted);
 
   /// The arena that a process made and holds open under this name, of exactly `bytes`. The caller must run on the same
@@ -91,8 +108,9 @@ public:
   std::uint64_t extent_bytes() const noexcept { return extent_bytes_; }
 
   /// Gets the memory of one extent from the host, zeroed, and locks it; to be called once for each, and again where it
-  /// has failed. Thread-safe. `limit_exceeded` if the host is short of memory, which without this would be a SIGBUS at
-  /// the first touch. Memory that may not be locked is used as it is, and `describe` says so.
+  /// has failed; where it is there already, nothing happens. Thread-safe. `limit_exceeded` if the host or a control
+  /// group of this process is short of memory, which without this would be a SIGBUS at the first touch, or the end of
+  /// the process. Memory that may not be locked is used as it is, and `describe` says so.
   result<std::span<std::byte>> provide(std::uint32_t extent);
 
   /// The NUMA node on which this extent lies, or is to lie before it is provided; nothing where that was left to the
@@ -102,6 +120,9 @@ public:
   /// For the peer's `map`, and for nobody else; valid as long as the arena lives.
   arena_name name() const;
 
+  /// Whether it is made of pages that an operator has reserved.
+  bool of_huge_pages() const noexcept { return huge_page_bytes_ != 0; }
+
   /// What was got, for the log: "2 MiB huge pages, spread over NUMA nodes 0 and 1".
   std::string describe() const;
 
@@ -110,6 +131,9 @@ private:
 
   /// Of the pages that are wanted or can be had.
   static result<std::shared_ptr<arena>> made_as(const arena_options& wanted);
+  static result<std::shared_ptr<arena>> made_of_ordinary(const arena_options& wanted);
+  /// With a first extent that is there.
+  static result<std::shared_ptr<arena>> made_of_huge(const arena_options& wanted, const huge_page_kind& kind);
 
   /// Of ordinary pages with `huge_page_bytes` 0. `flags`: for the kernel, which kind.
   static result<std::shared_ptr<arena>> made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
@@ -131,6 +155,9 @@ private:
   std::span<std::byte> bytes_;
   /// 0 where the arena was mapped and not made: only its maker gets memory for it.
   std::uint64_t extent_bytes_ = 0;
+  arena_kernel kernel_;
+  /// How many extents are being provided.
+  std::atomic<std::uint64_t> providing_{0};
   /// 0: ordinary pages.
   std::uint64_t huge_page_bytes_ = 0;
   bool joins_pages_ = false;

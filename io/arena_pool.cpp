@@ -40,6 +40,7 @@ arena_pool::~arena_pool() {
 
 void arena_pool::provide(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
+  bool refused = false;
   while (!fresh_.empty() && !stop.stop_requested()) {
     const auto number = fresh_.front();
     fresh_.pop_front();
@@ -50,15 +51,19 @@ void arena_pool::provide(const std::stop_token& stop) {
     lock.lock();
     shelf_.host_is_short(!provided);
     if (provided) {
+      refused_ -= std::exchange(refused, false) ? 1U : 0U;
       shelf_.arrive(number, expected, node);
       ++counts_.ready;
       continue;
     }
     fresh_.push_front(number);
+    refused_ += std::exchange(refused, true) ? 0U : 1U;
+    refusal_ = provided.error().text;
     if (counts_.failed++ == 0)
       log::get("io")->warn("{}; it is asked again every second", provided.error().text);
     wake_.wait_for(lock, stop, host_pause, [] { return false; });
   }
+  refused_ -= refused ? 1U : 0U;
 }
 
 result<extent> arena_pool::lend(std::optional<numa_node> wish) {
@@ -88,6 +93,11 @@ bool arena_pool::take_back(std::uint32_t number) {
 std::uint32_t arena_pool::available() const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::uint32_t>(counts_.extents - counts_.lent);
+}
+
+std::string arena_pool::refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refused_ > 0 ? refusal_ : std::string();
 }
 
 extent_counts arena_pool::counts() const {

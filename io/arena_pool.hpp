@@ -36,6 +36,7 @@ public:
   bool take_back(std::uint32_t number) override;
   std::uint32_t available() const override;
   extent_counts counts() const override;
+  std::string refusal() const override;
   std::span<std::byte> memory() noexcept override { return memory_->bytes(); }
   const arena_facts& info() const noexcept override { return facts_; }
 
@@ -61,6 +62,9 @@ private:
   /// Those that were never got from the host, in their order.
   std::deque<std::uint32_t> fresh_;
   extent_counts counts_;
+  /// How many threads wait since the host had no memory for them, and what it said last.
+  std::uint32_t refused_ = 0;
+  std::string refusal_;
   /// Last: they end before anything else does.
   std::vector<std::jthread> threads_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/size_text.hpp"
 #include "io/numa.hpp"
 #include "io/shared_memory.hpp"
 
@@ -72,6 +73,9 @@ public:
 
   virtual extent_counts counts() const = 0;
 
+  /// Why the host gives no more memory for now, a sentence; empty as long as it gives what is asked for.
+  virtual std::string refusal() const { return {}; }
+
   /// All of it, of which only what is lent may be touched.
   virtual std::span<std::byte> memory() noexcept = 0;
 
@@ -111,10 +115,9 @@ inline result<std::uint64_t> extent_bytes_for(std::uint64_t arena_bytes, std::ui
   if (const auto least = extent_bytes_least(largest_slot_bytes); least > bytes)
     bytes = least;
   if (arena_bytes / 2 < bytes)
-    return fail(errc::invalid_argument, "memory.bytes is " + std::to_string(arena_bytes) +
-                                            ", which is not even two extents of " + std::to_string(bytes) +
-                                            " bytes, as slots of " + std::to_string(largest_slot_bytes) +
-                                            " bytes need: give at least " + std::to_string(2 * bytes));
+    return fail(errc::invalid_argument,
+                "memory.bytes is " + size_text(arena_bytes) + ", which is not even two extents of " + size_text(bytes) +
+                    ", as slots of " + size_text(largest_slot_bytes) + " need: give at least " + size_text(2 * bytes));
   return bytes;
 }
 

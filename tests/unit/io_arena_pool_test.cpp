@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -130,6 +131,24 @@ TEST_CASE("an extent for which the host has no memory stays to be lent later", "
   CHECK(pool.counts() == extent_counts{1, 0, 0, 1});
 }
 
+TEST_CASE("a pool says why the host gives nothing, until it gives what it was asked for", "[io][arena]") {
+  std::atomic<bool> gives{false};
+  arena_options wanted{4 * 8192, 8192, huge_page_choice::off};
+  wanted.kernel.populate = [&](std::span<std::byte> bytes, int file, std::uint64_t offset) {
+    return gives ? arena_kernel::of_host().populate(bytes, file, offset) : ENOMEM;
+  };
+  arena_pool pool(arena::create(wanted).value(), 2);
+  while (pool.refusal().empty())
+    std::this_thread::yield();
+  CHECK(missing(pool.refusal(), {"the host has no memory for an extent of 8 KiB", "Cannot allocate memory"}) == "");
+  CHECK(pool.counts().ready == 0);
+  gives = true;
+  make_ready(pool);
+  while (!pool.refusal().empty())
+    std::this_thread::yield();
+  CHECK(pool.lend());
+}
+
 TEST_CASE("several threads get the memory of the host, each extent once", "[io][arena]") {
   const auto memory = memory_of(64, 4096);
   arena_pool pool(memory, GENERATE(0U, 1U, 4U));
@@ -228,7 +247,7 @@ TEST_CASE("an arena without two extents is an error that names the key", "[io][a
     const auto none = extent_bytes_for(bytes, slot);
     REQUIRE_FALSE(none);
     CHECK(none.error().code == errc::invalid_argument);
-    CHECK(missing(none.error().text, {"memory.bytes", std::to_string(bytes), "at least"}) == "");
+    CHECK(missing(none.error().text, {"memory.bytes", size_text(bytes), "at least"}) == "");
   }
 }
 

@@ -1,0 +1,86 @@
+#include "io/arena.hpp"
+#include "tests/catch.hpp"
+#include "tests/unit/io_support.hpp"
+
+#include <cerrno>
+#include <cstdint>
+#include <sys/mman.h>
+
+namespace io_arena_kernel_test {
+
+using namespace troupe;
+using namespace troupe::io;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::uint64_t mebibyte = 1U << 20U;
+
+/// A host that has huge pages, as it says, made of ordinary ones; it gives the first `given` extents, and then none.
+struct promising_host {
+  huge_page_room room{huge_page_counts{8, 8}, std::nullopt};
+  int given = 0;
+  int made = 0;
+
+  arena_options with(huge_page_choice choice) {
+    arena_options out{8 * mebibyte, 2 * mebibyte, choice};
+    out.huge_page_patience = duration::zero();
+    out.kernel.huge_pages = [this](const huge_page_kind& /*kind*/) { return room; };
+    out.kernel.create = [this](unsigned flags) {
+      made += (flags & MFD_HUGETLB) != 0 ? 1 : 0;
+      return ::memfd_create("troupe-test", flags & (MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    };
+    out.kernel.populate = [this](std::span<std::byte> /*bytes*/, int /*file*/, std::uint64_t /*offset*/) {
+      return given-- > 0 ? 0 : EFAULT;
+    };
+    return out;
+  }
+};
+
+} // namespace
+
+TEST_CASE("huge pages that are set aside and not given are no memory: ordinary ones are taken, or the start fails",
+          "[io][arena]") {
+  promising_host host;
+  const auto made = arena::create(host.with(huge_page_choice::automatic));
+  REQUIRE(made);
+  CHECK(host.made == 1);
+  CHECK_FALSE((*made)->of_huge_pages());
+  CHECK((*made)->describe() == "4 KiB pages, huge ones where the kernel likes");
+  const auto refused = arena::create(host.with(huge_page_choice::two_mib));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::limit_exceeded);
+  CHECK(missing(refused.error().text, {"8 MiB takes 4 huge pages of 2 MiB", "limit of a control group",
+                                       "set memory.huge_pages to \"auto\""}) == "");
+  // A host that keeps its word.
+  host.given = 1;
+  const auto huge = arena::create(host.with(huge_page_choice::automatic));
+  REQUIRE(huge);
+  CHECK((*huge)->of_huge_pages());
+}
+
+TEST_CASE("huge pages of which a control group forbids some are not begun with", "[io][arena]") {
+  promising_host host;
+  host.given = 1;
+  host.room.group = group_limit{8 * mebibyte, 2 * mebibyte, "/sys/fs/cgroup/kv/hugetlb.2MB.max"};
+  const auto made = arena::create(host.with(huge_page_choice::automatic));
+  REQUIRE(made);
+  CHECK_FALSE((*made)->of_huge_pages());
+  CHECK(host.made == 0);
+  const auto refused = arena::create(host.with(huge_page_choice::two_mib));
+  REQUIRE_FALSE(refused);
+  CHECK(missing(refused.error().text,
+                {"hugetlb limit", "6 MiB of 8 MiB", "/sys/fs/cgroup/kv/hugetlb.2MB.max", "hugepages-2Mi"}) == "");
+  host.room.group->used = 0;
+  CHECK((*arena::create(host.with(huge_page_choice::two_mib)))->of_huge_pages());
+}
+
+TEST_CASE("who lacks huge pages hears how many to reserve in all", "[io][arena]") {
+  promising_host host;
+  host.room.host = huge_page_counts{100, 1};
+  const auto refused = arena::create(host.with(huge_page_choice::two_mib));
+  REQUIRE_FALSE(refused);
+  CHECK(missing(refused.error().text, {"1 of the 100", "103 in all", "sysctl vm.nr_hugepages=103"}) == "");
+}
+
+} // namespace io_arena_kernel_test
