@@ -164,6 +164,8 @@ result<std::span<std::byte>> mapping_of(int descriptor, std::uint64_t bytes) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (at == MAP_FAILED)
     return tl::unexpected(system_error(errno, "cannot map " + arena_text(bytes)));
+  // A process that crashes would write all of it, pages of all namespaces, to its core.
+  ::madvise(at, bytes, MADV_DONTDUMP);
   return std::span{static_cast<std::byte*>(at), bytes};
 }
 

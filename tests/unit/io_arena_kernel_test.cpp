@@ -1,9 +1,13 @@
 #include "io/arena.hpp"
+#include "io/private_memory.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
 #include <sys/mman.h>
 
 namespace io_arena_kernel_test {
@@ -15,6 +19,22 @@ using namespace troupe::test;
 namespace {
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
+
+/// What the kernel says of the mapping in which this byte lies, as " rd wr sh".
+std::string flags_of_mapping(const void* at) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<std::uintptr_t>(at);
+  bool is_it = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      is_it = begin <= wanted && wanted < end;
+    if (is_it && line.starts_with("VmFlags:"))
+      return line.substr(8);
+  }
+  return {};
+}
 
 /// A host that has huge pages, as it says, made of ordinary ones; it gives the first `given` extents, and then none.
 struct promising_host {
@@ -81,6 +101,18 @@ TEST_CASE("who lacks huge pages hears how many to reserve in all", "[io][arena]"
   const auto refused = arena::create(host.with(huge_page_choice::two_mib));
   REQUIRE_FALSE(refused);
   CHECK(missing(refused.error().text, {"1 of the 100", "103 in all", "sysctl vm.nr_hugepages=103"}) == "");
+}
+
+TEST_CASE("no core of a process has the arena in it, be it the node's or a client's", "[io][arena]") {
+  auto made = arena::create({4 * mebibyte, mebibyte, huge_page_choice::off});
+  REQUIRE(made);
+  REQUIRE((*made)->provide(0));
+  const auto mapped = arena::map((*made)->name(), 4 * mebibyte);
+  REQUIRE(mapped);
+  const auto own = private_memory::get(mebibyte);
+  REQUIRE(own);
+  for (const auto* at : {(*made)->bytes().data(), (*mapped)->bytes().data(), own->bytes().data()})
+    CHECK(flags_of_mapping(at).find(" dd") != std::string::npos);
 }
 
 } // namespace io_arena_kernel_test
