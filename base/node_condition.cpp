@@ -39,6 +39,8 @@ std::string_view to_string(trouble what) noexcept {
     return "etcd_away";
   case trouble::claim_late:
     return "claim_late";
+  case trouble::memory_short:
+    return "memory_short";
   }
   return "unknown";
 }

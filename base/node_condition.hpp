@@ -44,9 +44,11 @@ enum class trouble : std::uint8_t {
   etcd_away,
   /// The claim on the data directory could not be renewed in time: nothing is written until it is.
   claim_late,
+  /// The host gives less memory for pages than the config asks for, perhaps none at all.
+  memory_short,
 };
 
-inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::claim_late) + 1;
+inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::memory_short) + 1;
 
 /// Whether it ends by a new start only, or with its slab.
 constexpr bool lasts(trouble what) noexcept {

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -62,6 +63,27 @@ bool forbid_io_uring() {
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
+#ifdef MADV_POPULATE_WRITE
+constexpr std::uint32_t populate_advice = MADV_POPULATE_WRITE;
+#else
+constexpr std::uint32_t populate_advice = 23;
+#endif
+
+/// Memory is not got ahead of its use, which is what an arena does.
+bool forbid_page_memory() {
+  std::array<sock_filter, 6> program{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+      // The lower half of the third argument.
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(std::uint64_t)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, populate_advice, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
 /// Between fork and exec: nothing but calls that are safe there, since another thread may hold any lock.
 [[noreturn]] void run_child(const launch& what, char* const* arguments, int out, int err, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -87,6 +109,8 @@ bool forbid_io_uring() {
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
   if (what.without_io_uring && !forbid_io_uring())
+    ::_exit(127);
+  if (what.without_page_memory && !forbid_page_memory())
     ::_exit(127);
   ::execv(arguments[0], arguments);
   ::_exit(127);

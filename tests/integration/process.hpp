@@ -45,6 +45,8 @@ struct launch {
   std::filesystem::path directory;
   /// As in a container that forbids io_uring: its system calls end with EPERM.
   bool without_io_uring = false;
+  /// As on a host that has no memory for pages: what the arena asks for is refused.
+  bool without_page_memory = false;
   /// RLIMIT_FSIZE: no file can become longer.
   std::optional<std::uint64_t> file_size_limit;
   /// Its stderr is a small pipe that nobody reads, until `process::read_stderr`.

@@ -1,6 +1,10 @@
 #include "actors/node/supervisor/node_watch.hpp"
 #include "tests/catch.hpp"
 
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
 namespace node_watch_test {
 
 using namespace troupe;
@@ -39,6 +43,64 @@ TEST_CASE("A node without memory for new keys says so as long as it is so, and s
   CHECK(w.watch.look(0, at(4)).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::memory_full));
   CHECK(w.condition->shortcomings().empty());
+}
+
+namespace {
+
+/// Memory of which a host has given some.
+struct given_memory final : io::extent_source {
+  result<io::extent> lend(std::optional<io::numa_node> /*wish*/) override { return fail(errc::busy, "not yet"); }
+  bool take_back(std::uint32_t /*number*/) override { return false; }
+  std::uint32_t available() const override { return 0; }
+  io::extent_counts counts() const override { return counted; }
+  std::string refusal() const override { return why; }
+  std::span<std::byte> memory() noexcept override { return {}; }
+  const io::arena_facts& info() const noexcept override { return facts; }
+
+  io::extent_counts counted{4, 0, 0, 0};
+  std::string why;
+  io::arena_facts facts{std::uint64_t{256} << 20U, std::uint64_t{64} << 20U, {}};
+};
+
+bool has_all(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::ranges::all_of(parts, [&](const char* x) { return text.find(x) != std::string::npos; });
+}
+
+} // namespace
+
+TEST_CASE("A node to which the host gives no memory for pages says so until it has some", "[condition][memory]") {
+  const auto condition = std::make_shared<node_condition>();
+  const auto extents = std::make_shared<given_memory>();
+  node_watch watch(condition, std::make_shared<memory_budget>(800), nullptr, extents);
+  CHECK(watch.look(0, at(0)).empty()); // it is just being got
+  extents->why = "there is none";
+  const auto begun = watch.look(0, at(1));
+  REQUIRE(begun.size() == 1);
+  INFO(begun[0]);
+  CHECK(has_all(begun[0], {"0 B of the 256 MiB", "memory.bytes", "there is none", "nothing can be saved"}));
+  CHECK(condition->has(trouble::memory_short));
+  CHECK(condition->shortcomings() == begun);
+  CHECK(condition->ready());
+  extents->counted.ready = 3;
+  CHECK(watch.look(0, at(2)).empty()); // logged once
+  REQUIRE(condition->shortcomings().size() == 1);
+  CHECK(has_all(condition->shortcomings()[0], {"192 MiB of the 256 MiB", "fewer pages"}));
+  extents->why.clear();
+  CHECK(watch.look(0, at(3)).size() == 1);
+  CHECK_FALSE(condition->has(trouble::memory_short));
+}
+
+TEST_CASE("A node that waits for its first memory for long says so", "[condition][memory]") {
+  const auto condition = std::make_shared<node_condition>();
+  const auto extents = std::make_shared<given_memory>();
+  node_watch watch(condition, std::make_shared<memory_budget>(800), nullptr, extents);
+  CHECK(watch.look(0, at(0)).empty());
+  CHECK(watch.look(0, at(9)).empty());
+  CHECK(watch.look(0, at(10)).size() == 1);
+  CHECK(condition->has(trouble::memory_short));
+  extents->counted.ready = 1;
+  CHECK(watch.look(0, at(11)).size() == 1);
+  CHECK_FALSE(condition->has(trouble::memory_short));
 }
 
 TEST_CASE("A node that loses lines of its log says so for a minute after the last one", "[condition]") {

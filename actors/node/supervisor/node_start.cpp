@@ -20,6 +20,7 @@
 #include "actors/support/remote_transport.hpp"
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
+#include "base/size_text.hpp"
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
 #include "io/page.hpp"
@@ -103,7 +104,7 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
   if (!memory)
     return tl::unexpected<error>(memory.error());
   const auto pool = std::make_shared<io::arena_pool>(std::move(*memory));
-  log::get("node")->info("memory for pages: {} extents of {} bytes, {}", pool->counts().extents, *extent_bytes,
+  log::get("node")->info("memory for pages: {} extents of {}, {}", pool->counts().extents, size_text(*extent_bytes),
                          pool->describe());
   return pool;
 }
@@ -446,7 +447,7 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);
   auto supervisor = spawn_actor<node>(system, shared_options, std::move(children), watch_process,
-                                      node_watch(condition, memory, gate));
+                                      node_watch(condition, memory, gate, *extents));
   services.node = supervisor;
   services.outgoing = outgoing;
   services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles, outgoing);

@@ -1,13 +1,15 @@
 #include "actors/node/supervisor/node_watch.hpp"
 
+#include "base/size_text.hpp"
+
 namespace troupe {
 
 std::vector<std::string> node_watch::look(std::uint64_t dropped, timestamp now) {
   std::vector<std::string> changes;
   const auto limit = memory_->limit();
   note(trouble::memory_full, !memory_->has_room(1),
-       std::to_string(memory_->used()) + " of " + std::to_string(limit) +
-           " bytes of memory are in use, and the rest is kept for leases: new keys only take the places of old ones; "
+       size_text(memory_->used()) + " of " + size_text(limit) +
+           " of memory are in use, and the rest is kept for leases: new keys only take the places of old ones; "
            "raise registry.memory_bytes",
        changes);
   if (dropped > dropped_)
@@ -23,7 +25,28 @@ std::vector<std::string> node_watch::look(std::uint64_t dropped, timestamp now) 
          "written "
          "there until it is; see whether the file system answers",
          changes);
+  auto lack = lack_of_extents(now);
+  const bool lacks = !lack.empty();
+  note(trouble::memory_short, lacks, std::move(lack), changes);
   return changes;
+}
+
+std::string node_watch::lack_of_extents(timestamp now) {
+  if (!extents_)
+    return {};
+  if (begun_ == timestamp{})
+    begun_ = now;
+  const auto counts = extents_->counts();
+  const auto bytes = extents_->info().extent_bytes;
+  const auto asked = " of the " + size_text(counts.extents * bytes) + " that memory.bytes asks for";
+  const auto effect = counts.ready == 0 ? "nothing can be saved, or loaded from a slab, until it does"
+                                        : "fewer pages stay in memory than could";
+  if (const auto why = extents_->refusal(); !why.empty())
+    return "the host has given " + size_text(counts.ready * bytes) + asked + ", and gives no more: " + why +
+           "; it is asked again every second, and " + effect;
+  if (counts.ready == 0 && counts.extents > 0 && now - begun_ >= first_memory)
+    return "the host has given nothing" + asked + " since the start, and has not refused it either; " + effect;
+  return {};
 }
 
 void node_watch::note(trouble what, bool is_so, std::string text, std::vector<std::string>& changes) {

@@ -1,0 +1,67 @@
+#include "tests/catch.hpp"
+#include "tests/integration/metrics_page.hpp"
+#include "tests/integration/support.hpp"
+
+#include <fstream>
+
+namespace memory_lack_test {
+
+/// Nodes that have less memory than their config asks for, or more than they can use.
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+nlohmann::json with_http(const std::filesystem::path& where) {
+  auto out = node_config(where);
+  out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
+  return out;
+}
+
+/// What the kernel says of the mappings of a process whose line has this in it.
+std::vector<std::string> flags_of_mappings(pid_t process, const std::string& part) {
+  std::vector<std::string> out;
+  std::ifstream maps("/proc/" + std::to_string(process) + "/smaps");
+  bool is_it = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with("VmFlags:") && is_it)
+      out.push_back(line);
+    if (line.find('-') != std::string::npos && line.find(" kB") == std::string::npos)
+      is_it = line.find(part) != std::string::npos;
+  }
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a node to which the host gives no memory for pages says so everywhere, and serves") {
+  const scratch_directory scratch;
+  launch how;
+  how.without_page_memory = true;
+  serving_node node(write_config(scratch.path(), with_http(scratch.path())), {}, how);
+  node.wait_for_log("the host has given 0 B of the");
+  CHECK(sum_of_metric(node, "troupe_degraded{reason=\"memory_short\"}") == 1);
+  const auto ready = http(node, "GET", "/ready");
+  CHECK(ready.status == 200);
+  CHECK(ready.body.find("memory.bytes asks for") != std::string::npos);
+  const auto url =
+      "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
+  const auto told = run(program_with({"status", url}));
+  INFO(told.out);
+  CHECK(told.code == 1);
+  CHECK(told.out.find("docs/operations.md#memory_short") != std::string::npos);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("no core of a node has pages in it") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
+  const auto flags = flags_of_mappings(node.program().id(), "memfd:troupe-arena ");
+  REQUIRE_FALSE(flags.empty());
+  for (const auto& x : flags)
+    CHECK(x.find(" dd") != std::string::npos);
+  CHECK(node.stop() == 0);
+}
+
+} // namespace memory_lack_test
