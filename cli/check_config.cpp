@@ -3,6 +3,7 @@
 #include "actors/support/doors/tls_channel.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
+#include "config/memory_rules.hpp"
 #include "http/server/tls.hpp"
 #include "http/server/tokens.hpp"
 #include "io/data_directory.hpp"
@@ -45,6 +46,8 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
       if (auto fault = fault_of_slab_directory(config.data_dir / *directory); !fault.empty())
         note("storage.ranks[" + std::to_string(i) + "].directory", std::move(fault));
   std::ranges::move(faults_of_numa_nodes(config, io::usable_numa_nodes()), std::back_inserter(out));
+  std::ranges::move(faults_of_memory(config, memory_bound_of_process(), io::room_for(huge_pages_for(config))),
+                    std::back_inserter(out));
   const auto look_at_server = [&](const auto& x, const std::string& path) {
     if (x.tokens_file)
       if (const auto tokens = http::token_table::load(*x.tokens_file); !tokens)
@@ -81,6 +84,8 @@ int check_config(const check_config_options& options) {
     print_problems(faults);
     return exit_usage;
   }
+  if (const auto notice = config::notice_of_unusable_memory(*loaded))
+    std::cerr << "warning: " << config::to_string(*notice) << '\n';
   return print(config::to_json(*loaded)) ? exit_ok : exit_failed;
 }
 

@@ -5,6 +5,7 @@
 #include "base/memory_budget.hpp"
 #include "base/page_limits.hpp"
 #include "config/document.hpp"
+#include "config/memory_rules.hpp"
 #include "config/units.hpp"
 #include "io/extent_source.hpp"
 #include "io/page.hpp"
@@ -314,7 +315,7 @@ private:
     check_pages(space, path);
   }
 
-  bool in_memory_only(const rank_storage& x) const { return x.slab_bytes == 0 || config_.memory.write_back == "never"; }
+  bool in_memory_only(const rank_storage& x) const { return is_in_memory_only(config_, x); }
 
   /// Without a slab: as many as all memory has room for.
   std::uint64_t slots_of(const rank_storage& x, std::uint64_t page_bytes) const {
@@ -323,13 +324,7 @@ private:
 
   /// Slots of slabs are known before anything is started.
   void check_memory() {
-    std::uint64_t slots = 0;
-    for (const auto& space : config_.namespaces) {
-      const auto page = possible_page_bytes(space.geometry);
-      for (std::size_t rank = 0; rank < std::min<std::size_t>(config_.storage.ranks.size(), space.world_size); ++rank)
-        if (page && *page <= max_page_bytes)
-          slots += std::min(slots_of(config_.storage.ranks[rank], *page), max_slots);
-    }
+    const auto slots = slots_of_config(config_);
     const auto most = memory_budget::lasting_part(config_.registry.memory_bytes);
     demand(slots * memory_per_slot <= most, "registry.memory_bytes",
            format_size(config_.registry.memory_bytes) + " has " + format_size(most) +

@@ -64,4 +64,29 @@ TEST_CASE("no core of a node has pages in it") {
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("memory that cannot be had is an error of the config, and memory that cannot be used a warning") {
+  const scratch_directory scratch;
+  const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
+  const auto check = [&](const std::string& setting) {
+    return run(program_with({"check-config", config, "--set", setting, "--set", "memory.huge_pages=off"}));
+  };
+  const auto too_much = check("memory.bytes=64 TiB");
+  INFO(too_much.err);
+  CHECK(too_much.code == 2);
+  CHECK(too_much.out.empty());
+  CHECK(too_much.err.find("memory.bytes: 64 TiB") != std::string::npos);
+
+  const auto refused = run(program_with({"serve", "--config", config, "--set", "memory.bytes=64 TiB"}));
+  INFO(refused.err);
+  CHECK(refused.code == 1);
+  CHECK(refused.err.find("64 TiB") != std::string::npos);
+
+  const auto unused = check("memory.bytes=1 GiB");
+  INFO(unused.err);
+  CHECK(unused.code == 0);
+  CHECK(unused.err.find("warning: memory.bytes: ") != std::string::npos);
+  CHECK(unused.err.find("of 1 GiB can never hold a page") != std::string::npos);
+  CHECK_FALSE(unused.out.empty());
+}
+
 } // namespace memory_lack_test

@@ -1,6 +1,8 @@
 #include "actors/node/supervisor/memory_placement.hpp"
 #include "tests/catch.hpp"
 
+#include <string>
+
 namespace node_memory_placement_test {
 
 using namespace troupe;
@@ -47,6 +49,44 @@ TEST_CASE("each rank that wishes for a NUMA node that is not there is told of th
 TEST_CASE("where the kernel tells of no NUMA nodes, wishes are heard and not fulfilled", "[node]") {
   CHECK(faults_of_numa_nodes(with_ranks({5}), {}).empty());
   CHECK(numa_nodes_for(with_ranks({5}), {}) == nodes{});
+}
+
+TEST_CASE("memory that can never be had is a fault, by what it is made of", "[node][memory]") {
+  constexpr std::uint64_t mebibyte = 1U << 20U;
+  const memory_bound bound{512 * mebibyte, "this host has"};
+  const io::huge_page_room none{};
+  // In use, as they are while the node runs that is looked at.
+  io::huge_page_room taken{io::huge_page_counts{1024, 0}, std::nullopt};
+  config::node_config options;
+  options.memory.bytes = 1024 * mebibyte;
+  const auto faults = faults_of_memory(options, bound, none);
+  REQUIRE(faults.size() == 1);
+  CHECK(faults[0].path == "memory.bytes");
+  CHECK(faults[0].text.find("this host has") != std::string::npos);
+  options.memory.bytes = 256 * mebibyte;
+  CHECK(faults_of_memory(options, bound, none).empty());
+
+  // Huge pages are not of the memory that control groups count.
+  options.memory.bytes = 1024 * mebibyte;
+  CHECK(faults_of_memory(options, bound, taken).empty());
+  options.memory.huge_pages = "off";
+  CHECK(faults_of_memory(options, bound, taken).size() == 1);
+  options.memory.huge_pages = "auto";
+  options.lmcache.enabled = true; // in /dev/shm
+  CHECK(faults_of_memory(options, bound, taken).size() == 1);
+
+  options = {};
+  options.memory.bytes = 1024 * mebibyte;
+  options.memory.huge_pages = "2 MiB";
+  CHECK(faults_of_memory(options, bound, taken).empty());
+  taken.group = group_limit{0, 0, "/sys/fs/cgroup/kv/hugetlb.2MB.max"};
+  const auto forbidden = faults_of_memory(options, bound, taken);
+  REQUIRE(forbidden.size() == 1);
+  CHECK(forbidden[0].path == "memory.huge_pages");
+  CHECK(forbidden[0].text.find("/sys/fs/cgroup/kv/hugetlb.2MB.max") != std::string::npos);
+  const auto missing = faults_of_memory(options, bound, {io::huge_page_counts{500, 500}, std::nullopt});
+  REQUIRE(missing.size() == 1);
+  CHECK(missing[0].text.find("vm.nr_hugepages=512") != std::string::npos);
 }
 
 } // namespace node_memory_placement_test

@@ -1,8 +1,11 @@
 #include "actors/node/supervisor/memory_placement.hpp"
 
+#include "config/memory_rules.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -17,6 +20,38 @@ std::vector<config::problem> faults_of_numa_nodes(const config::node_config& opt
                          io::numa_text(usable) + ": choose of these, or leave it out",
                      {}});
   return out;
+}
+
+const io::huge_page_kind& huge_pages_for(const config::node_config& options) noexcept {
+  return options.memory.huge_pages == "1 GiB" ? io::one_gib_pages : io::two_mib_pages;
+}
+
+std::vector<config::problem> faults_of_memory(const config::node_config& options, const memory_bound& bound,
+                                              const io::huge_page_room& huge) {
+  const auto& memory = options.memory;
+  const auto& kind = huge_pages_for(options);
+  const auto needed = kind.pages_of(memory.bytes);
+  // As if all were free: what is in use now may be this node's.
+  auto all = huge;
+  if (all.host)
+    all.host->free = all.host->all;
+  if (all.group)
+    all.group->used = 0;
+  const bool enough = all.host && all.host->all >= needed && all.is_allowed(needed * kind.bytes);
+  if (memory.huge_pages == "2 MiB" || memory.huge_pages == "1 GiB") {
+    if (enough)
+      return {};
+    return {{"memory.huge_pages",
+             io::lack_of_huge_pages("memory.bytes", memory.bytes, kind, all, {}, "set it to \"auto\"").text,
+             {}}};
+  }
+  const bool is_named = options.lmcache.enabled || options.io.engine.starts_with("usrbio");
+  if (memory.huge_pages == "auto" && !is_named && enough)
+    return {};
+  auto fault = config::fault_of_memory(options, bound);
+  if (!fault)
+    return {};
+  return {std::move(*fault)};
 }
 
 result<std::vector<io::numa_node>> numa_nodes_for(const config::node_config& options,

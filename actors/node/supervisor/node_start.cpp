@@ -21,6 +21,7 @@
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
 #include "base/size_text.hpp"
+#include "config/memory_rules.hpp"
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
 #include "io/page.hpp"
@@ -103,6 +104,12 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
       {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), shared_name});
   if (!memory)
     return tl::unexpected<error>(memory.error());
+  // Before any of it is got: the kernel would end the node when it is used.
+  if (const auto fault = config::fault_of_memory(options, memory_bound_of_process());
+      fault && !(*memory)->of_huge_pages())
+    return fail(errc::limit_exceeded, config::to_string(*fault));
+  if (const auto notice = config::notice_of_unusable_memory(options))
+    log::get("node")->warn("{}", config::to_string(*notice));
   const auto pool = std::make_shared<io::arena_pool>(std::move(*memory));
   log::get("node")->info("memory for pages: {} extents of {}, {}", pool->counts().extents, size_text(*extent_bytes),
                          pool->describe());
@@ -128,6 +135,8 @@ opened_parts opened_of(const std::shared_ptr<io::arena_pool>& pool, const config
                                                     " MiB can be locked (RLIMIT_MEMLOCK)";
     return text;
   };
+  if (const auto notice = config::notice_of_unusable_memory(options))
+    out.unusable_memory = notice->path + ": " + notice->text;
   std::map<std::string, std::size_t> kinds;
   for (const auto& x : ranks) {
     if (!x.parts.worker->store)

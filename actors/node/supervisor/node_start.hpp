@@ -38,6 +38,8 @@ struct opened_parts {
   /// leaves the choice to the node.
   bool buffered = false;
   bool without_io_uring = false;
+  /// That much of the memory can never hold a page, and why; empty if that is not so.
+  std::string unusable_memory{};
 };
 
 /// What an interface to the node that is no client of CAF needs, such as HTTP.

@@ -1,0 +1,94 @@
+#include "config/memory_rules.hpp"
+#include "tests/unit/config_support.hpp"
+
+namespace config_memory_rules_test {
+
+using namespace troupe;
+using namespace troupe::config;
+
+namespace {
+
+using overrides = std::vector<std::string>;
+
+memory_bound bound_of(std::uint64_t bytes) {
+  return {bytes, "this host has"};
+}
+
+/// What `small_config` has with two slabs of this size each.
+page_room room_with(const std::string& slab_bytes, overrides more = {}) {
+  more.insert(more.end(), {"storage.ranks[0].slab_bytes=" + slab_bytes, "storage.ranks[1].slab_bytes=" + slab_bytes});
+  return room_for_pages(good(small_config, more));
+}
+
+} // namespace
+
+TEST_CASE("Memory that a process can never have is a fault, with what would fit", "[config][memory]") {
+  const auto config = good(small_config, {"memory.bytes=1 GiB"});
+  CHECK_FALSE(fault_of_memory(config, bound_of(gibibyte + memory_of_idle_node)));
+  CHECK_FALSE(fault_of_memory(config, bound_of(0))); // nobody says
+  const auto fault = fault_of_memory(config, {512 * mebibyte, "the control group of this process has (memory.max)"});
+  REQUIRE(fault);
+  CHECK(fault->path == "memory.bytes");
+  for (const auto* part :
+       {"1 GiB, and 64 MiB for the node", "more than the 512 MiB of memory that the control group of this process",
+        "lower it to less than 448 MiB", "the kernel would end it"})
+    CHECK(contains(fault->text, part));
+  CHECK(fault_of_memory(config, bound_of(gibibyte + memory_of_idle_node - 1)));
+  CHECK(fault_of_memory(config, bound_of(mebibyte))); // not even without pages
+}
+
+TEST_CASE("Slots of all ranks are counted, of a rank without a slab as many as memory has room for",
+          "[config][memory]") {
+  const auto config = good(small_config);
+  const auto page = config.namespaces[0].geometry.page_bytes();
+  CHECK(slots_of_config(config) ==
+        slab_slots(config.storage.ranks[0].slab_bytes, page) + slab_slots(config.storage.ranks[1].slab_bytes, page));
+  const auto memory_only = good(small_config, {"memory.write_back=never", "memory.bytes=64 MiB"});
+  CHECK(slots_of_config(memory_only) > 2 * slab_slots(64 * mebibyte, page) - 2);
+}
+
+TEST_CASE("Memory beyond all slots of the disk can hold no page", "[config][memory]") {
+  // Two slabs of 4 GiB, less what does not make a whole slot.
+  const auto room = room_with("4 GiB", {"memory.bytes=40 GiB"});
+  CHECK(room.slab_bytes <= 8 * gibibyte);
+  CHECK(room.slab_bytes > 8 * gibibyte - mebibyte);
+  CHECK(room.usable_bytes() == room.slab_bytes);
+  CHECK(room.unusable_bytes() == 40 * gibibyte - room.slab_bytes);
+  CHECK(room_with("40 GiB", {"memory.bytes=40 GiB"}).unusable_bytes() == 0);
+  // A namespace in memory only may have all of it, and so have all where nothing is written.
+  CHECK(room_with("0", {"memory.bytes=40 GiB"}).unusable_bytes() == 0);
+  CHECK(room_with("4 GiB", {"memory.bytes=40 GiB", "memory.write_back=never"}).unusable_bytes() == 0);
+}
+
+TEST_CASE("What clients make counts with the disk that there is for it", "[config][memory]") {
+  const overrides made{"memory.bytes=40 GiB", "storage.disk_bytes=8 GiB"};
+  const auto both = room_with("4 GiB", made);
+  CHECK(both.usable_bytes() == both.slab_bytes + 8 * gibibyte);
+  node_config alone;
+  alone.memory.bytes = 40 * gibibyte;
+  alone.storage.disk_bytes = 8 * gibibyte;
+  CHECK(room_for_pages(alone).usable_bytes() == 8 * gibibyte);
+  alone.storage.disk_bytes = 0; // in memory only
+  CHECK(room_for_pages(alone).usable_bytes() == 40 * gibibyte);
+  alone.actors.make_namespaces = false; // no pages at all
+  CHECK_FALSE(notice_of_unusable_memory(alone));
+}
+
+TEST_CASE("Memory without use is worth a word where it is more than a tenth", "[config][memory]") {
+  CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"memory.bytes=4 MiB"})));
+  CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"memory.bytes=12 MiB"})));
+  const auto notice = notice_of_unusable_memory(good(small_config, {"memory.bytes=16 MiB"}));
+  REQUIRE(notice);
+  CHECK(notice->path == "memory.bytes");
+  for (const auto* part : {"of 16 MiB can never hold a page", "storage.ranks[i].slab_bytes",
+                           "namespaces that clients make could use the rest", "or lower memory.bytes to"})
+    CHECK(contains(notice->text, part));
+  const auto with_disk =
+      notice_of_unusable_memory(good(small_config, {"memory.bytes=1 GiB", "storage.disk_bytes=512 MiB"}));
+  REQUIRE(with_disk);
+  for (const auto* part : {"512 MiB for namespaces that clients make (storage.disk_bytes)",
+                           "storage.ranks[i].slab_bytes or storage.disk_bytes"})
+    CHECK(contains(with_disk->text, part));
+}
+
+} // namespace config_memory_rules_test
