@@ -285,10 +285,9 @@ template <class Visitor>
 void describe(Visitor& v, memory_config& c) {
   v.field("bytes", c.bytes, size{4 * mebibyte, 64 * tebibyte},
           "Shared memory for the pages of all ranks. The host gives it piece by piece, as it is used.");
-  v.field(
-      "huge_pages", c.huge_pages, choice{huge_page_choices},
-      "\"auto\" takes huge pages of 2 MiB where the host has enough to spare and gives them to this process, else "
-      "ordinary ones; a size takes such pages or fails.");
+  v.field("huge_pages", c.huge_pages, choice{huge_page_choices},
+          "\"auto\" takes huge pages of 2 MiB where the host has enough to spare and gives them to this process, else "
+          "ordinary ones; a size takes such pages or fails.");
   v.field(
       "numa", c.numa, choice{numa_choices},
       "\"spread\" lays the arena on all NUMA nodes in turn, so that ranks can have memory of their own one; \"off\" "

@@ -151,6 +151,9 @@ void add_namespaces(screen& to, const json& x) {
     row(text_at(space, {"name"}), {counted_at(space, {"keys"}), counted_at(space, {"leases"}),
                                    percent_text(ratio_of(m)), gbps_text(number_at(m, {"load_gbps"})),
                                    gbps_text(number_at(m, {"save_gbps"})), per_second(m, "evicted_keys")});
+    if (const auto most = whole_at(space, {"capacity", "keys"}); most > 0)
+      to.add("  room for " + count_text(most) + " keys, " + bytes_text(number_at(space, {"capacity", "bytes"})) +
+             " at most, by its " + text_at(space, {"capacity", "bounded_by"}));
     for (const auto& rank : list_at(space, {"ranks"})) {
       if (++shown > ranks_most)
         break;

@@ -221,11 +221,12 @@ function tiers(x) {
 
 function namespaces(spaces) {
   return table(
-    ["name", "model", "ranks", "page", "keys", "leases", "hit ratio", "lookups", "load", "save", "evicted"],
+    ["name", "model", "ranks", "page", "keys", "room for", "leases", "hit ratio", "lookups", "load", "save", "evicted"],
     spaces.map((s) => {
       const m = s.last_minute;
       const each = (v) => rate(m.seconds > 0 ? v / m.seconds : 0);
-      return [s.name, s.model, s.ranks.length, bytes(s.page_bytes), count(s.keys), count(s.leases),
+      const most = s.capacity.bounded_by ? `${count(s.capacity.keys)} (${s.capacity.bounded_by})` : "–";
+      return [s.name, s.model, s.ranks.length, bytes(s.page_bytes), count(s.keys), most, count(s.leases),
               percent(m.hit_ratio), each(m.lookups), gbps(m.load_gbps), gbps(m.save_gbps), each(m.evicted_keys)];
     }),
     "none yet: clients make them, or the config names them");

@@ -86,7 +86,7 @@ std::string status_desk::text_of(numbers x, bool with_history) const {
   out.stats = std::move(x.stats);
   out.spaces = std::move(x.spaces);
   out.warnings = warnings_of(services.condition.get());
-  add_notices(out.warnings, out, services.opened.buffered, services.opened.without_io_uring);
+  add_notices(out.warnings, out, services.opened);
   if (services.latencies)
     out.totals = totals_of(out.stats, out.spaces, *services.latencies);
   out.before = out.totals;

@@ -1,6 +1,7 @@
 #include "http/status/status_report.hpp"
 
 #include "http/server/json_members.hpp"
+#include "http/status/space_capacity.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -186,12 +187,23 @@ void append_namespace(std::string& out, const status_report& x, const namespace_
       .add("evicted_keys", space.evicted_keys)
       .end();
   append_activity(m.key("last_minute"), activity_between(x.before, x.totals, x.since_before, id), false, false);
+  std::vector<const rank_stats*> kept;
+  for (const auto& rank : space.ranks.items) {
+    const auto found = known.find({id, static_cast<rank_number>(rank.rank)});
+    kept.push_back(found == known.end() ? nullptr : found->second);
+  }
+  const auto most = capacity_of(space, kept, {x.arena_bytes, x.extent_bytes, x.made_slabs_limit});
+  json_members(m.key("capacity"))
+      .add("keys", most.keys)
+      .add("pages", most.pages)
+      .add("bytes", most.bytes)
+      .add("bounded_by", most.bounded_by)
+      .end();
   const auto shown = std::min(space.ranks.size(), ranks_left);
   ranks_left -= shown;
-  append_list(m.key("ranks"), std::span(space.ranks.items).first(shown), [&](const rank_info& rank) {
-    const auto found = known.find({id, static_cast<rank_number>(rank.rank)});
-    append_rank(out, x, id, rank, found == known.end() ? nullptr : found->second);
-  });
+  std::size_t next = 0;
+  append_list(m.key("ranks"), std::span(space.ranks.items).first(shown),
+              [&](const rank_info& rank) { append_rank(out, x, id, rank, kept[next++]); });
   m.add("ranks_omitted", std::uint64_t{space.ranks.size() - shown}).end();
 }
 
@@ -260,15 +272,15 @@ activity_totals totals_of(const node_stats& stats, const std::vector<namespace_i
   return out;
 }
 
-void add_notices(std::vector<warning>& to, const status_report& x, bool buffered, bool without_io_uring) {
+void add_notices(std::vector<warning>& to, const status_report& x, const opened_parts& opened) {
   const auto add = [&](const char* reason, std::string text) {
     to.push_back({"notice", reason, std::move(text), std::string("docs/operations.md#") + reason});
   };
-  if (buffered)
+  if (opened.buffered)
     add("buffered_io",
         "slab files go through the page cache, since their file system knows no direct I/O: put data_dir, "
         "or storage.ranks[i].directory, on ext4 or XFS, or set storage.direct to false");
-  if (without_io_uring)
+  if (opened.without_io_uring)
     add("no_io_uring",
         "slab files are read by threads, since the kernel or a seccomp profile forbids io_uring: allow it, "
         "or set io.engine to \"threads\"");
@@ -276,6 +288,8 @@ void add_notices(std::vector<warning>& to, const status_report& x, bool buffered
     add("memory_not_locked",
         "memory for pages is not locked, and may be swapped out: raise RLIMIT_MEMLOCK (for systemd, "
         "LimitMEMLOCK=infinity), or lower memory.bytes");
+  if (!opened.unusable_memory.empty())
+    add("unusable_memory", opened.unusable_memory);
   if (x.stats.departed_clients > 0)
     add("departed_clients",
         std::to_string(x.stats.departed_clients) +

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/node/supervisor/node_start.hpp"
 #include "base/error.hpp"
 #include "http/status/program_facts.hpp"
 #include "io/extent_source.hpp"
@@ -71,7 +72,7 @@ activity_totals totals_of(const node_stats& stats, const std::vector<namespace_i
                           const request_latencies& latencies);
 
 /// What can be seen of a node's numbers that nobody else warns of.
-void add_notices(std::vector<warning>& to, const status_report& x, bool buffered, bool without_io_uring);
+void add_notices(std::vector<warning>& to, const status_report& x, const opened_parts& opened);
 
 /// No more namespaces and ranks are listed than `/metrics` has with names of their own; the rest is counted.
 inline constexpr std::size_t spaces_most = 64;

@@ -1,6 +1,7 @@
 #include "base/log.hpp"
 #include "http/native/native.hpp"
 #include "http/page/page.hpp"
+#include "http/status/space_capacity.hpp"
 #include "http/status/status_report.hpp"
 #include "tests/actors/node_with_http.hpp"
 #include "tests/actors/openapi_shape.hpp"
@@ -126,10 +127,43 @@ TEST_CASE("status: every warning has its section among the runbooks", "[status]"
   x.memory_text = "not locked (RLIMIT_MEMLOCK)";
   x.stats.departed_clients = 1;
   std::vector<http::node_status::warning> notices;
-  add_notices(notices, x, true, true);
-  CHECK(notices.size() == 4);
+  opened_parts opened;
+  opened.buffered = true;
+  opened.without_io_uring = true;
+  opened.unusable_memory = "memory.bytes: 3 GiB of 4 GiB can never hold a page";
+  add_notices(notices, x, opened);
+  CHECK(notices.size() == 5);
   for (const auto& w : notices)
     is_there(w.runbook);
+}
+
+TEST_CASE("status: a namespace says how much it can hold, and what bounds it", "[status]") {
+  using namespace http::node_status;
+  constexpr std::uint64_t mebibyte = 1U << 20U;
+  const room_of_node room{256 * mebibyte, 16 * mebibyte, 64 * mebibyte};
+  namespace_info space;
+  space.spec.world_size = 2;
+  space.ranks.items = {{0}, {1}};
+  rank_stats in_slab;
+  in_slab.io.frame_bytes = mebibyte;
+  in_slab.io.slab_slots = 100;
+  in_slab.slots.total = 100;
+  auto smaller = in_slab;
+  smaller.io.slab_slots = smaller.slots.total = 80;
+  CHECK(capacity_of(space, {&in_slab, &smaller}, room) == space_capacity{80, 180, 180 * mebibyte, "disk"});
+  // In whole pages of each extent, which both ranks have to share.
+  rank_stats in_memory;
+  in_memory.io.frame_bytes = 3 * mebibyte;
+  CHECK(capacity_of(space, {&in_memory, &in_memory}, room) == space_capacity{40, 80, 240 * mebibyte, "memory"});
+  // A file of a client's namespace can grow as far as there is disk space for all of them.
+  auto growing = in_slab;
+  growing.slots.total = 4;
+  CHECK(capacity_of(space, {&growing, &growing}, room) == space_capacity{32, 64, 64 * mebibyte, "disk"});
+  space.ranks.items[0].slots = space.ranks.items[1].slots = 7;
+  CHECK(capacity_of(space, {nullptr, nullptr}, room).keys == 7);
+  CHECK(capacity_of(space, {nullptr, nullptr}, room).bounded_by == "engine");
+  space.ranks.items.clear();
+  CHECK(capacity_of(space, {}, room) == space_capacity{});
 }
 
 TEST_CASE("status: no more is listed than can be read, and the rest is counted", "[status]") {

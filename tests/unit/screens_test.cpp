@@ -47,6 +47,7 @@ json space(const std::string& name, double asked, double found, std::vector<json
           {"leases", 2},
           {"total", {{"lookups", asked / 10}, {"asked_keys", asked}, {"found_keys", found}, {"evicted_keys", 0}}},
           {"last_minute", activity(asked, found)},
+          {"capacity", {{"keys", 5678}, {"pages", 11356}, {"bytes", 3ULL << 30U}, {"bounded_by", "disk"}}},
           {"ranks", std::move(ranks)}};
 }
 
@@ -153,7 +154,7 @@ TEST_CASE("The screen of status says all that a person looks for first", "[scree
        {"a-node: healthy\n", "commit 0123abc", "process 4711", "durability: strict", "hit ratio 58.8 %", "p99 1.5 ms",
         "load 0.50 GB/s", "12,345 pages", "1 GiB of 4 GiB (25.0 %)", "io_uring", "chat", "1,234",
         "##########+x........ 500 live, 1 reserved, 1 quarantined, 498 free", "1 attached", "2 leases",
-        "engine?[2J in chat, process 99, for 1 min"})
+        "engine?[2J in chat, process 99, for 1 min", "  room for 5,678 keys, 3 GiB at most, by its disk"})
     CHECK(has(text, part));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)

@@ -1,0 +1,51 @@
+#include "http/status/space_capacity.hpp"
+
+#include <algorithm>
+
+namespace troupe::http::node_status {
+
+namespace {
+
+struct rank_capacity {
+  std::uint64_t pages = 0;
+  std::uint64_t page_bytes = 0;
+  std::string_view bounded_by;
+};
+
+rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const room_of_node& room) {
+  const auto page = std::max<std::uint64_t>(x.io.frame_bytes, 1);
+  // Pages in memory only: ranks share the arena, in whole extents.
+  if (x.io.slab_slots == 0) {
+    const auto per_extent = room.extent_bytes / page;
+    const auto extents = room.extent_bytes == 0 ? 0 : room.arena_bytes / room.extent_bytes;
+    return {extents * per_extent / ranks, page, "memory"};
+  }
+  // A file that grows has a number of slots that it can never have where the disk space is for all such files.
+  auto pages = x.io.slab_slots;
+  if (x.slots.total < pages)
+    pages = std::max(x.slots.total, std::min(pages, room.made_slabs_limit / ranks / page));
+  return {pages, page, "disk"};
+}
+
+} // namespace
+
+space_capacity capacity_of(const namespace_info& space, const std::vector<const rank_stats*>& kept,
+                           const room_of_node& room) {
+  space_capacity out;
+  const auto ranks = std::max<std::uint64_t>(space.ranks.size(), 1);
+  for (std::size_t i = 0; i < space.ranks.size(); ++i) {
+    const auto* const known = i < kept.size() ? kept[i] : nullptr;
+    const auto one = known != nullptr
+                         ? capacity_of_rank(*known, ranks, room)
+                         : rank_capacity{space.ranks.items[i].slots, space.spec.geometry.page_bytes(), "engine"};
+    if (out.bounded_by.empty() || one.pages < out.keys) {
+      out.keys = one.pages;
+      out.bounded_by = one.bounded_by;
+    }
+    out.pages += one.pages;
+    out.bytes += one.pages * one.page_bytes;
+  }
+  return out;
+}
+
+} // namespace troupe::http::node_status
