@@ -1,6 +1,7 @@
 #include "base/json_string.hpp"
 
 #include "base/hex.hpp"
+#include "base/utf8.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -47,26 +48,6 @@ std::size_t plain_prefix(std::string_view text) noexcept {
   while (i < text.size() && !is_special(text[i]))
     ++i;
   return i;
-}
-
-/// Bytes of the character that begins here, which is not ASCII; 0 if it is not UTF-8.
-std::size_t utf8_length(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const auto continues = [&](std::size_t i) { return (byte(i) & 0xc0U) == 0x80U; };
-  const auto first = byte(0);
-  const auto second = byte(1);
-  if (first >= 0xc2 && first <= 0xdf)
-    return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    // Neither longer than needed nor half of a surrogate pair.
-    const auto fits = first == 0xe0 ? second >= 0xa0 : first != 0xed || second < 0xa0;
-    return continues(1) && continues(2) && fits ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    const auto fits = first == 0xf0 ? second >= 0x90 : first != 0xf4 || second < 0x90;
-    return continues(1) && continues(2) && continues(3) && fits ? 4 : 0;
-  }
-  return 0;
 }
 
 void append_escape(std::string& out, char c) {

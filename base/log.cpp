@@ -3,6 +3,7 @@
 #include "base/json_string.hpp"
 #include "base/line_ring.hpp"
 #include "base/line_writer.hpp"
+#include "base/single_line.hpp"
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/sink.h>
@@ -73,14 +74,26 @@ std::string say_dropped(std::uint64_t count) {
   return {line.data(), line.size()};
 }
 
+std::string_view as_view(const spdlog::string_view_t& x) {
+  return {x.data(), x.size()};
+}
+
 /// Where all loggers write to.
 class stderr_sink final : public spdlog::sinks::sink {
 public:
+  /// Texts hold names that clients, peers and other programs choose. They are made harmless here, for every format and
+  /// for the tail, since no caller can be trusted to remember it.
   void log(const spdlog::details::log_msg& message) override {
+    auto harmless = message;
+    std::string text;
+    if (!is_single_line(as_view(message.payload))) {
+      append_single_line(text, as_view(message.payload));
+      harmless.payload = text;
+    }
     {
       const std::lock_guard guard(mutex_);
       spdlog::memory_buf_t line;
-      formatter_->format(message, line);
+      formatter_->format(harmless, line);
       writer.write({line.data(), line.size()});
       newest_.add({line.data(), line.size() - std::min<std::size_t>(line.size(), 1)});
     }

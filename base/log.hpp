@@ -18,6 +18,10 @@ using logger = std::shared_ptr<spdlog::logger>;
 /// The logger of one component ("registry", "io", "node"). All write to stderr as
 /// `2026-01-31T12:00:00.123Z level component: text`. Thread-safe; the same name gives the same logger.
 ///
+/// A text stays one line, whatever it holds: line ends, control characters and bytes that are not UTF-8 are written as
+/// `append_single_line` of base/single_line.hpp writes them. So a name that somebody else chose can neither forge a
+/// line nor steer a terminal.
+///
 /// Logging waits for nobody: a thread of its own writes the lines. Where stderr is read too slowly or not at all, the
 /// oldest lines that wait are dropped and counted, and a line says how many once it moves again. Only a critical line,
 /// after which a program may abort, waits for a moment until it is out.

@@ -1,6 +1,8 @@
 #include "base/log.hpp"
+#include "base/single_line.hpp"
 #include "tests/catch.hpp"
 
+#include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -109,6 +111,33 @@ TEST_CASE("a line has time, level, component and text", "[base][log]") {
   INFO(lines[0]);
   const std::regex expected(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z warning log-test-line: slot 7 of rank 0)");
   CHECK(std::regex_match(lines[0], expected));
+}
+
+TEST_CASE("a name that somebody else chose can neither forge a line nor steer a terminal", "[base][log]") {
+  level_guard restore;
+  REQUIRE(log::set_level("info"));
+  const std::string name = "x\n2026-01-31T12:00:00.123Z critical node: forged \x1b[2J\xff\xc2\x9b";
+  for (const std::string format : {"text", "json"}) {
+    INFO(format);
+    std::vector<std::string> lines;
+    {
+      stderr_capture capture;
+      REQUIRE(log::set_format(format));
+      log::get("log-test-names")->info("client '{}' attached", name);
+      lines = capture.lines();
+    }
+    REQUIRE(log::set_format("text"));
+    REQUIRE(lines.size() == 1);
+    INFO(lines[0]);
+    CHECK(is_single_line(lines[0]));
+    CHECK(lines[0].find("forged") != std::string::npos);
+    CHECK(log::tail().back() == lines[0]);
+    if (format == "json") {
+      // Also what a reader of JSON prints.
+      const auto text = nlohmann::json::parse(lines[0]).at("text").get<std::string>();
+      CHECK(is_single_line(text));
+    }
+  }
 }
 
 TEST_CASE("a level holds for loggers of before and after", "[base][log]") {
