@@ -20,6 +20,8 @@ namespace {
 constexpr std::uint32_t chunk_pages = 256;
 /// After a tie could not be made.
 constexpr auto tie_pause = std::chrono::seconds(3);
+/// Peers come and go in small numbers. More than these are idle only after a list was full of false entries.
+constexpr std::size_t idle_entrances_kept = 4;
 
 std::vector<std::string> addresses_of(const config::cluster_config& x) {
   std::vector<std::string> out;
@@ -47,7 +49,7 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
                  256, 4096, [this](const namespace_id& space) { return peers_for(space); },
                  parts_.options->cluster.keep_copies, first_adopted}),
-      rules_(tie_pause) {}
+      rules_(tie_pause), idle_entrances_(idle_entrances_kept, 10 * parts_.options->cluster.hello_interval) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
   return [self = caf::actor_cast<caf::actor>(this)](std::function<void()> what) {
@@ -77,11 +79,7 @@ void cluster::make_line(const say_hello& first) {
   const auto where = parse_node_address(members_.address(first.peer));
   if (!where)
     return members_.on_answer(first.peer, first.number, tl::unexpected<error>(where.error()), now());
-  caf::io::middleman_actor spare;
-  if (!spare_entrances_.empty()) {
-    spare = std::move(spare_entrances_.back());
-    spare_entrances_.pop_back();
-  }
+  const auto spare = idle_entrances_.take().value_or(caf::io::middleman_actor{});
   // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
   // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
   parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
@@ -111,13 +109,18 @@ void cluster::drop_lines() {
       continue;
     }
     caf::anon_send_exit(i->second.actor, caf::exit_reason::user_shutdown);
-    spare_entrances_.push_back(std::move(i->second.entrance));
+    idle_entrances_.put(std::move(i->second.entrance), now());
     fetching_.forget(i->first);
     if (parts_.condition)
       parts_.condition->ends(trouble::peer_away, static_cast<node_condition::part_number>(i->first));
     i = lines_.erase(i);
     follow();
   }
+}
+
+void cluster::end_idle_entrances() {
+  while (auto idle = idle_entrances_.take_expired(now()))
+    parts_.opener->post_unless_ending([end = parts_.end_entrance, idle = *std::move(idle)] { end(idle); });
 }
 
 void cluster::on_exit() {
@@ -127,7 +130,7 @@ void cluster::on_exit() {
     give_up();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
-  spare_entrances_.clear();
+  idle_entrances_.clear();
   // Others need not wait until the lease is over. To say so takes a moment.
   if (channel_)
     parts_.opener->post([channel = std::move(channel_), farewell = etcd_->farewell()] {
@@ -194,6 +197,7 @@ void cluster::on_tick() {
   if (next_look_ <= now()) {
     next_look_ = now() + parts_.options->cluster.hello_interval;
     look_at_own_spaces();
+    end_idle_entrances();
   }
   flush();
 }

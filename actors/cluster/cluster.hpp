@@ -7,6 +7,7 @@
 #include "actors/cluster/etcd_channel.hpp"
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
+#include "actors/cluster/idle_pool.hpp"
 #include "actors/cluster/in_turn.hpp"
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/peer_line.hpp"
@@ -41,6 +42,8 @@ struct cluster_parts {
   caf::actor_system* outside = nullptr;
   /// Makes one more of those who connect; called by the opener.
   std::function<caf::io::middleman_actor()> make_entrance;
+  /// Ends one of these, with its thread and all connections that it has made; called by the opener.
+  std::function<void(const caf::io::middleman_actor&)> end_entrance;
   std::shared_ptr<tie_opener> opener;
   /// Told of peers that are away; may be null.
   std::shared_ptr<node_condition> condition{};
@@ -118,6 +121,7 @@ private:
   void greet(const say_hello& x);
   /// Of peers that are left out.
   void drop_lines();
+  void end_idle_entrances();
   void begin_etcd();
   void on_tick();
   void flush();
@@ -173,8 +177,8 @@ private:
   tie_rules rules_;
   shared_learning learning_;
   std::map<peer_number, line> lines_;
-  /// Of lines that are no more.
-  std::vector<caf::io::middleman_actor> spare_entrances_;
+  /// Those of peers that were left out, for the next peers. Each has a thread.
+  idle_pool<caf::io::middleman_actor> idle_entrances_;
   /// Where the config names an etcd.
   std::optional<etcd_rules> etcd_;
   std::shared_ptr<etcd_channel> channel_;

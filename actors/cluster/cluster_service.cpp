@@ -80,6 +80,9 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
     doors_.push_back(std::make_unique<doors>(*outside_, how));
     return doors_.back()->entrance();
   };
+  parts.end_entrance = [this](const caf::io::middleman_actor& which) {
+    std::erase_if(doors_, [&](const auto& x) { return x->entrance() == which; });
+  };
   const auto self = parts.self;
   actor_ = spawn_actor<cluster>(system, std::move(parts));
   caf::scoped_actor asker{system};

@@ -1,3 +1,4 @@
+#include "http/client/connection.hpp"
 #include "tests/catch.hpp"
 #include "tests/integration/clusters.hpp"
 #include "tests/integration/etcd_server.hpp"
@@ -5,6 +6,9 @@
 #include "tests/patience.hpp"
 
 #include <csignal>
+#include <filesystem>
+#include <iterator>
+#include <string_view>
 
 namespace cluster_etcd_test {
 
@@ -52,6 +56,62 @@ struct listed_cluster : test_cluster {
 private:
   int salt_ = 0;
 };
+
+/// Another program that writes below the nodes' prefix.
+class etcd_writer {
+public:
+  explicit etcd_writer(const etcd_server& etcd) : url_("http://127.0.0.1:" + std::to_string(etcd.port())) {}
+
+  /// Entries of nodes that are not there, at ports at which nobody listens.
+  void list_false_nodes(int count) {
+    lease_ = post("/v3/lease/grant", {{"TTL", 3600}}).at("ID");
+    for (int i = 0; i < count; ++i) {
+      const nlohmann::json value{{"node", "false-" + std::to_string(i)}, {"incarnation", std::to_string(i + 1)}};
+      post("/v3/kv/put", {{"key", base64("/troupe/here/nodes/127.0.0.1:" + std::to_string(i + 1))},
+                          {"value", base64(value.dump())},
+                          {"lease", lease_}});
+    }
+  }
+  void remove_false_nodes() { post("/v3/lease/revoke", {{"ID", lease_}}); }
+
+private:
+  static std::string base64(std::string_view bytes) {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string out;
+    for (std::size_t i = 0; i < bytes.size(); i += 3) {
+      std::uint32_t group = 0;
+      for (std::size_t k = 0; k < 3; ++k)
+        group = group << 8U | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+      for (std::size_t k = 0; k < 4; ++k)
+        out += i + k <= bytes.size() ? digits[group >> (18U - 6U * static_cast<unsigned>(k)) & 63U] : '=';
+    }
+    return out;
+  }
+
+  nlohmann::json post(const std::string& path, const nlohmann::json& what) {
+    using namespace troupe::client_detail;
+    const auto until = std::chrono::steady_clock::now() + test_patience;
+    auto open = connection::open(*parse_url(url_), nullptr, until);
+    REQUIRE(open);
+    const auto body = what.dump();
+    const auto answer =
+        (*open)->exchange("POST " + path + " HTTP/1.1\r\nHost: etcd\r\nContent-Length: " + std::to_string(body.size()) +
+                              "\r\n\r\n" + body,
+                          1U << 20U, until);
+    REQUIRE(answer);
+    INFO(path << ": " << answer->body);
+    REQUIRE(answer->status == 200);
+    return nlohmann::json::parse(answer->body);
+  }
+
+  std::string url_;
+  nlohmann::json lease_;
+};
+
+std::ptrdiff_t threads_of(serving_node& node) {
+  const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(node.program().id()) + "/task");
+  return std::distance(begin(tasks), end(tasks));
+}
 
 } // namespace
 
@@ -163,6 +223,33 @@ TEST_CASE("an etcd that is killed, stands still, or has lost everything costs no
   nodes.wait_for_list({0, 1, 2}, 3);
   nodes.check_shared(2, 1);
   CHECK_FALSE(nodes.has_shortcoming(0, "etcd"));
+  nodes.stop_all();
+}
+
+TEST_CASE("entries of nodes that are not there leave no threads behind when they go") {
+  const auto program = etcd_program();
+  if (!program)
+    return;
+  etcd_server etcd(*program);
+  listed_cluster nodes(1, etcd);
+  nodes.gives_up_soon = true;
+  nodes.start(0);
+  nodes.wait_for_list({0}, 1);
+  const auto before = threads_of(nodes.node(0));
+
+  constexpr int false_nodes = 40;
+  etcd_writer other(etcd);
+  other.list_false_nodes(false_nodes);
+  nodes.wait_for_list({0}, 1 + false_nodes);
+  // Each has one that connects to it, in a thread of its own.
+  REQUIRE(
+      eventually([&] { return threads_of(nodes.node(0)) >= before + false_nodes; }, std::chrono::milliseconds(100)));
+
+  other.remove_false_nodes();
+  nodes.wait_for_list({0}, 1);
+  // A few are kept for the next peers.
+  CHECK(
+      eventually([&] { return threads_of(nodes.node(0)) < before + false_nodes / 4; }, std::chrono::milliseconds(100)));
   nodes.stop_all();
 }
 
