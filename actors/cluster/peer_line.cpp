@@ -1,5 +1,6 @@
 #include "actors/cluster/peer_line.hpp"
 
+#include "actors/client/link/link.hpp"
 #include "actors/support/actor_support.hpp"
 
 #include <caf/io/all.hpp>
@@ -53,18 +54,15 @@ peer_line::behavior_type peer_line::make_behavior() {
                     promise.deliver(to_caf(why));
                     return;
                   }
-                  not_reached(promise, e == caf::sec::request_timeout
-                                           ? "it says nothing"
-                                           : "nobody listens there, or it wants other certificates (actors.tls)");
+                  not_reached(promise, why_not_reached(e, where_));
                 });
         return promise;
       },
   };
 }
 
-void peer_line::not_reached(caf::response_promise promise, const char* why) {
-  promise.deliver(
-      to_caf(error{errc::unreachable, "cannot reach a node at " + to_string(where_) + ": " + std::string(why)}));
+void peer_line::not_reached(caf::response_promise promise, const std::string& why) {
+  promise.deliver(to_caf(error{errc::unreachable, "cannot reach a node at " + to_string(where_) + ": " + why}));
 }
 
 void peer_line::greet(caf::response_promise promise, const cluster_hello& hello) {

@@ -27,7 +27,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  void not_reached(caf::response_promise promise, const char* why);
+  void not_reached(caf::response_promise promise, const std::string& why);
   void greet(caf::response_promise promise, const cluster_hello& hello);
 
   node_address where_;

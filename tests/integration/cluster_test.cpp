@@ -185,6 +185,22 @@ TEST_CASE("a node of another cluster is refused, and both say why") {
   nodes.stop_all();
 }
 
+TEST_CASE("why a seed is not reached is said as it is") {
+  test_cluster nodes(1);
+  nodes.gives_up_soon = true;
+  nodes.change = [](std::size_t, nlohmann::json& config) {
+    config["cluster"]["seeds"].push_back({{"host", "no-such-host.invalid"}, {"port", 7002}});
+    config["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", 1}});
+  };
+  nodes.start(0);
+  auto& log = nodes.node(0).program();
+  log.wait_for_line(stream::err, "no-such-host.invalid\" is not known");
+  log.wait_for_line(stream::err, "127.0.0.1:1: nobody listens there");
+  CHECK(eventually([&] { return nodes.status(0).find("is not known") != std::string::npos; },
+                   std::chrono::milliseconds(100)));
+  nodes.stop_all();
+}
+
 TEST_CASE("with certificates, a node is one that says so by its own, and an engine's is refused as that of a node") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
