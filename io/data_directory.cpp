@@ -2,14 +2,18 @@
 
 #include "base/log.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <fcntl.h>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
+#include <vector>
 
 namespace troupe::io {
 
@@ -37,6 +41,40 @@ result<void> judge_owner(const fs::path& directory, const struct stat& status) {
 
 bool has_private_mode(const struct stat& status) {
   return (status.st_mode & rights_of_others) == 0;
+}
+
+/// Whether only a group that this process is in has rights beside the owner. That is what the kubelet makes of a volume
+/// with `fsGroup`, each time that it mounts it (g+rwX and the set-group-ID bit), so it has to be repaired and not
+/// refused.
+bool is_open_to_own_group_alone(const struct stat& status) {
+  if ((status.st_mode & S_IRWXO) != 0)
+    return false;
+  if (status.st_gid == ::getegid())
+    return true;
+  const auto count = ::getgroups(0, nullptr);
+  std::vector<gid_t> groups(count > 0 ? static_cast<std::size_t>(count) : 0);
+  const auto got = ::getgroups(static_cast<int>(groups.size()), groups.data());
+  groups.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return std::ranges::find(groups, status.st_gid) != groups.end();
+}
+
+/// Whether nothing is in it but what mkfs makes at the root of an ext file system. Nothing that cannot be read is
+/// empty.
+bool is_unused(const fs::path& directory) {
+  std::error_code failure;
+  fs::directory_iterator entries(directory, failure);
+  if (failure)
+    return false;
+  const auto is_made_by_mkfs = [](const fs::directory_entry& x) { return x.path().filename() == "lost+found"; };
+  for (; entries != fs::directory_iterator(); entries.increment(failure))
+    if (failure || !is_made_by_mkfs(*entries))
+      return false;
+  return !failure;
+}
+
+/// Whether a directory of this user that is open to others may be made private without asking.
+bool may_be_made_private(const fs::path& directory, const struct stat& status) {
+  return is_open_to_own_group_alone(status) || is_unused(directory);
 }
 
 tl::unexpected<error> open_to_others(const fs::path& directory, const struct stat& status) {
@@ -76,13 +114,18 @@ result<void> make_private(int opened, const fs::path& directory) {
     return mine;
   if (has_private_mode(status))
     return {};
-  std::error_code failure;
-  if (!fs::is_empty(directory, failure) || failure)
+  if (!may_be_made_private(directory, status))
     return open_to_others(directory, status);
+  const bool is_new = is_unused(directory);
   if (::fchmod(opened, private_directory) != 0)
     return tl::unexpected(system_error(errno, "chmod 700 " + directory.string()));
-  log::get("node")->info("{} was empty and of mode {}: it is this user's alone from now on", directory.string(),
-                         octal(status.st_mode));
+  if (is_new)
+    log::get("node")->info("data_dir made private: {} was empty and had mode {}, it has 0700 now", directory.string(),
+                           octal(status.st_mode));
+  else
+    log::get("node")->warn("data_dir made private: {} had mode {}, so group {} could read keys and salts in it; it has "
+                           "0700 now",
+                           directory.string(), octal(status.st_mode), status.st_gid);
   return {};
 }
 
@@ -102,8 +145,7 @@ result<void> check_data_directory(const fs::path& directory) {
     return fail(errc::invalid_argument, directory.string() + " is no directory");
   if (auto mine = judge_owner(directory, status); !mine)
     return mine;
-  std::error_code failure;
-  if (!has_private_mode(status) && (!fs::is_empty(directory, failure) || failure))
+  if (!has_private_mode(status) && !may_be_made_private(directory, status))
     return open_to_others(directory, status);
   if (::access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
     return tl::unexpected(system_error(errno, directory.string()));

@@ -71,7 +71,7 @@ TEST_CASE("a directory that others may look into is refused with the way out, un
           "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
-  for (const unsigned mode : {0755U, 0710U, 0701U, 0770U, 0777U}) {
+  for (const unsigned mode : {0755U, 0701U, 0775U, 0777U}) {
     fs::remove_all(data);
     REQUIRE(::mkdir(data.c_str(), 0700) == 0);
     REQUIRE(::chmod(data.c_str(), mode) == 0);
@@ -90,6 +90,53 @@ TEST_CASE("a directory that others may look into is refused with the way out, un
     CHECK(lock_data_directory(data));
     CHECK(mode_of(data) == 0700);
   }
+}
+
+TEST_CASE("a directory that is open to a group of this process alone is made private again", "[io][data_directory]") {
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  REQUIRE(::mkdir(data.c_str(), 0700) == 0);
+  std::ofstream(data / "something") << "in it";
+  // What the kubelet makes of a volume with fsGroup at each mount, among others.
+  for (const unsigned mode : {02770U, 0770U, 0710U, 0740U}) {
+    INFO("mode " << std::oct << mode);
+    REQUIRE(::chmod(data.c_str(), mode) == 0);
+    CHECK(check_data_directory(data));
+    CHECK(mode_of(data) == mode); // to look changes nothing
+    CHECK(lock_data_directory(data));
+    CHECK(mode_of(data) == 0700);
+    CHECK(log::tail().back().find("data_dir made private: " + data.string()) != std::string::npos);
+  }
+  CHECK(fs::exists(data / "something"));
+}
+
+TEST_CASE("a directory that is open to another group is refused", "[io][data_directory]") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can give a directory to a group that it is not in");
+    return;
+  }
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  REQUIRE(::mkdir(data.c_str(), 0700) == 0);
+  std::ofstream(data / "something") << "in it";
+  REQUIRE(::chown(data.c_str(), 0, 54321) == 0);
+  REQUIRE(::chmod(data.c_str(), 02770) == 0);
+  for (const auto& refused : {check_data_directory(data), lock_data_directory(data).map([](auto&&) {})}) {
+    REQUIRE_FALSE(refused);
+    CHECK(has(refused.error(), "chmod 700 " + data.string()));
+  }
+  CHECK(mode_of(data) == 02770);
+}
+
+TEST_CASE("the root of a file system that is new is as good as empty", "[io][data_directory]") {
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  REQUIRE(::mkdir(data.c_str(), 0700) == 0);
+  REQUIRE(::mkdir((data / "lost+found").c_str(), 0700) == 0);
+  REQUIRE(::chmod(data.c_str(), 0755) == 0);
+  CHECK(check_data_directory(data));
+  CHECK(lock_data_directory(data));
+  CHECK(mode_of(data) == 0700);
 }
 
 TEST_CASE("the lock file of an earlier version loses the rights of others", "[io][data_directory]") {
