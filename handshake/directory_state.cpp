@@ -377,8 +377,9 @@ void directory_state::restore(const engine_noted& x, timestamp now) {
   engine.sizes = x.sizes;
   engine.compat = x.compat;
   engine.ttl = x.ttl;
-  // A clock that was set back meanwhile shall not make it live for ever.
-  engine.deadline = std::min(x.deadline, later(now, options_.ttl_max));
+  // Where the clock was set back meanwhile, the deadline that was written down is far away. No engine lives longer than
+  // it would if it had renewed just now.
+  engine.deadline = std::min(x.deadline, later(now, ttl_of(x.ttl, options_.ttl_max)));
   due_.insert({engine.deadline, due_kind::engine, x.engine, 0});
   list_as(x.engine, listing_of(x.engine));
 }

@@ -516,4 +516,23 @@ TEST_CASE("handshake directory: another one goes on with what was noted", "[hand
   CHECK(second.state.take_changes().size() >= 2);
 }
 
+TEST_CASE("handshake directory: no engine outlives its time because the clock was set back", "[handshake]") {
+  using seconds = std::chrono::seconds;
+  struct example {
+    seconds ttl;
+    seconds noted;
+    seconds wanted;
+  };
+  for (const auto& [ttl, noted, wanted] :
+       {example{10s, 1h, 10s}, example{10s, 4s, 4s}, example{100h, 7200h, 1h}, example{0s, 7200h, 1h}}) {
+    world w;
+    INFO("ttl " << ttl.count() << " s, deadline in " << noted.count() << " s");
+    engine_noted x{"a", 7, {1, 1, 2}, {}, ttl, ending::none, w.now + noted};
+    w.state.restore(x, w.now);
+    const auto listed = w.state.list({}, w.now).engines;
+    REQUIRE(listed.size() == 1);
+    CHECK(listed[0].expires_in == wanted);
+  }
+}
+
 } // namespace handshake_directory_test
