@@ -65,6 +65,30 @@ TEST_CASE("a node with a durable index stops in good order and comes back with i
   CHECK(outcome.count("verify_failures") == 0);
 }
 
+TEST_CASE("a namespace that the config gives another name keeps its pages", "[durable]") {
+  scratch_directory directory;
+  auto config = durable_config(directory.path(), "strict");
+  const auto before = std::vector{slab_path(config, 0), slab_path(config, 1)};
+  {
+    serving_node node(write_config(directory.path(), config));
+    CHECK(run_replay(replay_of(node)).count("saved_pages") > 0);
+    CHECK(node.stop() == 0);
+  }
+  config["namespaces"][0]["name"] = "chat";
+  serving_node node(write_config(directory.path(), config));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    CHECK_FALSE(std::filesystem::exists(before[rank]));
+    CHECK(std::filesystem::exists(slab_path(config, rank)));
+  }
+  auto replay = replay_of(node);
+  replay.insert(replay.end(), {"--namespace", "chat"});
+  const auto outcome = run_replay(replay);
+  INFO(outcome.err << node.log_so_far());
+  CHECK(outcome.count("hit_blocks") == outcome.count("blocks"));
+  CHECK(outcome.count("saved_pages") == 0);
+  CHECK(outcome.count("verify_failures") == 0);
+}
+
 TEST_CASE("pages of a durable index whose slab is gone are misses, and saved again", "[durable]") {
   scratch_directory directory;
   const auto config = durable_config(directory.path(), "strict");

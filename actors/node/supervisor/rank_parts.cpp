@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "io/disk_budget.hpp"
 #include "io/page.hpp"
+#include "io/renamed_slab.hpp"
 #include "io/slab_store.hpp"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -91,6 +93,36 @@ private:
   const std::shared_ptr<const write_gate> gate_;
 };
 
+/// Whether the file is that of a rank of the config, whatever is in it.
+bool is_in_config(const config::node_config& options, const fs::path& file) {
+  return std::ranges::any_of(options.namespaces, [&](const namespace_spec& space) {
+    for (rank_number rank = 0; rank < space.world_size; ++rank)
+      if (slab_path(options, space, rank) == file)
+        return true;
+    return false;
+  });
+}
+
+/// Where the config gives a namespace another name, takes over the slab file that has the old one: else its pages were
+/// forgotten, and its disk space was taken for good. Only `data_dir` is this node's alone for sure; a file in another
+/// directory is named to the operator instead.
+void adopt_renamed_slab(const config::node_config& options, const io::slab_spec& wanted, const write_gate* gate) {
+  const auto found = io::find_renamed_slab(wanted);
+  if (!found || is_in_config(options, *found) || !check_gate(gate, "rename '" + found->string() + "'"))
+    return;
+  const auto logger = log::get("node");
+  const auto what = "slab file of namespace '" + wanted.space_name + "' has another name: " + found->string();
+  const auto advice =
+      "to keep its pages, stop the node and run: mv '" + found->string() + "' '" + wanted.path.string() + "'";
+  if (wanted.path != options.data_dir / wanted.path.filename())
+    return logger->warn("{}; a new, empty one is made; {}", what, advice);
+  std::error_code failure;
+  fs::rename(*found, wanted.path, failure);
+  if (failure)
+    return logger->warn("{}; it cannot be renamed: {}; {}", what, failure.message(), advice);
+  logger->warn("{}; it was renamed to {}, and its pages are kept", what, wanted.path.string());
+}
+
 /// `slab`: where it lies, and how many slots it has.
 result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab,
                           std::string engine_name, std::shared_ptr<const write_gate> gate) {
@@ -106,6 +138,7 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   slab.rank = out.rank;
   slab.slot_bytes = rules.slot_bytes;
   wanted.slab = std::move(slab);
+  adopt_renamed_slab(options, wanted.slab, gate.get());
   auto& engine = wanted.engine;
   engine = engine_options_of(options);
   engine.name = std::move(engine_name);
