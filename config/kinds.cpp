@@ -53,9 +53,25 @@ bool is_plain_name(std::string_view x) {
   return !x.empty() && x.size() <= max_name && is_alphanumeric(x.front()) && std::ranges::all_of(x, fits);
 }
 
+/// An address of IPv6 has two colons at least. A name with one has a port behind it.
+bool has_port(std::string_view x) {
+  return std::ranges::count(x, ':') == 1 || x.find("]:") != std::string_view::npos;
+}
+
 bool is_host_name(std::string_view x) {
-  const auto fits = [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == ':' || c == '%'; };
-  return !x.empty() && x.size() <= max_host && std::ranges::all_of(x, fits);
+  // Names with an underscore are no names of hosts, and resolvers know them all the same: those of containers are such.
+  const auto fits = [](char c) {
+    return is_alphanumeric(c) || std::string_view("-_.:%").find(c) != std::string_view::npos;
+  };
+  return !x.empty() && x.size() <= max_host && std::ranges::all_of(x, fits) && !has_port(x);
+}
+
+std::string_view host_advice(std::string_view x) {
+  if (has_port(x))
+    return "the port has a key of its own";
+  if (x.starts_with('['))
+    return "write an IPv6 address without brackets";
+  return {};
 }
 
 bool is_host_name_or_none(std::string_view x) {
@@ -74,8 +90,17 @@ bool are_host_names(std::string_view x) {
   return true;
 }
 
+/// What a shell would replace, and a config does not.
+bool is_for_a_shell(std::string_view x) {
+  return x == "~" || x.starts_with("~/") || x.starts_with('$');
+}
+
+std::string_view path_advice(std::string_view x) {
+  return is_for_a_shell(x) ? "\"~\" and \"$\" are not replaced here, write the path in full" : std::string_view{};
+}
+
 bool is_path(std::string_view x) {
-  return !x.empty() && x.size() <= max_path && is_plain_text(x);
+  return !x.empty() && x.size() <= max_path && is_plain_text(x) && !is_for_a_shell(x);
 }
 
 bool is_path_below(std::string_view x) {
@@ -93,11 +118,11 @@ const text free_text{"text", "text of at most 256 bytes", is_free_text};
 const text some_text{"text, not empty", "text of 1 to 256 bytes", is_some_text};
 const text plain_name{"name", "a name of 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first",
                       is_plain_name};
-const text host_name{"host", "the name or address of a host", is_host_name};
-const text host_name_or_none{"host", "the name or address of a host, or nothing", is_host_name_or_none};
+const text host_name{"host", "the name or address of a host", is_host_name, host_advice};
+const text host_name_or_none{"host", "the name or address of a host, or nothing", is_host_name_or_none, host_advice};
 const text host_names{"hosts", "names or addresses of hosts with commas in between", are_host_names};
-const text any_path{"path", "a path", is_path};
-const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below};
+const text any_path{"path", "a path", is_path, path_advice};
+const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below, path_advice};
 
 reading<bool> read(const flag&, const element& x) {
   if (const auto* value = std::get_if<bool>(&x.value))
@@ -138,8 +163,14 @@ reading<std::uint64_t> read(const size& kind, const element& x) {
       return parse_size(*written);
     return std::nullopt;
   }();
-  if (!bytes)
-    return expected("a size such as \"4 MiB\"", x);
+  if (!bytes) {
+    const auto* written = std::get_if<std::string>(&x.value);
+    const auto meant = written != nullptr ? suggest_size(*written) : std::string{};
+    auto out = expected("a size such as \"4 MiB\"", x);
+    if (!meant.empty())
+      out.value() += "; did you mean " + meant + "?";
+    return out;
+  }
   return within(kind, *bytes, format_size(kind.min), format_size(kind.max), x);
 }
 
@@ -170,9 +201,13 @@ reading<std::string> read(const choice& kind, const element& x) {
 
 reading<std::string> read(const text& kind, const element& x) {
   const auto* value = std::get_if<std::string>(&x.value);
-  if (value == nullptr || !kind.accepts(*value))
-    return expected(kind.expected, x);
-  return *value;
+  if (value != nullptr && kind.accepts(*value))
+    return *value;
+  auto out = expected(kind.expected, x);
+  if (const auto advice = value != nullptr && kind.advice != nullptr ? kind.advice(*value) : std::string_view{};
+      !advice.empty())
+    out.value().append(": ").append(advice);
+  return out;
 }
 
 std::string write(const flag&, bool x) {

@@ -64,6 +64,8 @@ struct text {
   /// As in a message: "a name of …".
   std::string_view expected;
   bool (*accepts)(std::string_view);
+  /// The way out of a mistake that people make with such a text; empty for any other. May be null.
+  std::string_view (*advice)(std::string_view) = nullptr;
 };
 
 /// Any text up to 256 bytes, also none.

@@ -112,6 +112,32 @@ std::optional<std::uint64_t> parse_size(std::string_view text) noexcept {
   return parse_quantity(text, size_units);
 }
 
+std::string suggest_size(std::string_view text) {
+  auto digits = text.find_first_not_of("0123456789.");
+  if (digits == 0 || digits == std::string_view::npos)
+    return {};
+  auto written = text.substr(digits);
+  if (written.starts_with(' '))
+    written.remove_prefix(1);
+  std::string letters(written);
+  std::ranges::transform(letters, letters.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::string out;
+  for (const std::string_view prefix : {"K", "M", "G", "T"}) {
+    const char letter = static_cast<char>(prefix[0] - 'A' + 'a');
+    // "g", "gb", "gi", "gib", in any case.
+    const bool is_binary = letters == std::string{letter, 'i'} || letters == std::string{letter, 'i', 'b'};
+    const bool is_either = letters == std::string{letter} || letters == std::string{letter, 'b'};
+    if (!is_binary && !is_either)
+      continue;
+    const auto number = std::string(text.substr(0, digits)) + " " + std::string(prefix);
+    out = '"' + number + "iB\"";
+    if (is_either)
+      out += " or \"" + number + "B\"";
+  }
+  return out;
+}
+
 std::optional<duration> parse_time(std::string_view text) noexcept {
   const auto nanoseconds = parse_quantity(text, time_units);
   if (!nanoseconds || *nanoseconds > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))

@@ -15,6 +15,10 @@ namespace troupe::config {
 /// Nothing when the text is no size, is no whole number of bytes, or does not fit 64 bits.
 std::optional<std::uint64_t> parse_size(std::string_view text) noexcept;
 
+/// How a text that `parse_size` does not take is probably meant, for a message: `"1 GiB" or "1 GB"` for "1G" and "1g",
+/// `"64 GiB"` for "64Gi". Empty where it is no number with the beginning of a unit.
+std::string suggest_size(std::string_view text);
+
 /// Reads "30 s" or "0.5 ms"; units: ns, us, ms, s, min, h. Nothing when the text is no time, is no whole number of
 /// nanoseconds, or does not fit `duration`.
 std::optional<duration> parse_time(std::string_view text) noexcept;

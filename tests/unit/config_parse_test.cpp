@@ -90,6 +90,29 @@ TEST_CASE("A value of the wrong kind is refused where it stands", "[config]") {
                  "namespaces: expected a list, got an object (line 4)"));
 }
 
+TEST_CASE("Mistakes that people bring from elsewhere are refused with the way out", "[config]") {
+  CHECK(bad(with_rank(R"({ "slab_bytes": "8G" })")) ==
+        "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"8G\"; did you mean \"8 GiB\" or "
+        "\"8 GB\"? (line 3)\n");
+  CHECK(bad(with_member(R"("http": { "host": "127.0.0.1:80" })")) ==
+        "http.host: expected the name or address of a host, got \"127.0.0.1:80\": the port has a key of its own "
+        "(line 2)\n");
+  CHECK(
+      bad(with_member(R"("http": { "host": "[::1]:80" })")) ==
+      "http.host: expected the name or address of a host, got \"[::1]:80\": the port has a key of its own (line 2)\n");
+  CHECK(bad(with_member(R"("http": { "host": "[::1]" })")) ==
+        "http.host: expected the name or address of a host, got \"[::1]\": write an IPv6 address without brackets "
+        "(line 2)\n");
+  for (const char* path : {"~/kv", "~", "$HOME/kv"})
+    CHECK(bad(with_member(R"("data_dir": ")" + std::string(path) + '"')) ==
+          "data_dir: expected a path, got \"" + std::string(path) +
+              "\": \"~\" and \"$\" are not replaced here, write the path in full (line 2)\n");
+  good(with_member(R"("data_dir": "./~/kv")"));
+  // As docker-compose calls containers.
+  CHECK(good(with_member(R"("actors": { "host": "my_host", "port": 1, "insecure": true })")).actors.host == "my_host");
+  CHECK(good(with_member(R"("actors": { "host": "::1", "port": 1, "insecure": true })")).actors.host == "::1");
+}
+
 TEST_CASE("Unknown keys are refused, with the one that was meant", "[config]") {
   CHECK(bad(with_member(R"("data_dirr": "x")")) == "data_dirr: no such key; did you mean \"data_dir\"? (line 2)\n");
   CHECK(bad(with_member(R"("colour": 1)")) == "colour: no such key (line 2)\n");

@@ -36,6 +36,18 @@ TEST_CASE("What is no whole number of bytes is no size", "[config]") {
   CHECK_FALSE(parse_size(text));
 }
 
+TEST_CASE("Sizes as other programs have them are understood well enough for advice", "[config]") {
+  CHECK(suggest_size("1G") == R"("1 GiB" or "1 GB")");
+  CHECK(suggest_size("64gb") == R"("64 GiB" or "64 GB")");
+  CHECK(suggest_size("64Gi") == R"("64 GiB")");
+  CHECK(suggest_size("1.5 tib") == R"("1.5 TiB")");
+  CHECK(suggest_size("100k") == R"("100 KiB" or "100 KB")");
+  for (const char* text : {"", "4", "G", "MiB", "4 MiBB", "4 s", "x4G", "4 Gx"}) {
+    INFO("'" << text << "'");
+    CHECK(suggest_size(text).empty());
+  }
+}
+
 TEST_CASE("A size that does not fit is refused, never wrapped", "[config]") {
   CHECK(parse_size("18446744073709551615 B") == std::numeric_limits<std::uint64_t>::max());
   CHECK_FALSE(parse_size("18446744073709551616 B"));
