@@ -39,6 +39,26 @@ std::string usual_url() {
   return connect_local(service_data, http_socket_name) ? "unix:" + std::string(service_data) : "http://127.0.0.1:18000";
 }
 
+/// Why there is no connection, without the address that the sentence names anyway.
+std::string unreachable(const std::string& url, const client_detail::endpoint& where, std::string why) {
+  if (const auto address = where.host + ":" + where.port + ": "; why.starts_with(address))
+    why.erase(0, address.size());
+  // The sentences about sockets ask whether a node is running.
+  return "cannot reach a node at " + url + ": " + why +
+         (where.socket.empty() ? "; is one running (`troupe serve`), and does its config have http.enabled?"
+                               : "; its config needs http.enabled");
+}
+
+/// What an answer says that is no success.
+std::string refusal(const std::string& url, const client_detail::answer& reply) {
+  if (reply.status == 401)
+    return url + " needs a token: name the file that has it with --token-file";
+  const auto body = nlohmann::json::parse(reply.body, nullptr, false);
+  if (body.is_object() && body.contains("detail") && body["detail"].is_string())
+    return body["detail"].get<std::string>();
+  return "what answers at " + url + " is not a Troupe node: status " + std::to_string(reply.status);
+}
+
 node_answer ask_at(const std::string& url, const node_access& node, std::string_view method, const std::string& path,
                    duration patience) {
   const auto where = client_detail::parse_url(url);
@@ -61,7 +81,7 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
   const auto now = std::chrono::steady_clock::now();
   auto open = client_detail::connection::open(*where, tls.get(), now + std::min(patience, connect_time));
   if (!open)
-    return {exit_failed, url + ": " + open.error().why.text};
+    return {exit_failed, unreachable(url, *where, open.error().why.text)};
   std::string request(method);
   request.append(" ").append(where->prefix).append(path).append(" HTTP/1.1\r\nHost: ").append(where->authority);
   if (!token.empty())
@@ -72,11 +92,8 @@ node_answer ask_at(const std::string& url, const node_access& node, std::string_
     return {exit_failed, url + ": " + reply.error().why.text};
   if (reply->status >= 200 && reply->status < 300)
     return {exit_ok, {}, std::move(*reply)};
-  const auto body = nlohmann::json::parse(reply->body, nullptr, false);
-  const auto text = body.is_object() && body.contains("detail") && body["detail"].is_string()
-                        ? body["detail"].get<std::string>()
-                        : "the node answers " + std::to_string(reply->status);
-  return {exit_failed, text, std::move(*reply)};
+  auto why = refusal(url, *reply);
+  return {exit_failed, std::move(why), std::move(*reply)};
 }
 
 } // namespace
@@ -92,7 +109,12 @@ std::string url_of(std::string_view address) {
   std::string text(address);
   if (address.find("://") != std::string_view::npos || address.starts_with("unix:"))
     return text;
-  return (address.starts_with('/') || address.starts_with('.') ? "unix:" : "http://") + text;
+  // What is there is meant, and what looks like a path: "data" is a directory before it is the name of a host.
+  std::error_code ignored;
+  const auto there = std::filesystem::status(text, ignored).type();
+  const bool is_path = address.starts_with('/') || address.starts_with('.') ||
+                       there == std::filesystem::file_type::directory || there == std::filesystem::file_type::socket;
+  return (is_path ? "unix:" : "http://") + text;
 }
 
 } // namespace troupe::cli

@@ -22,7 +22,8 @@ struct node_answer {
 /// `reply`, which is 0 where nobody has answered; a wrong URL, token file or authority is `exit_usage`.
 node_answer ask_node(const node_access& node, std::string_view method, const std::string& path, duration patience);
 
-/// "HOST:PORT"; the path of a Unix socket or of a node's `data_dir`, which begins with / or a dot; or a URL as it is.
+/// "HOST:PORT"; the path of a Unix socket or of a node's `data_dir`; or a URL as it is. A path is what begins with / or
+/// a dot, and the name of a directory or socket that is there.
 std::string url_of(std::string_view address);
 
 } // namespace troupe::cli
