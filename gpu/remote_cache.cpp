@@ -59,7 +59,9 @@ void count_down(std::span<const share_counter> counters) noexcept {
     if (::pread(file.get(), &left, sizeof left, at) != sizeof left || left <= 0)
       continue;
     --left;
-    static_cast<void>(::pwrite(file.get(), &left, sizeof left, at) == sizeof left);
+    // Eight bytes of shared memory are written, or there is no room for the page any more: then nobody can be helped.
+    if (::pwrite(file.get(), &left, sizeof left, at) != sizeof left)
+      continue;
   }
 }
 

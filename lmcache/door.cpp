@@ -1,5 +1,6 @@
 #include "lmcache/door.hpp"
 
+#include "base/event_signal.hpp"
 #include "base/log.hpp"
 #include "base/unique_descriptor.hpp"
 #include "lmcache/connection_table.hpp"
@@ -136,10 +137,7 @@ struct door::implementation {
   /// Last: ends first.
   std::jthread thread;
 
-  void ring() const {
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wake.get(), &one, sizeof one));
-  }
+  void ring() const { signal_event(wake.get()); }
 
   void run(const std::stop_token& stop) {
     std::array<zmq_pollitem_t, 4> items{{{router.get(), 0, ZMQ_POLLIN, 0},
@@ -151,8 +149,7 @@ struct door::implementation {
         log::get("lmcache")->error("the socket of LMCache's clients has failed: {}", zmq_strerror(zmq_errno()));
         return;
       }
-      std::uint64_t rung = 0;
-      static_cast<void>(::read(wake.get(), &rung, sizeof rung));
+      clear_event(wake.get());
       send_answers();
       look_at_monitor();
       while (admit()) {

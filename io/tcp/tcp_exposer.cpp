@@ -1,3 +1,4 @@
+#include "base/event_signal.hpp"
 #include "io/page.hpp"
 #include "io/private_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
@@ -56,8 +57,7 @@ public:
     if (!thread_.joinable())
       return;
     stopping_ = true;
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(stop_.get(), &one, sizeof one));
+    signal_event(stop_.get());
     thread_.join();
   }
 

@@ -1,3 +1,4 @@
+#include "base/event_signal.hpp"
 #include "io/tcp/tcp_connection.hpp"
 #include "io/tcp/tcp_memory.hpp"
 
@@ -36,8 +37,7 @@ public:
       const std::lock_guard guard(mutex_);
       queue_.push_back(std::move(what));
     }
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wake_.get(), &one, sizeof one));
+    signal_event(wake_.get());
   }
 
   /// From its thread: served until it has no connection any more.
@@ -61,10 +61,8 @@ private:
       const bool more =
           std::any_of(connections_.begin(), connections_.end(), [](const auto& x) { return x->has_more(); });
       static_cast<void>(::poll(what.data(), what.size(), more ? 0 : -1));
-      if (what[0].revents != 0) {
-        std::uint64_t ignored = 0;
-        static_cast<void>(::read(wake_.get(), &ignored, sizeof ignored));
-      }
+      if (what[0].revents != 0)
+        clear_event(wake_.get());
       for (std::size_t i = 1; i < what.size(); ++i)
         if (what[i].revents != 0 || connections_[i - 1]->has_more())
           connections_[i - 1]->on_ready();

@@ -1,5 +1,6 @@
 #include "io/ucx/ucx_memory.hpp"
 
+#include "base/event_signal.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/page.hpp"
 #include "io/private_memory.hpp"
@@ -89,10 +90,7 @@ private:
 
   result<void> open(const ucx_options& options, admitted_peers who);
 
-  void wake() {
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wake_.get(), &one, sizeof one));
-  }
+  void wake() { signal_event(wake_.get()); }
 
   void end_worker() {
     if (worker_ != nullptr)
@@ -215,10 +213,8 @@ void ucx_engine::sleep() {
   // One below 0 is not looked at.
   std::array<pollfd, 2> what{{{worker_ != nullptr ? events_ : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
   static_cast<void>(::poll(what.data(), what.size(), -1));
-  if ((what[1].revents & POLLIN) != 0) {
-    std::uint64_t ignored = 0;
-    static_cast<void>(::read(wake_.get(), &ignored, sizeof ignored));
-  }
+  if ((what[1].revents & POLLIN) != 0)
+    clear_event(wake_.get());
 }
 
 void ucx_engine::run() {

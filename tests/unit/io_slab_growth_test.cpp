@@ -241,7 +241,8 @@ TEST_CASE("a slab that was killed while it grew has what it had before, or after
       for (std::uint64_t i = slab->growth()->slots() + 1; i <= 1000; ++i) {
         if (!slab->growth()->grow(i))
           ::_exit(1);
-        static_cast<void>(::write(ends[1], &i, sizeof i));
+        if (::write(ends[1], &i, sizeof i) != sizeof i)
+          ::_exit(1);
       }
       ::pause();
     }
