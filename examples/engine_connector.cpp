@@ -176,7 +176,7 @@ void run_prompt(engine& x, const std::string& id, const std::vector<token_id>& p
         compute(x.cache(worker).bytes_of(layer, where[i]), worker, layer, i);
   });
   x.finish(id);
-  std::cout << id << ": computed and saved\n";
+  std::cout << id << ": computed\n";
 }
 
 /// Loads what the cache has of the prompt; whether every byte is right.

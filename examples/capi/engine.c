@@ -154,7 +154,7 @@ static void run_prompt(engine* x, const char* id, const uint32_t* prompt, const 
                      .blocks = {where, prompt_blocks}},
        &load_errors);
   finish(x, id);
-  printf("%s: computed and saved\n", id);
+  printf("%s: computed\n", id);
 }
 
 static int load_prompt(engine* x, const char* id, const uint32_t* prompt, const uint32_t* where) {
