@@ -43,10 +43,10 @@ std::string usual_url() {
 std::string unreachable(const std::string& url, const client_detail::endpoint& where, std::string why) {
   if (const auto address = where.host + ":" + where.port + ": "; why.starts_with(address))
     why.erase(0, address.size());
-  // The sentences about sockets ask whether a node is running.
+  // The sentences about sockets ask already whether a node is running, and opens one.
   return "cannot reach a node at " + url + ": " + why +
          (where.socket.empty() ? "; is one running (`troupe serve`), and does its config have http.enabled?"
-                               : "; its config needs http.enabled");
+                               : " (http.enabled)");
 }
 
 /// What an answer says that is no success.
