@@ -74,6 +74,8 @@ error system_error(int errno_value, std::string_view what) {
     text += " (the quota of this user, group or project on that file system)";
   else if (errno_value == EFBIG)
     text += " (the limit of this process: ulimit -f, LimitFSIZE=; or that of the file system)";
+  else if (errno_value == EMFILE)
+    text += " (raise the limit of open files: ulimit -n, LimitNOFILE=)";
   const bool no_space = errno_value == ENOSPC || errno_value == EDQUOT;
   return {no_space ? errc::no_space : errc::io_error, std::move(text)};
 }

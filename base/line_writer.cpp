@@ -76,6 +76,22 @@ struct line_writer::state {
     return true;
   }
 
+  /// Without a thread: writes as much as the descriptor takes without waiting, under the lock.
+  void write_now(std::string_view line) {
+    auto text = untold > 0 ? make_notice(untold) : std::string();
+    text.append(line);
+    ++done;
+    for (std::string_view left = text; !left.empty();) {
+      pollfd watched{descriptor, POLLOUT, 0};
+      const bool takes = ::poll(&watched, 1, 0) == 1 && (watched.revents & POLLOUT) != 0;
+      const auto n = takes ? ::write(descriptor, left.data(), std::min(left.size(), piece_bytes)) : -1;
+      if (n < 0)
+        return drop_one();
+      left.remove_prefix(static_cast<std::size_t>(n));
+    }
+    untold = 0;
+  }
+
   void drop_one() {
     ++dropped;
     ++untold;
@@ -101,21 +117,34 @@ struct line_writer::state {
   std::uint64_t untold = 0;
   bool stopping = false;
   bool ended = false;
+  /// None could be started yet.
+  bool no_thread = false;
 };
 
-line_writer::line_writer(int descriptor, line_writer_limits limits, notice make_notice)
-    : state_(std::make_shared<state>(descriptor, limits, std::move(make_notice))) {
-  // Signals are for others, SIGPIPE for nobody.
+namespace {
+
+/// False where no thread is to be had. Signals are for others, SIGPIPE for nobody.
+template <class F>
+bool start_detached(F f) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool started = true;
   try {
-    std::thread([x = state_] { x->run(); }).detach();
+    std::thread(std::move(f)).detach();
   } catch (const std::system_error&) {
-    state_->ended = true; // no thread: all lines are dropped, and counted
+    started = false;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+} // namespace
+
+line_writer::line_writer(int descriptor, line_writer_limits limits, notice make_notice)
+    : state_(std::make_shared<state>(descriptor, limits, std::move(make_notice))) {
+  state_->no_thread = !start_detached([x = state_] { x->run(); });
 }
 
 line_writer::~line_writer() {
@@ -123,6 +152,7 @@ line_writer::~line_writer() {
     return;
   flush(stop_patience);
   std::unique_lock guard(state_->mutex);
+  state_->ended = state_->ended || state_->no_thread;
   state_->stopping = true;
   state_->gave_up = true;
   state_->changed.notify_all();
@@ -141,6 +171,11 @@ void line_writer::write(std::string_view line) {
     ++x.done;
     x.drop_one();
     return;
+  }
+  if (x.no_thread) {
+    x.no_thread = !start_detached([shared = state_] { shared->run(); });
+    if (x.no_thread)
+      return x.write_now(line);
   }
   x.waiting.emplace_back(line);
   x.bytes += line.size();

@@ -21,6 +21,9 @@ struct line_writer_limits {
 /// Lines that wait beyond the limits are dropped, the oldest first: the newest say why a node is in trouble. What was
 /// dropped is counted, and told in the place of what is missing as soon as the descriptor takes lines again.
 ///
+/// Where no more threads may be made, a line is written by its caller, as far as the descriptor takes it at once, and
+/// each line tries to start the thread again: what is said then is why a program ends.
+///
 /// Thread-safe. A child of `fork` has no such thread: there, lines are dropped.
 class line_writer {
 public:

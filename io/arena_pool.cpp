@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace troupe::io {
@@ -29,8 +30,15 @@ arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : m
     shelf_.expect(memory_->numa_node_of(number));
   }
   const auto most = std::min<std::uint64_t>(std::max(threads, 1U), counts_.extents);
-  for (std::uint64_t i = 0; i < most; ++i)
-    threads_.emplace_back([this](const std::stop_token& stop) { provide(stop); });
+  for (std::uint64_t i = 0; i < most; ++i) {
+    try {
+      threads_.emplace_back([this](const std::stop_token& stop) { provide(stop); });
+    } catch (const std::system_error&) {
+      if (threads_.empty())
+        throw;
+      break; // those that there are provide all of it
+    }
+  }
 }
 
 arena_pool::~arena_pool() {

@@ -24,7 +24,7 @@ namespace troupe::io {
 /// Which of them is lent is what `extent_shelf` says.
 class arena_pool final : public extent_source {
 public:
-  /// Not null. `threads`: that get memory, side by side; at least one.
+  /// Not null. `threads`: that get memory, side by side; at least one, or std::system_error.
   explicit arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads = default_threads());
   ~arena_pool() override;
 

@@ -1,5 +1,7 @@
 #include "io/claim_keeper.hpp"
 
+#include "base/threads.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <pthread.h>
@@ -34,7 +36,7 @@ result<std::unique_ptr<claim_keeper>> claim_keeper::begin(std::unique_ptr<claim_
       self->run();
     });
   } catch (const std::system_error& e) {
-    return tl::unexpected(system_error(e.code().value(), "cannot start the thread that keeps a claim"));
+    return tl::unexpected(no_thread("the thread that keeps a claim", e.code().value()));
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "io/foreign_reader.hpp"
 
+#include "base/threads.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -34,7 +35,11 @@ result<std::shared_ptr<foreign_reader>> foreign_reader::make(const engine_option
   if (!mover)
     return tl::unexpected<error>(mover.error());
   out->engine_ = std::move(*mover);
-  out->opener_ = std::thread([reader = out.get()] { reader->open_what_comes(); });
+  auto opener = start_thread("the thread that opens slab files of other nodes",
+                             [reader = out.get()] { reader->open_what_comes(); });
+  if (!opener)
+    return tl::unexpected<error>(opener.error());
+  out->opener_ = std::move(*opener);
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "io/thread_pool_engine.hpp"
 
+#include "base/threads.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -46,7 +48,7 @@ result<std::unique_ptr<engine>> thread_pool_engine::start(const engine_options& 
         self->work();
       });
   } catch (const std::system_error& e) {
-    return tl::unexpected(system_error(e.code().value(), "cannot start the threads of an io engine"));
+    return tl::unexpected(no_thread("the threads of an io engine", e.code().value()));
   }
   return made;
 }

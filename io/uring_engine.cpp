@@ -1,6 +1,7 @@
 #include "io/uring_engine.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "io/engine_resources.hpp"
 #include "io/operation_table.hpp"
 #include "io/ring.hpp"
@@ -301,7 +302,7 @@ result<std::unique_ptr<engine>> uring_engine::start(const engine_options& option
     });
   } catch (const std::system_error& e) {
     made->ended_ = true;
-    return tl::unexpected(system_error(e.code().value(), "cannot start the thread of an io engine"));
+    return tl::unexpected(no_thread("the thread of an io engine", e.code().value()));
   }
   made->ring_thread_ = made->thread_.get_id();
   if (auto ready = outcome.get(); !ready)

@@ -1,6 +1,7 @@
 #include "store/commit_queue.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 
 #include <algorithm>
 #include <pthread.h>
@@ -21,7 +22,7 @@ result<std::unique_ptr<commit_queue>> commit_queue::start(const commit_queue_opt
       self->run();
     });
   } catch (const std::system_error& e) {
-    return tl::unexpected(system_error(e.code().value(), "cannot start the thread of the metadata store"));
+    return tl::unexpected(no_thread("the thread of the metadata store", e.code().value()));
   }
   return made;
 }

@@ -1,5 +1,6 @@
 #include "http/server/server.hpp"
 
+#include "base/threads.hpp"
 #include "http/server/descriptors.hpp"
 #include "http/server/listener.hpp"
 #include "http/server/shared_state.hpp"
@@ -157,8 +158,8 @@ result<std::unique_ptr<server>> server::start(const config::http_config& config,
     // If a thread cannot be started, the destructor stops those that were.
     started->implementation_->start();
     return started;
-  } catch (const std::system_error& e) {
-    return fail(errc::io_error, std::string{"the HTTP server cannot be started: "} + e.what());
+  } catch (const std::exception& e) { // no thread or descriptor is to be had, for one
+    return tl::unexpected<error>(error_of(e, "the HTTP server cannot be started"));
   }
 }
 

@@ -1,4 +1,5 @@
 #include "base/event_signal.hpp"
+#include "base/threads.hpp"
 #include "io/page.hpp"
 #include "io/private_memory.hpp"
 #include "io/tcp/memory_frames.hpp"
@@ -65,7 +66,10 @@ public:
     stop_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_)
       return tl::unexpected<error>(system_error(errno, "cannot make an event descriptor"));
-    thread_ = std::thread([this] { run(); });
+    auto started = start_thread("the thread that exposes memory", [this] { run(); });
+    if (!started)
+      return tl::unexpected<error>(started.error());
+    thread_ = std::move(*started);
     ::pthread_setname_np(thread_.native_handle(), "exposed memory");
     return {};
   }

@@ -1,4 +1,5 @@
 #include "base/event_signal.hpp"
+#include "base/threads.hpp"
 #include "io/tcp/tcp_connection.hpp"
 #include "io/tcp/tcp_memory.hpp"
 
@@ -128,7 +129,11 @@ public:
       unique_descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
       if (!wake)
         return tl::unexpected<error>(system_error(errno, "cannot make an event descriptor"));
-      loops_.push_back(std::make_unique<tcp_loop>(std::move(wake)));
+      try {
+        loops_.push_back(std::make_unique<tcp_loop>(std::move(wake)));
+      } catch (const std::system_error& e) {
+        return tl::unexpected<error>(no_thread("the thread that moves pages between hosts", e.code().value()));
+      }
     }
     return {};
   }

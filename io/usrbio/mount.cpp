@@ -1,6 +1,7 @@
 #include "io/usrbio/mount.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 
 #include <algorithm>
 #include <array>
@@ -116,7 +117,7 @@ result<std::shared_ptr<mount>> mount::open(const usrbio_options& options) {
       self->keep_watch();
     });
   } catch (const std::system_error& e) {
-    return tl::unexpected(system_error(e.code().value(), "cannot start a thread that watches 3FS"));
+    return tl::unexpected(no_thread("a thread that watches 3FS", e.code().value()));
   }
   found = made;
   return made;

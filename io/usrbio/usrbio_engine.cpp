@@ -1,6 +1,7 @@
 #include "io/usrbio/usrbio_engine.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "io/engine_resources.hpp"
 #include "io/operation_table.hpp"
 #include "io/usrbio/known_file.hpp"
@@ -492,7 +493,7 @@ result<std::unique_ptr<engine>> usrbio_engine::start(const engine_options& optio
     });
   } catch (const std::system_error& e) {
     made->ended_ = true;
-    return tl::unexpected(system_error(e.code().value(), "cannot start the thread of an io engine"));
+    return tl::unexpected(no_thread("the thread of an io engine", e.code().value()));
   }
   made->engine_thread_ = made->thread_.get_id();
   made->watcher_ = made->mount_->watch([self = made.get()] { self->wake(); });
