@@ -36,6 +36,11 @@ constexpr unsigned needed_features = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP;
   std::abort();
 }
 
+// Interrupted, short of memory for now, or completions to be taken first: all of it passes.
+bool passes(int outcome) {
+  return outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY || outcome == -ETIME;
+}
+
 std::string reason(int code) {
   switch (code) {
   case ENOSYS:
@@ -59,6 +64,8 @@ result<std::unique_ptr<ring>> ring::open(const engine_options& options) {
     return fail(errc::unsupported, reason(code));
   if ((made->ring_.features & needed_features) != needed_features)
     return fail(errc::unsupported, "the io_uring of this kernel is too old (Linux 5.11 is needed)");
+  if (const auto code = made->try_out(); code != 0)
+    return fail(errc::unsupported, reason(code));
   made->ring_registered_ = io_uring_register_ring_fd(&made->ring_) == 1;
   made->register_tables(options);
   made->limit_workers(options.kernel_workers);
@@ -80,6 +87,21 @@ int ring::set_up(unsigned entries) {
       return code;
   }
   return code;
+}
+
+// What forbids system calls may let a ring be made and not be used.
+int ring::try_out() {
+  io_uring_prep_nop(io_uring_get_sqe(&ring_));
+  for (;;) {
+    const auto outcome = io_uring_submit_and_wait(&ring_, 1);
+    if (outcome < 0 && !passes(outcome))
+      return -outcome;
+    io_uring_cqe* done = nullptr;
+    if (io_uring_peek_cqe(&ring_, &done) == 0) {
+      io_uring_cqe_seen(&ring_, done);
+      return 0;
+    }
+  }
 }
 
 ring::~ring() {
@@ -259,15 +281,6 @@ void ring::prepare_cancel(std::uint64_t target, std::uint64_t user_data) {
   io_uring_prep_cancel64(entry, target, 0);
   io_uring_sqe_set_data64(entry, user_data);
 }
-
-namespace {
-
-// Interrupted, short of memory for now, or completions to be taken first: all of it passes.
-bool passes(int outcome) {
-  return outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY || outcome == -ETIME;
-}
-
-} // namespace
 
 void ring::submit() {
   if (const auto outcome = io_uring_submit(&ring_); outcome < 0 && !passes(outcome))

@@ -82,6 +82,7 @@ private:
   ring() = default;
 
   int set_up(unsigned entries);
+  int try_out();
   void register_tables(const engine_options& options);
   void limit_workers(std::uint32_t most);
   io_uring_sqe* next_entry();
