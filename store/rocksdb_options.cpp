@@ -95,7 +95,8 @@ rocksdb::Options database_options(const rocksdb_store_options& wanted) {
   o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table_options()));
   // A thousand keys take 60 kB: even a billion keys are below the usual limit of descriptors.
   o.max_open_files = 512;
-  o.max_file_opening_threads = 2;
+  // Where a second one could not be started, RocksDB would end the process.
+  o.max_file_opening_threads = 1;
 
   // A background error stops the store; going on by itself would hide it.
   o.max_bgerror_resume_count = 0;

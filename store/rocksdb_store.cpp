@@ -1,6 +1,7 @@
 #include "store/rocksdb_store.hpp"
 
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "store/commit_queue.hpp"
 #include "store/gated_files.hpp"
 #include "store/rocksdb_options.hpp"
@@ -340,13 +341,34 @@ private:
   /// A group that was larger gives its memory back.
   static constexpr std::size_t most_kept_bytes = std::size_t{8} << 20U;
 
+  /// Starts the threads that flush and compact, which stay as long as the process. Where RocksDB got none later, when
+  /// it first needs them, the process would end.
+  static result<void> start_threads(rocksdb::Env& env) {
+    try {
+      for (const auto pool : {rocksdb::Env::HIGH, rocksdb::Env::LOW})
+        env.IncBackgroundThreadsIfNeeded(1, pool);
+    } catch (const std::system_error& e) {
+      return tl::unexpected<error>(no_thread("the threads of the metadata store", e.code().value()));
+    }
+    return {};
+  }
+
   result<void> open_files() {
+    const auto options = database_options(wanted_);
+    if (auto started = start_threads(*options.env); !started)
+      return started;
     rocksdb::DB* opened = nullptr;
-    const auto status = rocksdb::DB::Open(database_options(wanted_), directory_.path().string(), &opened);
-    if (!status.ok())
-      return failed(status, "cannot open the metadata store in '" + directory_.path().string() +
-                                "'; if it is damaged, delete the directory to start with an "
-                                "empty cache");
+    const auto status = rocksdb::DB::Open(options, directory_.path().string(), &opened);
+    if (!status.ok()) {
+      // A full disk, or too few open files, is no damage: what is there is good once there is room.
+      const bool may_be_damaged = !status.IsIOError() || status.IsPathNotFound();
+      auto out = failed(status, "cannot open the metadata store in '" + directory_.path().string() + "'" +
+                                    (may_be_damaged ? "; if it is damaged, delete the directory to start with an "
+                                                      "empty cache"
+                                                    : ""));
+      out.value().text += way_out_of(out.value().text);
+      return out;
+    }
     db_.reset(opened);
     return {};
   }
