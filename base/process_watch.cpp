@@ -21,6 +21,12 @@ result<process_watch> process_watch::open(std::int32_t process) {
                                        " here: a client must run on the node's host and in its process namespace");
   case ENOSYS:
     return fail(errc::unsupported, "process " + number + " cannot be watched: that takes Linux 5.3 or newer");
+  case EPERM: // the call itself asks for no right
+  case EACCES:
+    return fail(errc::unsupported,
+                "process " + number +
+                    " cannot be watched: the system call pidfd_open is forbidden to the node, by the "
+                    "seccomp profile of its container, as Docker's before 20.10; allow it there");
   default:
     return tl::unexpected(system_error(errno, "cannot watch process " + number));
   }

@@ -42,7 +42,7 @@ public:
   /// is alive, such as a connection to it, and not after its end. From then on it is this process and no other.
   ///
   /// Errors: `unreachable` (no process in the process namespace of the caller has this number), `unsupported` (a kernel
-  /// before 5.3), `io_error`.
+  /// before 5.3, or a container that forbids it), `io_error`.
   static result<process_watch> open(std::int32_t process);
 
   bool gone() override;

@@ -22,7 +22,7 @@ constexpr int connect_milliseconds = 500;
 std::string text_of(int code) {
   switch (code) {
   case 0:
-    return "what listens there does not answer as a node";
+    return "what listens there has not let this client attach yet: is it a node?";
   case ECONNREFUSED:
     return "nobody listens there";
   case ETIMEDOUT:

@@ -356,6 +356,34 @@ TEST_CASE("link state: a node of this process is not looked for twice", "[link_s
   CHECK(d.take<link_seek>().empty());
 }
 
+TEST_CASE("link state: what a node is short of is said at once, and once for each reason", "[link_state]") {
+  desk d;
+  d.state.wait_attached(1, start + 1h);
+  const auto fails = [&](error why, timestamp now) {
+    d.state.on_not_attached(d.find(), why, now);
+    std::size_t warnings = 0;
+    for (const auto& x : d.take<link_news>())
+      if (x.how == link_news::weight::warning) {
+        ++warnings;
+        CHECK(x.text.find(to_string(why)) != std::string::npos);
+      }
+    d.state.on_time(now + 10s);
+    return warnings;
+  };
+  const error threads{errc::io_error, "cannot start the thread of an io engine"};
+  CHECK(fails(threads, start) == 1);
+  CHECK(fails(threads, start + 10s) == 0);
+  CHECK(fails({errc::no_space, "the disk is full"}, start + 20s) == 1);
+  CHECK(fails({errc::busy, "it is starting"}, start + 30s) == 0);
+  // Nobody has been answered: it goes on.
+  CHECK(d.take<link_answer>().empty());
+  d.attach();
+  d.state.on_node_gone(start + 40s);
+  d.take<link_news>();
+  d.state.on_time(start + 50s);
+  CHECK(fails(threads, start + 50s) == 1);
+}
+
 TEST_CASE("link state: its end answers everybody, unbinds the client and leaves the node", "[link_state]") {
   desk d;
   d.state.wait_attached(1, timestamp::max());

@@ -28,6 +28,11 @@ constexpr bool stays_so(errc code) {
          code == errc::identity_mismatch || code == errc::out_of_range;
 }
 
+/// Whether the host of the node lacks something, such as threads or room on the disk.
+constexpr bool is_shortage(errc code) {
+  return code == errc::io_error || code == errc::no_space || code == errc::limit_exceeded;
+}
+
 /// What a node cannot be like; all that follows divides by the size of a page.
 result<void> check(const node_offer& offer) {
   if (auto sound = check_geometry(offer.geometry); !sound)
@@ -145,6 +150,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
     return false;
   // From here on the node knows this client, whatever comes of it, and is left by this id.
   owner_ = offer.owner;
+  told_shortage_.clear();
   say_who_is_at_rest();
   if (!space_.is_null() && space_ != offer.space_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
@@ -178,9 +184,13 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
   // What does not pass by itself.
   if (why.code == errc::unsupported || why.code == errc::unknown_namespace || why.code == errc::identity_mismatch ||
       why.code == errc::invalid_argument)
-    refuse(why);
-  else
-    retry(why, now);
+    return refuse(why);
+  // What the node is short of may take long to mend, and who waits wants to know at once.
+  if (is_shortage(why.code) && why.text != told_shortage_) {
+    told_shortage_ = why.text;
+    say(link_news::weight::warning, "the node cannot let this client attach: " + to_string(why) + "; trying again");
+  }
+  retry(why, now);
 }
 
 void link_state::on_node_gone(timestamp now) {

@@ -252,6 +252,8 @@ private:
   link_try last_try_ = 0;
   timestamp next_try_ = timestamp::max();
   error last_error_;
+  /// What the node was said to be short of.
+  std::string told_shortage_;
   /// Of the current attachment; 0 when there is none.
   owner_id owner_ = 0;
   std::string node_name_;

@@ -173,8 +173,10 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
       return to_caf(taken.error());
   // While it is there to ask: later its number may be another's.
   auto process = is_elsewhere(wanted) ? result<std::unique_ptr<watched_process>>() : processes_(wanted.process);
-  if (!process)
+  if (!process) {
+    note_failed(wanted, process.error());
     return to_caf(process.error());
+  }
   if (children_.namespaces && state_.is_to_make(caller_of(wanted)))
     return make_and_admit(wanted, link, std::move(*process));
   return to_caf(admit(wanted, link, std::move(*process)));
@@ -194,8 +196,18 @@ caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, con
             else
               making_.deliver(number, to_caf(reply.error()));
           },
-          [this, number](const caf::error& e) { making_.deliver(number, e); });
+          [this, number, wanted](const caf::error& e) {
+            note_failed(wanted, from_caf(e));
+            making_.deliver(number, e);
+          });
   return promise;
+}
+
+void node::note_failed(const attach_request& wanted, const error& why) {
+  const bool is_of_node = why.code == errc::io_error || why.code == errc::no_space || why.code == errc::unsupported;
+  if (is_of_node && failed_attachments_.tell(clock().now()))
+    log::get("node")->warn("client '{}' (process {}) cannot attach: {}", wanted.client_name, wanted.process,
+                           to_string(why));
 }
 
 void node::adopt(const served_space& made) {

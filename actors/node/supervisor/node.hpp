@@ -6,6 +6,7 @@
 #include "actors/node/supervisor/node_state.hpp"
 #include "actors/node/supervisor/node_watch.hpp"
 #include "actors/support/actor_support.hpp"
+#include "base/log_limit.hpp"
 #include "base/process_watch.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
@@ -94,6 +95,8 @@ private:
   /// The namespace is made first.
   caf::result<attach_reply> make_and_admit(const attach_request& wanted, const caf::actor& link,
                                            std::unique_ptr<watched_process> process);
+  /// Logs what this host lacks for a client, which would else be known to the client alone.
+  void note_failed(const attach_request& wanted, const error& why);
   void adopt(const served_space& made);
   caf::result<void> leave_space(const leave_space_request& x);
   caf::result<void> unbind_space(const namespace_id& space);
@@ -149,6 +152,8 @@ private:
   cluster_actor peers_;
   /// Clusters that others are of who wanted to be peers: each is told of once.
   std::set<std::string> strange_clusters_;
+  /// A client that fails tries again and again.
+  log_limit failed_attachments_{5, std::chrono::minutes(1)};
   /// When the watch and the statistics have their turn.
   timestamp next_turn_{};
   timestamp next_statistics_{};
