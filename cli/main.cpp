@@ -1,9 +1,11 @@
 #include "base/log.hpp"
 #include "cli/command_line.hpp"
 #include "cli/output.hpp"
+#include "cli/signals.hpp"
 
 #include <exception>
 #include <iostream>
+#include <string_view>
 
 namespace {
 
@@ -30,6 +32,8 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "serve")
+    troupe::cli::hold_back_hangup();
   int code = troupe::cli::exit_failed;
   try {
     troupe::cli::open_standard_streams();

@@ -31,6 +31,13 @@ void ignore_failing_writes() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
+void hold_back_hangup() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGHUP);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 signal_gate::signal_gate() {
   ignore_failing_writes();
   const auto set = waited_for();

@@ -5,6 +5,10 @@ namespace troupe::cli {
 /// A limit on file sizes and a reader that is gone become errors of the write that meets them, and end no process.
 void ignore_failing_writes();
 
+/// Holds back SIGHUP, which would end a node that is not yet there to hear it: a `signal_gate` finds it later. The
+/// first call of a program that is to be a node.
+void hold_back_hangup();
+
 /// Why a node that waits should stop waiting.
 enum class wake_reason { interrupted, node_ended, reload };
 
