@@ -75,7 +75,7 @@ error system_error(int errno_value, std::string_view what) {
   else if (errno_value == EFBIG)
     text += " (the limit of this process: ulimit -f, LimitFSIZE=; or that of the file system)";
   else if (errno_value == EMFILE)
-    text += " (raise the limit of open files: ulimit -n, LimitNOFILE=)";
+    text += " (raise the limit of open files, which is ulimit -n or LimitNOFILE of the service)";
   const bool no_space = errno_value == ENOSPC || errno_value == EDQUOT;
   return {no_space ? errc::no_space : errc::io_error, std::move(text)};
 }

@@ -1,4 +1,5 @@
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "cli/command_line.hpp"
 #include "cli/output.hpp"
 #include "cli/signals.hpp"
@@ -38,8 +39,8 @@ int main(int argc, char** argv) {
   try {
     troupe::cli::open_standard_streams();
     code = run(argc, argv);
-  } catch (const std::exception& e) {
-    std::cerr << "troupe: " << e.what() << '\n';
+  } catch (const std::exception& e) { // threads, open files or memory have run out
+    std::cerr << "troupe: " << troupe::error_of(e, "cannot go on").text << '\n';
   }
   troupe::log::shutdown();
   return code;

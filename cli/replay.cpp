@@ -4,6 +4,7 @@
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
@@ -15,10 +16,12 @@
 #include "workload/runner/own_node.hpp"
 
 #include <csignal>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace troupe::cli {
 
@@ -243,6 +246,40 @@ private:
   watcher watcher_;
 };
 
+/// The replay, on a node of its own or on the one that is to be attached to.
+int play(caf::actor_system& system, const setting& on, const replay::trace& trace, const replay_options& options,
+         interruption& signals, progress_display& progress) {
+  const auto& config = on.own ? on.own->config : on.config;
+  std::unique_ptr<running_node> node;
+  std::unique_ptr<doors> ways;
+  link_options where;
+  where.space_name = options.space;
+  where.space = on.space;
+  where.client_name = "replay";
+  if (on.own) {
+    progress.step("making " + replay::human_bytes(slab_bytes(config)) + " of slab files in " +
+                  config.data_dir.string());
+    auto started = start_node(system, config);
+    progress.clear();
+    if (!started)
+      return report_failure(started.error(), options);
+    node = std::move(*started);
+    where.local = node->reception();
+  } else {
+    auto made = doors::make(system, options_of_doors(config.actors));
+    if (!made)
+      return report_failure(made.error(), options);
+    ways = std::move(*made);
+    where.where = *on.remote;
+    where.entrance = ways->entrance();
+  }
+  const auto code = session(system, where, config, trace, options, signals, progress).run();
+  if (node)
+    if (const auto stopped = node->stop(system, config.drain_timeout); !stopped)
+      std::cerr << "troupe replay: the node did not come to rest: " << to_string(stopped.error()) << '\n';
+  return code;
+}
+
 } // namespace
 
 int report_failure(const error& why, const replay_options& options) {
@@ -279,32 +316,21 @@ int replay(const replay_options& options) {
   log::set_level(config.log_level);
 
   system_config actors(config.caf);
+  // With the thread of the doors.
+  if (const auto room = actors.check_room(1); !room)
+    return report_failure(room.error(), options);
   caf::actor_system system(actors);
-  std::unique_ptr<running_node> node;
-  std::optional<doors> ways;
-  link_options where;
-  where.space_name = options.space;
-  where.space = made->space;
-  where.client_name = "replay";
-  if (made->own) {
-    progress.step("making " + replay::human_bytes(slab_bytes(config)) + " of slab files in " +
-                  config.data_dir.string());
-    auto started = start_node(system, config);
+  try {
+    return play(system, *made, *trace, options, signals, progress);
+  } catch (const std::exception& e) { // threads, open files or memory have run out
     progress.clear();
-    if (!started)
-      return report_failure(started.error(), options);
-    node = std::move(*started);
-    where.local = node->reception();
-  } else {
-    ways.emplace(system, options_of_doors(config.actors));
-    where.where = *made->remote;
-    where.entrance = ways->entrance();
+    report_failure(error_of(e, "cannot go on"), options);
   }
-  const auto code = session(system, where, config, *trace, options, signals, progress).run();
-  if (node)
-    if (const auto stopped = node->stop(system, config.drain_timeout); !stopped)
-      std::cerr << "troupe replay: the node did not come to rest: " << to_string(stopped.error()) << '\n';
-  return code;
+  // Not by returning, as actors would be waited for that nobody has told to end.
+  if (made->own)
+    replay::remove_scratch(made->own->scratch.path());
+  log::flush(std::chrono::seconds(1));
+  ::_exit(exit_failed);
 }
 
 } // namespace troupe::cli

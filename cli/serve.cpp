@@ -5,6 +5,7 @@
 #include "actors/support/system_config.hpp"
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "cli/interruption.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -23,6 +25,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 
@@ -42,6 +45,42 @@ struct served_node {
   /// Ends first.
   node_doors doors;
 };
+
+/// What is thrown where threads, open files or memory run out, as an error.
+template <class F>
+std::invoke_result_t<F> without_exceptions(F f) {
+  try {
+    return f();
+  } catch (const std::exception& e) {
+    return tl::unexpected<error>(error_of(e, "cannot start the node"));
+  }
+}
+
+/// The ways to a node that runs. What was opened when it fails is in `to`.
+result<void> open_to_others(caf::actor_system& system, const config::node_config& options, http::node_http::doors ports,
+                            served_node& to) {
+  const auto& services = to.node->services();
+  // Before there are clients, who learn of it as they attach.
+  if (!options.cluster.name.empty()) {
+    auto cluster = cluster::cluster_service::make(system, options, to.node->supervisor(), to.node->reception(),
+                                                  services.shards, services.condition, services.memory);
+    if (!cluster)
+      return tl::unexpected<error>(cluster.error());
+    to.cluster = std::move(*cluster);
+  }
+  auto doors = open_doors(system, *to.node, options);
+  if (!doors)
+    return tl::unexpected<error>(doors.error());
+  to.doors = std::move(*doors);
+  if (http::node_http::is_wanted(options)) {
+    auto http = http::node_http::start(system, services, options, {std::string(version()), std::string(commit())},
+                                       std::move(ports));
+    if (!http)
+      return tl::unexpected<error>(http.error());
+    to.http = std::move(*http);
+  }
+  return {};
+}
 
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
@@ -64,32 +103,20 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   if (!node)
     return tl::unexpected<error>(node.error());
   out.node = std::move(*node);
-  const auto give_up = [&](const error& why) {
-    if (out.http)
-      out.http->stop(duration::zero());
-    out.cluster.reset();
-    static_cast<void>(out.node->stop(system, options.drain_timeout));
-    return tl::unexpected<error>(why);
-  };
-  // Before there are clients, who learn of it as they attach.
-  if (!options.cluster.name.empty())
-    out.cluster = std::make_unique<cluster::cluster_service>(
-        system, options, out.node->supervisor(), out.node->reception(), out.node->services().shards,
-        out.node->services().condition, out.node->services().memory);
-  auto doors = open_doors(system, *out.node, options);
-  if (!doors)
-    return give_up(doors.error());
-  out.doors = std::move(*doors);
-  if (http::node_http::is_wanted(options)) {
-    auto http = http::node_http::start(system, out.node->services(), options,
-                                       {std::string(version()), std::string(commit())}, std::move(*ports));
-    if (!http)
-      return give_up(http.error());
-    out.http = std::move(*http);
-  }
-  if (lmcache_door)
-    out.lmcache = std::make_unique<lmcache_service>(system, out.node->services(), options, std::move(lmcache_door));
-  return out;
+  auto opened = without_exceptions([&] { return open_to_others(system, options, std::move(*ports), out); });
+  if (opened && lmcache_door)
+    opened = without_exceptions([&]() -> result<void> {
+      out.lmcache = std::make_unique<lmcache_service>(system, out.node->services(), options, std::move(lmcache_door));
+      return {};
+    });
+  if (opened)
+    return out;
+  out.doors = {};
+  if (out.http)
+    out.http->stop(duration::zero());
+  out.cluster.reset();
+  static_cast<void>(out.node->stop(system, options.drain_timeout));
+  return tl::unexpected<error>(opened.error());
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -194,6 +221,13 @@ bool ends_within(duration limit, std::function<void()> what) {
   ::_exit(exit_failed);
 }
 
+/// The node has not started. Not by returning: an actor that has not ended would be waited for, and what has failed may
+/// have been the end of one.
+[[noreturn]] void end_without_start(const error& why) {
+  log::get("node")->critical("{}", to_string(why));
+  end_as_after_a_crash();
+}
+
 /// A node that stops has left the others by then, and reads no files of theirs any more; and what it has itself is
 /// closed, beside twice the time that its transfers have to end in.
 constexpr duration leave_limit = std::chrono::seconds(15);
@@ -253,12 +287,13 @@ int serve(const serve_options& options) {
 
   signal_gate signals;
   system_config actors(node_options.caf);
+  // With the thread that hears signals.
+  if (const auto room = actors.check_room(1); !room)
+    end_without_start(room.error());
   caf::actor_system system(actors);
-  auto served = start_unless_ended(system, node_options);
-  if (!served) {
-    logger->critical("{}", to_string(served.error()));
-    return exit_failed;
-  }
+  auto served = without_exceptions([&] { return start_unless_ended(system, node_options); });
+  if (!served)
+    end_without_start(served.error());
   caf::actor_cast<caf::actor>(served->node->supervisor())->attach_functor([] { signal_gate::node_ended(); });
   const auto said = say_ready(*served, node_options);
   if (said)

@@ -1,6 +1,7 @@
 #include "cli/wait_notice.hpp"
 
 #include "base/local_socket.hpp"
+#include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace troupe::cli {
@@ -78,16 +81,26 @@ std::string why_silent(const node_address& where) {
 std::future<std::string> ask_why_silent(const node_address& where) {
   std::packaged_task<std::string()> task([where] { return why_silent(where); });
   auto out = task.get_future();
-  std::thread(std::move(task)).detach();
+  try {
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error&) { // no thread is to be had: it is not known
+    std::promise<std::string> unknown;
+    unknown.set_value("why is not known");
+    return unknown.get_future();
+  }
   return out;
 }
 
 } // namespace
 
 wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit) : display_(display) {
-  if (!where.local)
-    thread_ =
-        std::thread([this, to = where.where, until = std::chrono::steady_clock::now() + limit] { tell(to, until); });
+  if (where.local)
+    return;
+  // Without a thread, it is waited for in silence.
+  if (auto started =
+          start_thread("the thread that tells of waiting",
+                       [this, to = where.where, until = std::chrono::steady_clock::now() + limit] { tell(to, until); }))
+    thread_ = std::move(*started);
 }
 
 wait_notice::~wait_notice() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/threads.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +17,11 @@ inline bool is_absence(const error& why) noexcept {
   return why.code == errc::unreachable || why.code == errc::timeout || why.code == errc::shutting_down;
 }
 
+/// Whether another try may succeed, with what this host or that of the node is short of for now, such as threads.
+inline bool may_pass(const error& why) noexcept {
+  return is_absence(why) || why.code == errc::io_error || why.code == errc::no_space;
+}
+
 /// Tries to attach in a thread of its own, again and again, until it has succeeded, or failed for a reason that time
 /// does not mend. The engine's thread begins, ends and asks.
 class background_attach {
@@ -26,13 +32,19 @@ public:
   ~background_attach() { stop(); }
 
   /// `attempt` is called by the thread; it has to come back within a second or so. `on_refused` is told the reason,
-  /// once, if there will be no more attempts.
-  void start(error why_absent, std::function<result<void>()> attempt, std::function<void(const error&)> on_refused) {
+  /// once, if there will be no more attempts. Errors: `io_error`, where no more threads may be made.
+  result<void> start(error why_absent, std::function<result<void>()> attempt,
+                     std::function<void(const error&)> on_refused) {
     stop();
     stopping_ = false;
     state_ = tl::unexpected(std::move(why_absent));
-    thread_ = std::thread(
+    auto started = start_thread(
+        "the thread that attaches in the background",
         [this, attempt = std::move(attempt), on_refused = std::move(on_refused)] { run(attempt, on_refused); });
+    if (!started)
+      return tl::unexpected<error>(started.error());
+    thread_ = std::move(*started);
+    return {};
   }
 
   /// Returns when nothing is tried any more.
@@ -56,7 +68,7 @@ private:
   void run(const std::function<result<void>()>& attempt, const std::function<void(const error&)>& on_refused) {
     for (;;) {
       auto outcome = attempt();
-      const bool again = !outcome && is_absence(outcome.error());
+      const bool again = !outcome && may_pass(outcome.error());
       if (!outcome && !again)
         on_refused(outcome.error());
       std::unique_lock guard(mutex_);

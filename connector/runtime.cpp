@@ -23,10 +23,22 @@ result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_
 
 class runtime::parts {
 public:
-  parts(const runtime_options& options, node_address where)
-      : config_(caf_options(options)), system_(config_), doors_(system_, options_of(options)) {
+  static result<std::unique_ptr<parts>> make(const runtime_options& options, node_address where) {
+    const system_config config(caf_options(options));
+    // With the thread of the doors.
+    if (auto room = config.check_room(1); !room)
+      return tl::unexpected<error>(room.error());
+    auto out = std::make_unique<parts>(options, std::move(where));
+    auto opened = doors::make(out->system_, options_of(options));
+    if (!opened)
+      return tl::unexpected<error>(opened.error());
+    out->doors_ = std::move(*opened);
+    out->node_.where.entrance = out->doors_->entrance();
+    return out;
+  }
+
+  parts(const runtime_options& options, node_address where) : config_(caf_options(options)), system_(config_) {
     node_.where.where = std::move(where);
-    node_.where.entrance = doors_.entrance();
     node_.where.space_name = options.space_name;
     node_.where.space = options.space;
     node_.where.client_name = options.client_name;
@@ -65,7 +77,7 @@ private:
 
   system_config config_;
   caf::actor_system system_;
-  doors doors_;
+  std::unique_ptr<doors> doors_;
   half_connection node_;
 };
 
@@ -79,7 +91,10 @@ result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options)
     return tl::unexpected<error>(where.error());
   if (options.certificate.empty() != options.key.empty() || options.key.empty() != options.authorities.empty())
     return fail(errc::invalid_argument, "certificate, key and authorities belong together");
-  return std::unique_ptr<runtime>(new runtime(std::make_unique<parts>(options, std::move(*where))));
+  auto made = parts::make(options, std::move(*where));
+  if (!made)
+    return tl::unexpected<error>(made.error());
+  return std::unique_ptr<runtime>(new runtime(std::move(*made)));
 }
 
 result<std::unique_ptr<scheduler_half>> runtime::make_scheduler_half(const engine_options& engine,

@@ -92,6 +92,7 @@ struct pool_options {
 /// them. Thread-safe.
 class runtime {
 public:
+  /// Errors: invalid_argument; io_error where no more threads may be made or files opened.
   static result<std::unique_ptr<runtime>> create(const runtime_options& options);
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;

@@ -2,6 +2,7 @@
 
 #include "base/event_signal.hpp"
 #include "base/log.hpp"
+#include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
 #include "lmcache/connection_table.hpp"
 
@@ -338,6 +339,13 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
   auto x = std::make_unique<implementation>();
   x->options = options;
   const auto place = options.host + ":" + std::to_string(options.port);
+  // ZeroMQ ends the process where it gets too few. Its two, and the one that serves.
+  constexpr std::size_t threads = 3;
+  constexpr std::size_t descriptors = 24;
+  if (auto room = check_threads(threads, "ZeroMQ (lmcache.enabled)"); !room)
+    return tl::unexpected<error>(room.error());
+  if (auto room = check_descriptors(descriptors, "ZeroMQ (lmcache.enabled)"); !room)
+    return tl::unexpected<error>(room.error());
   x->context.reset(zmq_ctx_new());
   if (!x->context)
     return zmq_error("cannot use ZeroMQ");

@@ -7,6 +7,8 @@
 #include "actors/client/transfer/slab_reading.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/remote_transport.hpp"
+#include "actors/support/spawn_with_thread.hpp"
+#include "base/log.hpp"
 #include "gpu/cuda_page_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/arena_name.hpp"
@@ -66,7 +68,7 @@ directory_opener node_client::directory() const {
   return directory_of(system_, entrance_, where_, options_.attach.request_timeout);
 }
 
-void node_client::add_rank(rank_memory memory) {
+result<void> node_client::add_rank(rank_memory memory) {
   const auto& space = node_.space;
   transfer::coordinator_options how;
   how.space = node_.space_id;
@@ -81,18 +83,30 @@ void node_client::add_rank(rank_memory memory) {
   copies.remote_bytes = options_.transfer.remote_bytes;
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));
   movers_.push_back(state);
-  const auto copier = memory.make_copier ? memory.make_copier(system_, std::move(state))
-                                         : spawn_actor<copy_engine>(system_, std::move(state));
+  auto made =
+      memory.make_copier ? memory.make_copier(system_, std::move(state)) : spawn_copy_engine(system_, std::move(state));
+  if (!made)
+    return tl::unexpected<error>(made.error());
+  const auto copier = std::move(*made);
   slab_reading_actor reader;
   if (options_.storage.reader && !memory.as_pages.empty()) {
-    reader = spawn_actor<slab_reading, caf::detached>(
-        system_, io::foreign_pages::options{options_.storage, how.space, how.rank, how.page_bytes, memory.as_pages},
+    // Without it, all pages come over the network.
+    auto reads = spawn_with_thread<slab_reading>(
+        system_, "the thread that reads slab files of other nodes",
+        io::foreign_pages::options{options_.storage, how.space, how.rank, how.page_bytes, memory.as_pages},
         node_.node_name);
-    readers_.push_back(reader);
+    if (reads) {
+      reader = *reads;
+      readers_.push_back(reader);
+    } else {
+      log::get("cluster")->warn("pages of node '{}' come over the network and not from its slab files: {}",
+                                node_.node_name, reads.error().text);
+    }
   }
   const auto timeout = options_.attach.request_timeout;
   parts_.ranks.push_back({memory.rank, copier, spawn_actor<load_coordinator>(system_, how, copier, timeout, reader),
                           spawn_actor<save_coordinator>(system_, how, copier, timeout)});
+  return {};
 }
 
 result<void> node_client::bind(duration limit) {

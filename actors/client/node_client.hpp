@@ -44,7 +44,7 @@ public:
     /// and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
     std::span<std::byte> as_pages{};
     /// Spawns what carries out orders, which is a `copy_engine` where nothing is said. It ends as that does.
-    std::function<copy_engine_actor(caf::actor_system&, std::shared_ptr<copy_engine_state>)> make_copier{};
+    std::function<result<copy_engine_actor>(caf::actor_system&, std::shared_ptr<copy_engine_state>)> make_copier{};
 
     /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
     static result<rank_memory> of(rank_number rank, const kv_cache_view& cache, std::optional<int> gpu);
@@ -59,8 +59,9 @@ public:
   /// Attaches, so that the namespace is known. Errors: those of the link, within `limit`.
   result<attach_reply> attach(link_options where, duration limit);
 
-  /// Spawns what serves a rank; between `attach` and `bind`.
-  void add_rank(rank_memory memory);
+  /// Spawns what serves a rank; between `attach` and `bind`. Errors: `io_error`, where no more threads may be made;
+  /// then the rank is not served.
+  result<void> add_rank(rank_memory memory);
 
   /// Waits until all actors are bound to the node. When it is lost later, they are bound again as it comes back.
   result<void> bind(duration limit);

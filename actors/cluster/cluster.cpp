@@ -85,7 +85,16 @@ void cluster::make_line(const say_hello& first) {
   parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
                                      limit = 2 * parts_.options->cluster.hello_interval, &outside = *parts_.outside,
                                      make = parts_.make_entrance, spare] {
-    const auto entrance = spare ? spare : make();
+    const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
+    if (!opened) {
+      // As if it had not answered: it is greeted again in the next round.
+      post([this, first, why = opened.error()] {
+        members_.on_answer(first.peer, first.number, tl::unexpected<error>(why), now());
+        flush();
+      });
+      return;
+    }
+    const auto& entrance = *opened;
     const auto on_lost = [this, peer = first.peer, post] {
       post([this, peer] {
         members_.on_lost(peer, now());

@@ -41,7 +41,7 @@ struct cluster_parts {
   /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
   caf::actor_system* outside = nullptr;
   /// Makes one more of those who connect; called by the opener.
-  std::function<caf::io::middleman_actor()> make_entrance;
+  std::function<result<caf::io::middleman_actor>()> make_entrance;
   /// Ends one of these, with its thread and all connections that it has made; called by the opener.
   std::function<void(const caf::io::middleman_actor&)> end_entrance;
   std::shared_ptr<tie_opener> opener;

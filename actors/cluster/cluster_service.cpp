@@ -59,6 +59,21 @@ io::foreign_storage open_storage(const config::node_config& options) {
 
 } // namespace
 
+result<std::unique_ptr<cluster_service>>
+cluster_service::make(caf::actor_system& system, const config::node_config& options, const node_actor& node,
+                      const reception_actor& reception, std::vector<registry_actor> shards,
+                      std::shared_ptr<node_condition> condition, const shared_budget& memory) {
+  // What it makes besides an actor system, much of that in actors, which could not say that they get none: the opener,
+  // the way to a first node, two for etcd, and those that read slab files and take over directories.
+  const std::size_t more_threads =
+      2 + (options.cluster.etcd.endpoints.empty() ? 0 : 2) + (options.storage.shared ? 7 : 0);
+  const system_config outside(caf_options(options.caf));
+  if (auto room = outside.check_room(more_threads); !room)
+    return fail(room.error().code, room.error().text + " (cluster)");
+  return std::unique_ptr<cluster_service>(
+      new cluster_service(system, options, node, reception, std::move(shards), std::move(condition), memory));
+}
+
 cluster_service::cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                                  const reception_actor& reception, std::vector<registry_actor> shards,
                                  std::shared_ptr<node_condition> condition, const shared_budget& memory)
@@ -76,8 +91,11 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.storage = open_storage(options);
   parts.memory = memory;
   // In the opener's thread, which ends before they do.
-  parts.make_entrance = [this, how = options_of(options.actors)] {
-    doors_.push_back(std::make_unique<doors>(*outside_, how));
+  parts.make_entrance = [this, how = options_of(options.actors)]() -> result<caf::io::middleman_actor> {
+    auto made = doors::make(*outside_, how);
+    if (!made)
+      return tl::unexpected<error>(made.error());
+    doors_.push_back(std::move(*made));
     return doors_.back()->entrance();
   };
   parts.end_entrance = [this](const caf::io::middleman_actor& which) {

@@ -21,15 +21,23 @@ public:
   /// Has the node know its peers. `reception`: where a client of this process attaches; `shards`: of this node.
   /// `condition` hears of peers that are away. `memory`: for what is known of nodes that are dead, where storage is
   /// shared.
-  cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
-                  const reception_actor& reception, std::vector<registry_actor> shards,
-                  std::shared_ptr<node_condition> condition, const shared_budget& memory = nullptr);
+  ///
+  /// Errors: `io_error`, where no more threads may be made or files opened.
+  static result<std::unique_ptr<cluster_service>> make(caf::actor_system& system, const config::node_config& options,
+                                                       const node_actor& node, const reception_actor& reception,
+                                                       std::vector<registry_actor> shards,
+                                                       std::shared_ptr<node_condition> condition,
+                                                       const shared_budget& memory = nullptr);
   cluster_service(const cluster_service&) = delete;
   cluster_service& operator=(const cluster_service&) = delete;
   /// Nothing of it touches the node any more when this returns, nor asks another one.
   ~cluster_service();
 
 private:
+  cluster_service(caf::actor_system& system, const config::node_config& options, const node_actor& node,
+                  const reception_actor& reception, std::vector<registry_actor> shards,
+                  std::shared_ptr<node_condition> condition, const shared_budget& memory);
+
   caf::actor_system& system_;
   system_config config_;
   std::unique_ptr<caf::actor_system> outside_;

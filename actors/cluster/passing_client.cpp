@@ -1,5 +1,6 @@
 #include "actors/cluster/passing_client.hpp"
 
+#include "actors/client/copy_engine/copy_engine.hpp"
 #include "actors/cluster/passing_copier.hpp"
 #include "actors/cluster/passing_mover.hpp"
 #include "actors/cluster/tie_rules.hpp"
@@ -43,13 +44,18 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
     if (!like) {
       out.coming.push_back(std::make_shared<arrivals>());
       rank.make_copier = [coming = out.coming.back(), memory = out.memory[i]](
-                             caf::actor_system& in, std::shared_ptr<copy_engine_state> state) -> copy_engine_actor {
-        return spawn_actor<passing_copier>(in, std::move(state), coming, memory);
+                             caf::actor_system& in,
+                             std::shared_ptr<copy_engine_state> state) -> result<copy_engine_actor> {
+        auto copies = spawn_copy_engine(in, state);
+        if (!copies)
+          return copies;
+        return copy_engine_actor(spawn_actor<passing_copier>(in, std::move(state), coming, memory, std::move(*copies)));
       };
     }
     if (!out.node.ranks[i].slab.path.empty())
       rank.as_pages = out.memory[i]->blocks();
-    out.client->add_rank(std::move(rank));
+    if (auto added = out.client->add_rank(std::move(rank)); !added)
+      return tl::unexpected<error>(added.error());
   }
   if (auto bound = out.client->bind(tie_limit); !bound)
     return tl::unexpected<error>(bound.error());

@@ -98,9 +98,9 @@ private:
 
 passing_copier::passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
                                std::shared_ptr<arrivals> expected, std::shared_ptr<passing_memory> memory,
-                               lane_threads threads)
+                               copy_engine_actor copier)
     : passing_copier_base::base(config), state_(std::move(state)), expected_(std::move(expected)),
-      memory_(std::move(memory)), threads_(threads) {}
+      memory_(std::move(memory)), copier_(std::move(copier)) {}
 
 void passing_copier::on_exit() {
   promises_.fail_all({errc::unreachable, "the copies between two nodes have ended"});
@@ -111,7 +111,6 @@ void passing_copier::on_exit() {
 }
 
 passing_copier::behavior_type passing_copier::make_behavior() {
-  copier_ = spawn_actor<copy_engine>(system(), state_, threads_);
   set_down_handler([this](const caf::down_msg& down) { quit(down.reason); });
   monitor(copier_);
   return {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/client/copy_engine/copy_lane.hpp"
+#include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "actors/cluster/arrivals.hpp"
 #include "actors/cluster/in_turn.hpp"
 #include "actors/cluster/passing_memory.hpp"
@@ -22,13 +22,12 @@ using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<in_turn>>;
 /// who sends them.
 ///
 /// What lies in a block and not in the frame when it has been sent, as from a file, is gathered by a `copy_engine`, as
-/// everything else is that one does. Behind a page that has not come no other is kept: its key would be found by
-/// nobody.
+/// everything else is that one does; it ends with this. Behind a page that has not come no other is kept: its key would
+/// be found by nobody.
 class passing_copier : public passing_copier_base::base {
 public:
   passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
-                 std::shared_ptr<arrivals> expected, std::shared_ptr<passing_memory> memory,
-                 lane_threads threads = lane_threads::own);
+                 std::shared_ptr<arrivals> expected, std::shared_ptr<passing_memory> memory, copy_engine_actor copier);
 
   const char* name() const override { return "passing_copier"; }
   void on_exit() override;
@@ -46,7 +45,6 @@ private:
   std::shared_ptr<copy_engine_state> state_;
   std::shared_ptr<arrivals> expected_;
   std::shared_ptr<passing_memory> memory_;
-  lane_threads threads_;
   copy_engine_actor copier_;
   open_promises promises_;
 };

@@ -1,7 +1,9 @@
 #include "actors/support/system_config.hpp"
 
+#include "base/threads.hpp"
 #include "messages/messages.hpp"
 
+#include <caf/defaults.hpp>
 #include <caf/io/all.hpp>
 
 #include <thread>
@@ -37,6 +39,17 @@ system_config::system_config(const config::caf_config& options) {
   set("work-stealing.moderate-poll-attempts", std::size_t{options.moderate_poll_attempts});
   set("middleman.heartbeat-interval", span(options.heartbeat_interval));
   set("middleman.connection-timeout", span(options.connection_timeout));
+}
+
+result<void> system_config::check_room(std::size_t more_threads) const {
+  // Its clock, what prints for actors, the multiplexer of connections, and its own way to open connections.
+  constexpr std::size_t threads_beside_workers = 4;
+  // The multiplexer with its pipe, and what it reads of the host for a moment.
+  constexpr std::size_t descriptors = 6;
+  const auto workers = caf::get_or(*this, "scheduler.max-threads", caf::defaults::scheduler::max_threads);
+  if (auto enough = check_threads(workers + threads_beside_workers + more_threads, "the actor system"); !enough)
+    return enough;
+  return check_descriptors(descriptors, "the actor system");
 }
 
 } // namespace troupe

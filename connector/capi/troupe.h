@@ -143,7 +143,8 @@ typedef struct troupe_connect_options {
 } troupe_connect_options;
 
 /** Starts the threads, and asks nobody yet: a node that is absent is no error. Errors: invalid_argument for an address
- * that is none, or TLS files that are not complete. */
+ * that is none, or TLS files that are not complete; io_error where the process may make no more threads or open no more
+ * files: then none are left. */
 TROUPE_API int32_t troupe_connect(const troupe_connect_options* options, troupe_connection** out, troupe_error* error);
 
 /** NULL does nothing. What was made with it goes on working: threads end with the last of these. */
@@ -385,7 +386,7 @@ typedef struct troupe_events {
 } troupe_events;
 
 /** Waits for the node as `wait_for_node_seconds` says. Errors: identity_mismatch and the like where the node is there
- * and something does not fit. */
+ * and something does not fit; io_error where the process may make no more threads. */
 TROUPE_API int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* space,
                                            const troupe_engine* engine, troupe_scheduler** out, troupe_error* error);
 
@@ -489,7 +490,7 @@ TROUPE_API void troupe_worker_destroy(troupe_worker* worker);
 /** The worker's KV cache: one element per layer, in the order of the model's layers; blocks are numbered from 0. The
  * memory stays the engine's and must outlive its registration. Waits for the node as `wait_for_node_seconds` says.
  * Errors: identity_mismatch and invalid_argument where something does not fit; device_error where the GPU cannot be
- * used; exists where there is a registration. */
+ * used; exists where there is a registration; io_error where the process may make no more threads. */
 TROUPE_API int32_t troupe_worker_register(troupe_worker* worker, const troupe_layer* layers, size_t layer_count,
                                           uint32_t blocks, troupe_error* error);
 

@@ -37,13 +37,12 @@ public:
     log::get("connector")
         ->warn("pool of pages: the node is not there, so nothing is found or saved until it is: {}",
                to_string(first.error()));
-    background_.start(
+    return background_.start(
         std::move(first.error()), [this] { return attach(background_attach_limit); },
         [](const error& why) {
           log::get("connector")
               ->error("pool of pages: nothing will be found, as the node does not fit: {}", to_string(why));
         });
-    return {};
   }
 
   result<void> attached() const override {
@@ -123,7 +122,8 @@ private:
     auto memory = node_client::rank_memory::of(options_.rank, cache_, {});
     if (!memory)
       return tl::unexpected(memory.error());
-    client->add_rank(std::move(*memory));
+    if (auto added = client->add_rank(std::move(*memory)); !added)
+      return added;
     if (auto bound = client->bind(limit); !bound)
       return bound;
     client_ = std::move(client);

@@ -106,7 +106,7 @@ public:
         return tl::unexpected(std::move(fits.error()));
     log::get("connector")
         ->warn("scheduler: the node is not there, so nothing is found until it is: {}", to_string(made.error()));
-    background_.start(
+    return background_.start(
         std::move(made.error()),
         [this]() -> result<void> {
           auto late = attach(system_, node_, engine_, background_attach_limit);
@@ -121,7 +121,6 @@ public:
           log::get("connector")
               ->error("scheduler: nothing will be found, as the node does not fit: {}", to_string(why));
         });
-    return {};
   }
 
   void on_new_request(const engine_request& request) override {

@@ -132,11 +132,14 @@ public:
     if (!core_)
       core_ = std::make_shared<worker_core>(system_, options_for(cache.blocks_per_page));
     cache_ = cache;
-    if (done)
+    if (done) {
       go_to_work();
-    else
-      connect_later(std::move(done.error()));
-    return {};
+      return {};
+    }
+    auto begun = connect_later(std::move(done.error()));
+    if (!begun)
+      cache_.reset();
+    return begun;
   }
 
   result<void> unregister_kv_caches() override {
@@ -271,7 +274,8 @@ private:
     if (!memory)
       return tl::unexpected(std::move(memory.error()));
     memory->events = events_;
-    client->add_rank(std::move(*memory));
+    if (auto added = client->add_rank(std::move(*memory)); !added)
+      return added;
     if (auto bound = client->bind(limit); !bound)
       return bound;
     task_keys_max_ = attached->limits.batch_keys;
@@ -285,11 +289,11 @@ private:
     core_->attach(options, client_->load(0), client_->save(0));
   }
 
-  void connect_later(error why) {
+  result<void> connect_later(error why) {
     log::get("connector")
         ->warn("worker {}: the node is not there, so nothing is loaded or saved until it is: {}", worker_,
                to_string(why));
-    background_.start(
+    return background_.start(
         std::move(why),
         [this]() -> result<void> {
           if (auto done = connect(*cache_, background_attach_limit); !done)

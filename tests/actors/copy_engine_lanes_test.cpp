@@ -82,7 +82,7 @@ private:
 struct world {
   explicit world(std::uint32_t calls_at_once = 1) {
     device->set_calls_at_once(calls_at_once);
-    engine = spawn_actor<copy_engine>(
+    engine = *spawn_copy_engine(
         system, std::make_shared<copy_engine_state>(
                     copy_engine_options{space.id(), 0, 16, std::make_shared<io::arena_finder>()}, device));
     REQUIRE(bind(1) == errc::ok);

@@ -80,7 +80,7 @@ struct two_systems {
 
   /// The directory, as a client of another process finds it.
   directory_opener opener() {
-    return directory_of(there, client_doors.entrance(), {ways_in.socket.string(), 0}, limit);
+    return directory_of(there, client_doors->entrance(), {ways_in.socket.string(), 0}, limit);
   }
   handshake_door_actor find() {
     auto found = open_directory(opener());
@@ -129,7 +129,7 @@ struct two_systems {
   caf::actor_system there{there_options};
   std::unique_ptr<running_node> node;
   node_doors ways_in;
-  doors client_doors{there, door_options{}};
+  std::unique_ptr<doors> client_doors = *doors::make(there, {});
 };
 
 handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnation = 7) {
@@ -276,7 +276,7 @@ TEST_CASE("handshakes through a node's doors: a client goes on with a node that 
 
 TEST_CASE("handshakes through a node's doors: where there is no node, the reason is said", "[handshake]") {
   two_systems w;
-  const auto nowhere = directory_of(w.there, w.client_doors.entrance(), {"/nowhere/troupe.sock", 0}, limit);
+  const auto nowhere = directory_of(w.there, w.client_doors->entrance(), {"/nowhere/troupe.sock", 0}, limit);
   const auto found = open_directory(nowhere);
   REQUIRE_FALSE(found.has_value());
   CHECK(found.error().code == errc::unreachable);
@@ -368,8 +368,8 @@ TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds 
   // that a connection takes over is counted twice for a moment, and then who asks is told to come again.
   system_config options{config::caf_config{}};
   caf::actor_system other{options};
-  doors other_doors{other, door_options{}};
-  auto found = open_directory(directory_of(other, other_doors.entrance(), {w.ways_in.socket.string(), 0}, limit));
+  const auto other_doors = *doors::make(other, {});
+  auto found = open_directory(directory_of(other, other_doors->entrance(), {w.ways_in.socket.string(), 0}, limit));
   REQUIRE(found.has_value());
   caf::scoped_actor self{other};
   const auto is_listed = [&] {

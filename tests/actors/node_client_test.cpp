@@ -83,8 +83,7 @@ struct world {
       if (client->attach(where, patience)) {
         node_client::rank_memory rank;
         rank.mover = std::make_unique<gated_device>(cache.view(), gate, std::exchange(kept, nullptr));
-        client->add_rank(std::move(rank));
-        bound = client->bind(patience).has_value();
+        bound = client->add_rank(std::move(rank)) && client->bind(patience);
       }
     });
     answer(node, await<attach_request, caf::actor>(node), welcome());

@@ -65,7 +65,7 @@ public:
       auto state = std::make_shared<copy_engine_state>(
           copy_engine_options{space.id(), rank, 4096, std::make_shared<io::arena_finder>()},
           *make_host_page_mover(devices.back()->view()));
-      const auto copier = spawn_actor<copy_engine>(system_, std::move(state));
+      const auto copier = *spawn_copy_engine(system_, std::move(state));
       actors_.push_back(caf::actor_cast<caf::actor>(copier));
       const transfer::coordinator_options how{
           space.id(), rank, space.geometry.page_bytes(), io::slot_bytes(space.geometry.page_bytes()), 4, 16};

@@ -1,3 +1,4 @@
+#include "actors/client/copy_engine/copy_engine.hpp"
 #include "actors/cluster/passing_copier.hpp"
 #include "actors/cluster/passing_mover.hpp"
 #include "io/arena_name.hpp"
@@ -36,7 +37,8 @@ struct world : sim {
   std::shared_ptr<io::arena> memory = *io::arena::create({6 * slot, 6 * slot, io::huge_page_choice::off});
   std::shared_ptr<copy_engine_state> state = std::make_shared<copy_engine_state>(
       copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()}, mover);
-  copy_engine_actor copier = spawn<passing_copier>(state, coming, passing, lane_threads::none);
+  copy_engine_actor copier =
+      spawn<passing_copier>(state, coming, passing, *spawn_copy_engine(system(), state, lane_threads::none));
   std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
 
   world() {

@@ -50,12 +50,12 @@ pipe_ends make_terminal(unsigned short columns) {
   return ends;
 }
 
-/// io_uring_setup ends with EPERM in this process from now on, as with Docker's default profile.
-bool forbid_io_uring() {
+/// The system call ends with EPERM in this process from now on, as with the profile of a container.
+bool forbid(long call) {
   // The numbers of this program are those of the one that it starts: nothing else is run on the way.
   std::array<sock_filter, 4> program{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(call), 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
@@ -108,7 +108,9 @@ bool forbid_page_memory() {
     const rlimit limit{*what.descriptor_limit, *what.descriptor_limit};
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
-  if (what.without_io_uring && !forbid_io_uring())
+  if (what.without_io_uring && !forbid(SYS_io_uring_setup))
+    ::_exit(127);
+  if (what.forbidden_call && !forbid(*what.forbidden_call))
     ::_exit(127);
   if (what.without_page_memory && !forbid_page_memory())
     ::_exit(127);

@@ -47,6 +47,8 @@ struct launch {
   bool without_io_uring = false;
   /// As on a host that has no memory for pages: what the arena asks for is refused.
   bool without_page_memory = false;
+  /// Another system call that does.
+  std::optional<long> forbidden_call{};
   /// RLIMIT_FSIZE: no file can become longer.
   std::optional<std::uint64_t> file_size_limit;
   /// Its stderr is a small pipe that nobody reads, until `process::read_stderr`.

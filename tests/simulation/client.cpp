@@ -86,7 +86,7 @@ void client::spawn_rank(rank_number rank) {
   copy.space = space_;
   copy.rank = rank;
   copy.finder = node_.memory().finder();
-  const auto copier = in_->keep(spawn_actor<copy_engine>(
+  const auto copier = in_->keep(*spawn_copy_engine(
       in_->system(), std::make_shared<copy_engine_state>(copy, r.memory->make_mover()), lane_threads::none));
   r.copier = put_tap(in_->system(), copier,
                      {[this, rank](passing& x) { return at_copier(rank, x); },

@@ -43,7 +43,8 @@ result<void> start_ranks(node_client& client, stage& scene) {
     auto memory = node_client::rank_memory::of(rank, scene.devices[rank]->view(), scene.options.gpu);
     if (!memory)
       return tl::unexpected<error>(memory.error());
-    client.add_rank(std::move(*memory));
+    if (auto added = client.add_rank(std::move(*memory)); !added)
+      return added;
   }
   if (auto bound = client.bind(scene.options.patience); !bound)
     return bound;

@@ -1,19 +1,48 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
 
 #include <utility>
 
 namespace troupe {
 
-copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, lane_threads threads)
-    : copy_engine_actor::base(config), state_(std::move(state)), threads_(threads) {}
+namespace {
+
+void end_lanes(copy_lanes& lanes) {
+  for (auto* all : {&lanes.gathering, &lanes.scattering})
+    for (const auto& lane : std::exchange(*all, {}))
+      caf::anon_send_exit(lane, caf::exit_reason::user_shutdown);
+}
+
+} // namespace
+
+result<copy_engine_actor> spawn_copy_engine(caf::actor_system& system, std::shared_ptr<copy_engine_state> state,
+                                            lane_threads threads) {
+  copy_lanes lanes;
+  for (const auto which : {move_direction::gather, move_direction::scatter})
+    for (std::uint32_t i = 0; i < state->orders_at_once(which); ++i) {
+      auto& all = which == move_direction::gather ? lanes.gathering : lanes.scattering;
+      if (threads != lane_threads::own) {
+        all.push_back(spawn_actor<copy_lane>(system, state, threads));
+        continue;
+      }
+      auto lane = spawn_with_thread<copy_lane>(system, "the thread that copies pages", state, threads);
+      if (!lane) {
+        end_lanes(lanes);
+        return tl::unexpected<error>(lane.error());
+      }
+      all.push_back(std::move(*lane));
+    }
+  return spawn_actor<copy_engine>(system, std::move(state), std::move(lanes));
+}
+
+copy_engine::copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, copy_lanes lanes)
+    : copy_engine_actor::base(config), state_(std::move(state)), lanes_(std::move(lanes)) {}
 
 void copy_engine::on_exit() {
-  for (auto* lanes : {&gathering_, &scattering_})
-    for (const auto& lane : std::exchange(*lanes, {}))
-      send_exit(lane, caf::exit_reason::user_shutdown);
+  end_lanes(lanes_);
   state_.reset();
 }
 
@@ -25,29 +54,25 @@ void copy_engine::lane_ended(const caf::down_msg& down) {
 
 copy_engine::behavior_type copy_engine::make_behavior() {
   set_down_handler([this](const caf::down_msg& down) { lane_ended(down); });
-  for (const auto which : {move_direction::gather, move_direction::scatter})
-    for (std::uint32_t i = 0; i < state_->orders_at_once(which); ++i) {
-      auto& lanes = which == move_direction::gather ? gathering_ : scattering_;
-      lanes.push_back(threads_ == lane_threads::own ? spawn_actor<copy_lane, caf::detached>(system(), state_, threads_)
-                                                    : spawn_actor<copy_lane>(system(), state_, threads_));
-      monitor(lanes.back());
-    }
+  for (const auto* all : {&lanes_.gathering, &lanes_.scattering})
+    for (const auto& lane : *all)
+      monitor(lane);
   return {
       // Unlocking the memory of before takes as long as a large order does. The orders that follow a bind are sent when
       // it is answered, so it does not matter that other lanes overtake it.
       [this](bind_atom x, owner_id owner, const arena_info& arena) {
-        return delegate(scattering_.front(), x, owner, arena);
+        return delegate(lanes_.scattering.front(), x, owner, arena);
       },
       [this](lend_atom x, owner_id owner, const arena_info& arena) {
-        return delegate(scattering_.front(), x, owner, arena);
+        return delegate(lanes_.scattering.front(), x, owner, arena);
       },
       // Behind the binds that came before it.
-      [this](unbind_atom x, owner_id owner) { return delegate(scattering_.front(), x, owner); },
+      [this](unbind_atom x, owner_id owner) { return delegate(lanes_.scattering.front(), x, owner); },
       [this](gather_atom x, const copy_order& order) {
-        return delegate(gathering_[gathers_++ % gathering_.size()], x, order);
+        return delegate(lanes_.gathering[gathers_++ % lanes_.gathering.size()], x, order);
       },
       [this](scatter_atom x, const copy_order& order) {
-        return delegate(scattering_[scatters_++ % scattering_.size()], x, order);
+        return delegate(lanes_.scattering[scatters_++ % lanes_.scattering.size()], x, order);
       },
   };
 }

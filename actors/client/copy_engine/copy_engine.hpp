@@ -12,6 +12,12 @@
 
 namespace troupe {
 
+/// The lanes of a copy engine, for each direction.
+struct copy_lanes {
+  std::vector<copy_engine_actor> gathering;
+  std::vector<copy_engine_actor> scattering;
+};
+
 /// Moves bytes for one device. Orders are carried out by lanes, each with a thread of its own, so that no thread of the
 /// scheduler waits for a device or for memory; loads and saves have different ones, so that neither waits for the
 /// other. There are as many of each as the device carries out orders at once.
@@ -19,11 +25,11 @@ namespace troupe {
 /// Serves one attachment of the client to a node at a time, by its owner id. When it is unbound from one, it answers as
 /// soon as no order of it is under way: then nothing of this device touches the frames that it had pinned.
 ///
-/// Ends with an error when the device has become unusable; orders under way are answered before.
+/// Ends with an error when the device has become unusable; orders under way are answered before. Spawn it by
+/// `spawn_copy_engine`.
 class copy_engine : public copy_engine_actor::base {
 public:
-  copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
-              lane_threads threads = lane_threads::own);
+  copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, copy_lanes lanes);
 
   const char* name() const override { return "copy_engine"; }
   void on_exit() override;
@@ -35,11 +41,13 @@ private:
   void lane_ended(const caf::down_msg& down);
 
   std::shared_ptr<copy_engine_state> state_;
-  lane_threads threads_;
-  std::vector<copy_engine_actor> gathering_;
-  std::vector<copy_engine_actor> scattering_;
+  copy_lanes lanes_;
   std::size_t gathers_ = 0;
   std::size_t scatters_ = 0;
 };
+
+/// Spawns a copy engine with its lanes. Errors: `io_error`, where no more threads may be made.
+result<copy_engine_actor> spawn_copy_engine(caf::actor_system& system, std::shared_ptr<copy_engine_state> state,
+                                            lane_threads threads = lane_threads::own);
 
 } // namespace troupe

@@ -1,6 +1,7 @@
 #include "actors/client/copy_engine/copy_lane.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
 
 #include <chrono>
@@ -9,9 +10,6 @@
 namespace troupe {
 
 namespace {
-
-using rest_watch_actor =
-    caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// How often it is looked whether the arena of a node that has said goodbye is gone. It keeps the host's memory from a
 /// node that starts again, which waits for some seconds only.
@@ -72,6 +70,16 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
   return to_caf(reply.error());
 }
 
+rest_watch_actor copy_lane::spawn_watch() {
+  if (threads_ == lane_threads::own) {
+    // Without a thread of its own it waits on one of the scheduler's, for no longer than the orders that are under way
+    // take.
+    if (auto made = spawn_with_thread<rest_watch>(system(), "the thread that waits for copies", state_, address()))
+      return *made;
+  }
+  return spawn_actor<rest_watch>(system(), state_, address());
+}
+
 copy_lane::behavior_type copy_lane::make_behavior() {
   return {
       [this](bind_atom, owner_id owner, const arena_info& arena) -> caf::result<void> {
@@ -82,10 +90,7 @@ copy_lane::behavior_type copy_lane::make_behavior() {
       },
       [this](unbind_atom x, owner_id owner) {
         state_->end(owner);
-        const auto watch = threads_ == lane_threads::own
-                               ? spawn_actor<rest_watch, caf::detached>(system(), state_, address())
-                               : spawn_actor<rest_watch>(system(), state_, address());
-        return delegate(watch, x, owner);
+        return delegate(spawn_watch(), x, owner);
       },
       [this](gather_atom, const copy_order& order) { return carry_out(&copy_engine_state::gather, order); },
       [this](scatter_atom, const copy_order& order) { return carry_out(&copy_engine_state::scatter, order); },

@@ -16,6 +16,10 @@ enum class lane_threads : std::uint8_t {
   none,
 };
 
+/// Waits for the orders of an attachment that is over.
+using rest_watch_actor =
+    caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>, caf::reacts_to<caf::tick_atom>>;
+
 /// Carries out orders of a copy engine, one after the other, waiting for each: spawn it detached. Ends with the error
 /// of the device when that has become unusable.
 class copy_lane : public copy_engine_actor::base {
@@ -30,6 +34,8 @@ protected:
   behavior_type make_behavior() override;
 
 private:
+  rest_watch_actor spawn_watch();
+
   using order_call = result<copy_reply> (copy_engine_state::*)(const copy_order&);
   caf::result<copy_reply> carry_out(order_call call, const copy_order& order);
 

@@ -1,7 +1,11 @@
 #include "actors/client/copy_engine/mapped_arena.hpp"
 
+#include "base/log.hpp"
+#include "base/threads.hpp"
+
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -57,8 +61,15 @@ result<void> mapped_arena::prepare(std::uint64_t offset) {
 }
 
 void mapped_arena::prepare_ahead() {
-  if (mover_->preparing_takes_time())
+  if (!mover_->preparing_takes_time())
+    return;
+  try {
     ahead_ = std::jthread([this](const std::stop_token& stop) { prepare_all(stop); });
+  } catch (const std::system_error& e) {
+    log::get("copy_engine")
+        ->warn("{}: the first requests tell the device of the node's memory, and take longer",
+               no_thread("the thread that tells the device of memory ahead", e.code().value()).text);
+  }
 }
 
 void mapped_arena::prepare_all(const std::stop_token& stop) {

@@ -2,6 +2,7 @@
 #include "actors/node/lmcache/lmcache_runs.hpp"
 #include "actors/node/lmcache/lmcache_server.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -19,6 +20,27 @@ constexpr std::size_t copies_max = 4096;
 
 /// Refusals that are remembered.
 constexpr std::size_t refused_max = 65536;
+
+/// Locks the arena for the device of a worker, and ends.
+class arena_locker : public caf::event_based_actor {
+public:
+  arena_locker(caf::actor_config& config, std::shared_ptr<remote_cache> cache, std::shared_ptr<io::extent_source> arena)
+      : caf::event_based_actor(config), arena_(std::move(arena)), cache_(std::move(cache)) {}
+
+  const char* name() const override { return "arena_locker"; }
+
+protected:
+  caf::behavior make_behavior() override {
+    lock_arena(cache_, arena_->memory());
+    cache_.reset();
+    arena_.reset();
+    return {};
+  }
+
+private:
+  std::shared_ptr<io::extent_source> arena_;
+  std::shared_ptr<remote_cache> cache_;
+};
 
 } // namespace
 
@@ -61,31 +83,38 @@ void lmcache_server::register_memory(const request_ptr& x) {
 }
 
 void lmcache_server::open_memory(const request_ptr& x, const attachment_ptr& as) {
-  auto lane = system().spawn<block_lane, caf::detached>(held_arena());
-  opening_.insert(lane);
+  const auto lane = spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), nullptr);
+  if (!lane) {
+    detach(as, true);
+    return refuse_memory(x, lane.error());
+  }
+  opening_.insert(*lane);
   const auto made = std::make_shared<instance>();
   made->node = as;
   made->memory = x->opened->memory;
   made->sliding = x->opened->sliding;
-  made->gathers = lane;
+  made->gathers = *lane;
   const auto no = [this, x, made](const error& why) {
     let_go(*made);
     refuse_memory(x, why);
   };
-  request(lane, caf::infinite, open_order{made->memory})
+  request(*lane, caf::infinite, open_order{made->memory})
       .then(
           [this, x, made, no](opened_cache& opened) {
             opening_.erase(made->gathers);
             if (!opened.cache)
               return no(opened.why_not);
-            made->scatters = system().spawn<block_lane, caf::detached>(held_arena(), opened.cache);
-            // A thread for the time that it takes.
-            system().spawn<caf::detached>(
-                [cache = opened.cache, arena = held_arena()](caf::event_based_actor*) mutable {
-                  const auto held = std::move(arena);
-                  const auto opened_here = std::move(cache);
-                  lock_arena(opened_here, held->memory());
-                });
+            auto scatters =
+                spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), opened.cache);
+            if (!scatters)
+              return no(scatters.error());
+            made->scatters = std::move(*scatters);
+            // A thread for the time that it takes. Without one, copies go through memory that is not locked.
+            if (const auto locks = spawn_with_thread<arena_locker>(system(), "the thread that locks memory",
+                                                                   opened.cache, held_arena());
+                !locks)
+              log::get("lmcache")->warn("memory is not locked for the GPU, which copies more slowly: {}",
+                                        locks.error().text);
             attached(x, made);
           },
           [this, made, no](const caf::error& e) {

@@ -3,6 +3,7 @@
 #include "actors/node/lmcache/page_lane.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/shard_batches.hpp"
+#include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -86,8 +87,12 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
   if (pages.pages.empty())
     return all->then({});
   ++of->copies;
-  while (lanes_.size() < std::max(parts_.lanes, 1U))
-    lanes_.push_back(system().spawn<page_lane, caf::detached>(held_arena()));
+  while (lanes_.size() < std::max(parts_.lanes, 1U)) {
+    auto lane = spawn_with_thread<page_lane>(system(), "the thread that checks pages", held_arena());
+    if (!lane && !lanes_.empty())
+      break; // those that there are do all of it
+    lanes_.push_back(lane ? std::move(*lane) : spawn_actor<page_lane>(system(), held_arena()));
+  }
   const auto each = (pages.pages.size() + lanes_.size() - 1) / lanes_.size();
   all->waiting = (pages.pages.size() + each - 1) / each;
   for (std::size_t first = 0; first < pages.pages.size(); first += each) {

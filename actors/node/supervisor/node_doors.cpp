@@ -54,7 +54,10 @@ result<node_doors> open_doors(caf::actor_system& system, const running_node& nod
   auto how = options_of_doors(options.actors);
   how.roles = node.services().roles;
   how.outgoing = node.services().outgoing;
-  out.open = std::make_unique<doors>(system, how);
+  auto made = doors::make(system, how);
+  if (!made)
+    return tl::unexpected<error>(made.error());
+  out.open = std::move(*made);
   if (!socket.empty()) {
     if (auto opened = out.open->open_local(node.reception(), socket); !opened)
       return fail(opened.error().code, opened.error().text + " (actors.socket)");

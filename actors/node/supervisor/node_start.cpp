@@ -18,9 +18,11 @@
 #include "actors/node/supervisor/space_terms.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/remote_transport.hpp"
+#include "actors/support/spawn_with_thread.hpp"
 #include "base/host_memory.hpp"
 #include "base/log.hpp"
 #include "base/size_text.hpp"
+#include "base/threads.hpp"
 #include "config/memory_rules.hpp"
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
@@ -292,16 +294,6 @@ std::vector<caf::actor> handles_of(const node_children& children) {
   return out;
 }
 
-/// Ends what was spawned before something failed, so that another node may start at once. Why it failed is what counts:
-/// whoever does not end in time is not told of.
-void end_all(caf::actor_system& system, const node_children& children) {
-  const auto all = handles_of(children);
-  for (const auto& x : all)
-    caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
-  caf::scoped_actor self{system};
-  static_cast<void>(see_end(self, all, stop_patience));
-}
-
 handshake::directory_options options_of_directory(const config::handshake_config& x) {
   handshake::directory_options out;
   out.payload_bytes_max = x.max_payload_bytes;
@@ -338,16 +330,48 @@ std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store
   return store ? store->identity().secret : store::first_identity().secret;
 }
 
-} // namespace
+/// What a start has spawned. Ends it where the start fails, so that another node may start at once. Why it failed is
+/// what counts: whoever does not end in time is not told of.
+class begun_node {
+public:
+  explicit begun_node(caf::actor_system& system) : system_(system) {}
+  begun_node(const begun_node&) = delete;
+  begun_node& operator=(const begun_node&) = delete;
+  ~begun_node() {
+    if (!is_whole_)
+      end_all();
+  }
 
-std::string lmcache_memory_name(const std::filesystem::path& data_dir) {
-  std::error_code ignored;
-  const auto whole = std::filesystem::weakly_canonical(data_dir, ignored);
-  const auto text = (ignored ? data_dir : whole).string();
-  return "troupe-lmcache-" + to_string(hash_key(std::as_bytes(std::span(text)))).substr(0, 16);
-}
+  node_children children;
+  /// Those that are spawned before they become children.
+  std::vector<caf::actor> others;
+  /// Null before it is spawned.
+  node_actor supervisor;
 
-result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
+  /// From now on others end it.
+  void is_whole() noexcept { is_whole_ = true; }
+
+private:
+  void end_all() const {
+    auto all = handles_of(children);
+    all.insert(all.end(), others.begin(), others.end());
+    caf::scoped_actor self{system_};
+    // First, as the death of one of the others would be news to it.
+    if (supervisor) {
+      self->send_exit(supervisor, caf::exit_reason::user_shutdown);
+      static_cast<void>(see_end(self, {caf::actor_cast<caf::actor>(supervisor)}, stop_patience));
+    }
+    for (const auto& x : all)
+      self->send_exit(x, caf::exit_reason::user_shutdown);
+    static_cast<void>(see_end(self, all, stop_patience));
+  }
+
+  caf::actor_system& system_;
+  bool is_whole_ = false;
+};
+
+/// As `start_node`; throws where threads, open files or memory run out.
+result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, const config::node_config& options,
                                                  std::shared_ptr<lmcache::counters> lmcache) {
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
@@ -378,18 +402,22 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   if (!store)
     return tl::unexpected<error>(store.error());
 
-  node_children children;
+  // Ends before the lock, the claim and the store do.
+  begun_node begun(system);
+  auto& children = begun.children;
   children.spaces = options.namespaces;
   children.extents = *extents;
   children.mover = *mover;
   const auto latencies = std::make_shared<request_latencies>();
   const auto meters = spawn_actor<metrics>(system, options.node_name, latencies);
+  begun.others.push_back(caf::actor_cast<caf::actor>(meters));
   const auto recorder = options.registry.record_keys > 0
                             ? std::make_shared<request_recorder>(options.registry.record_keys)
                             : std::shared_ptr<request_recorder>();
   for (const auto& x : spawn_shards(system, options, meters, *store, memory, condition, residence, recorder))
     children.add_shard(x);
   const auto broker = spawn_actor<memory_broker>(system, *extents);
+  begun.others.push_back(caf::actor_cast<caf::actor>(broker));
   const auto own_ranks =
       spawn_ranks(system, options, *std::move(ranks), meters, broker, condition, *residence, children);
   children.add(
@@ -399,33 +427,31 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
 
   const auto shared_options = std::make_shared<const config::node_config>(options);
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
-  const auto keeper = spawn_actor<space_keeper, caf::detached>(
-      system, space_keeper_options{shared_options, open_space_files(shared_options, *extents, gate), disk, memory,
-                                   meters, condition, residence, children.shards(), broker, pace});
+  const auto kept = spawn_with_thread<space_keeper>(
+      system, "the thread that makes slab files",
+      space_keeper_options{shared_options, open_space_files(shared_options, *extents, gate), disk, memory, meters,
+                           condition, residence, children.shards(), broker, pace});
+  if (!kept)
+    return tl::unexpected<error>(kept.error());
+  const space_keeper_actor& keeper = *kept;
   children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
                 "their slab files could not grow, nor be told from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
   known_namespaces known;
   if (*store) {
     auto restored = restore_index(system, **store, run_time, options, own_ranks, gate.get());
-    if (!restored) {
-      end_all(system, children);
+    if (!restored)
       return tl::unexpected<error>(restored.error());
-    }
     known = std::move(*restored);
   } else {
     auto left = leave_index_aside(options, gate.get());
     if (left)
       left = tell_shards(system, children.shards(), own_ranks);
-    if (!left) {
-      end_all(system, children);
+    if (!left)
       return tl::unexpected<error>(left.error());
-    }
   }
-  if (auto swept = sweep_made_slabs(system, keeper); !swept) {
-    end_all(system, children);
+  if (auto swept = sweep_made_slabs(system, keeper); !swept)
     return tl::unexpected<error>(swept.error());
-  }
   run_time.made = known.made;
   for (const auto& x : known.made)
     children.add_made(x, children.spaces.size());
@@ -455,17 +481,38 @@ result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, cons
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);
-  auto supervisor = spawn_actor<node>(system, shared_options, std::move(children), watch_process,
+  auto supervisor = spawn_actor<node>(system, shared_options, children, watch_process,
                                       node_watch(condition, memory, gate, *extents));
+  begun.supervisor = supervisor;
   services.node = supervisor;
   services.outgoing = outgoing;
   services.reception = spawn_actor<reception>(system, supervisor, handshakes, services.roles, outgoing);
+  auto recorded = recorder ? std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder, gate) : nullptr;
   auto out = std::make_unique<running_node>(std::move(supervisor), std::move(all), std::move(services),
                                             std::move(*store), std::move(*lock), std::move(*claim));
   watch_claim(out->claim(), options.data_dir, condition);
-  if (recorder)
-    out->record(std::make_unique<trace_file>(recorded_trace(options.data_dir), recorder, gate));
+  if (recorded)
+    out->record(std::move(recorded));
+  begun.is_whole();
   return out;
+}
+
+} // namespace
+
+std::string lmcache_memory_name(const std::filesystem::path& data_dir) {
+  std::error_code ignored;
+  const auto whole = std::filesystem::weakly_canonical(data_dir, ignored);
+  const auto text = (ignored ? data_dir : whole).string();
+  return "troupe-lmcache-" + to_string(hash_key(std::as_bytes(std::span(text)))).substr(0, 16);
+}
+
+result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
+                                                 std::shared_ptr<lmcache::counters> lmcache) {
+  try {
+    return build_node(system, options, std::move(lmcache));
+  } catch (const std::exception& e) {
+    return tl::unexpected<error>(error_of(e, "cannot start the node"));
+  }
 }
 
 result<void> running_node::stop(caf::actor_system& system, duration drain_timeout) {

@@ -2,6 +2,7 @@
 
 #include "actors/support/actor_support.hpp"
 #include "actors/support/doors/door_scribe.hpp"
+#include "actors/support/spawn_with_thread.hpp"
 #include "io/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
@@ -69,23 +70,32 @@ private:
   std::shared_ptr<state> state_;
 };
 
-doors::doors(caf::actor_system& system, const door_options& options)
-    : system_(system), state_(std::make_shared<state>()) {
-  state_->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
+result<std::unique_ptr<doors>> doors::make(caf::actor_system& system, const door_options& options) {
+  std::unique_ptr<doors> out(new doors(system));
+  const auto shared = std::make_shared<state>();
+  shared->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
                                           options.roles, options.outgoing, options.required_unit});
   if (options.tls) {
     if (auto loaded = tls_context::load(*options.tls))
-      state_->tls = std::move(*loaded);
+      shared->tls = std::move(*loaded);
     else
-      state_->no_tls = loaded.error();
+      shared->no_tls = loaded.error();
   }
   const auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
   caf::actor_config config{&system.middleman().backend()};
-  entrance_ = caf::actor_cast<caf::io::middleman_actor>(
-      system.spawn_class<entrance_actor, caf::detached + caf::hidden>(config, broker, state_));
+  config.flags |= caf::abstract_actor::is_hidden_flag;
+  const auto made =
+      spawn_with_thread<entrance_actor>(system, config, "the thread that opens connections", broker, shared);
+  if (!made)
+    return tl::unexpected<error>(made.error());
+  out->entrance_ = caf::actor_cast<caf::io::middleman_actor>(*made);
+  out->state_ = shared;
+  return out;
 }
 
 doors::~doors() {
+  if (!entrance_)
+    return;
   // It ignores all other exits, as CAF's own does.
   caf::anon_send_exit(entrance_, caf::exit_reason::kill);
   state_->hall->close();

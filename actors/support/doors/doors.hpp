@@ -41,7 +41,8 @@ struct door_options {
 /// the same of it. Ends before the actor system does.
 class doors {
 public:
-  doors(caf::actor_system& system, const door_options& options);
+  /// Errors: `io_error`, where no more threads may be made.
+  static result<std::unique_ptr<doors>> make(caf::actor_system& system, const door_options& options);
   doors(const doors&) = delete;
   doors& operator=(const doors&) = delete;
   /// Closes what listens, and removes socket files.
@@ -61,6 +62,8 @@ public:
 private:
   class entrance_actor;
   struct state;
+
+  explicit doors(caf::actor_system& system) : system_(system) {}
 
   caf::actor_system& system_;
   std::shared_ptr<state> state_;

@@ -164,10 +164,10 @@ int main(int argc, char** argv) {
   }
   system_config config{config::caf_config{}};
   caf::actor_system system(config);
-  doors ways(system, {});
+  const auto ways = *doors::make(system, {});
   reception_actor node;
   caf::scoped_actor self{system};
-  self->request(ways.entrance(), patience, caf::connect_atom_v, where->host, where->port)
+  self->request(ways->entrance(), patience, caf::connect_atom_v, where->host, where->port)
       .receive([&](const caf::node_id&, caf::strong_actor_ptr& found,
                    const std::set<std::string>&) { node = caf::actor_cast<reception_actor>(found); },
                [&](const caf::error& e) { std::cerr << system.render(e) << '\n'; });

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "base/threads.hpp"
+#include "messages/messages.hpp"
+
+#include <caf/all.hpp>
+
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+namespace troupe {
+
+/// Spawns an actor with a thread of its own. Errors: `io_error`, where no more threads may be made; then the actor has
+/// ended, and nothing of it is left. CAF's own way to spawn it would count it as running for ever, and the actor system
+/// would wait for it at its end. `what`: "the thread that copies pages".
+template <class Actor, class... Args>
+result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_system& system, caf::actor_config& config,
+                                                                std::string_view what, Args&&... args) {
+  static_assert(!std::is_aggregate_v<Actor>, "an actor declares its constructors");
+  const bool hidden = (config.flags & caf::abstract_actor::is_hidden_flag) != 0;
+  config.flags |= caf::abstract_actor::is_detached_flag;
+  if (config.host == nullptr)
+    config.host = system.dummy_execution_unit();
+  auto made =
+      caf::make_actor<Actor>(system.next_actor_id(), system.node(), &system, config, std::forward<Args>(args)...);
+  caf::scheduled_actor* const actor = static_cast<Actor*>(caf::actor_cast<caf::abstract_actor*>(made));
+  try {
+    actor->launch(config.host, false, hidden);
+  } catch (const std::system_error& e) {
+    // What the thread would have done when it ends.
+    actor->cleanup(caf::make_error(caf::exit_reason::out_of_workers), config.host);
+    system.dec_detached_threads();
+    caf::intrusive_ptr_release(actor->ctrl());
+    return tl::unexpected<error>(no_thread(what, e.code().value()));
+  }
+  return made;
+}
+
+template <class Actor, class... Args>
+result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_system& system, std::string_view what,
+                                                                Args&&... args) {
+  caf::actor_config config;
+  return spawn_with_thread<Actor>(system, config, what, std::forward<Args>(args)...);
+}
+
+} // namespace troupe
