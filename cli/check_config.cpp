@@ -35,7 +35,8 @@ std::string fault_of_slab_directory(const fs::path& directory) {
   return {};
 }
 
-/// What is wrong with the files and directories that a sound config names.
+} // namespace
+
 std::vector<config::problem> faults_of_files(const config::node_config& config) {
   std::vector<config::problem> out;
   const auto note = [&](std::string path, std::string text) { out.push_back({std::move(path), std::move(text), {}}); };
@@ -66,8 +67,6 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
       note("cluster.etcd", usable.error().text);
   return out;
 }
-
-} // namespace
 
 void print_problems(std::span<const config::problem> problems) {
   for (const auto& x : problems)

@@ -18,7 +18,9 @@ namespace troupe::cli {
 enum exit_code : int {
   /// All went well.
   exit_ok = 0,
-  /// It ran and something went wrong: the node failed, or a loaded byte was not what was saved.
+  /// It ran and something went wrong: the node failed or could not start, which may pass by itself, or a loaded byte
+  /// was
+  /// not what was saved.
   exit_failed = 1,
   /// The command line, the config or a file that one of them names is wrong; nothing was started.
   exit_usage = 2,
@@ -46,6 +48,10 @@ int init(const init_options& options);
 
 /// The effective config of `serve` without one, or what is wrong with the overrides.
 config::load_result load_default(std::span<const std::string> overrides);
+
+/// What is wrong with the files and directories that a sound config names, as far as can be seen without writing: what
+/// keeps a node from starting until somebody has changed it.
+std::vector<config::problem> faults_of_files(const config::node_config& config);
 
 /// `troupe check-config`
 struct check_config_options {

@@ -290,6 +290,12 @@ int serve(const serve_options& options) {
   // With the thread that hears signals.
   if (const auto room = actors.check_room(1); !room)
     end_without_start(room.error());
+  // These stay until somebody changes them: the code tells a service manager to try no more.
+  if (const auto faults = faults_of_files(node_options); !faults.empty()) {
+    for (const auto& x : faults)
+      logger->critical("{}", config::to_string(x));
+    return exit_usage;
+  }
   caf::actor_system system(actors);
   auto served = without_exceptions([&] { return start_unless_ended(system, node_options); });
   if (!served)

@@ -58,7 +58,7 @@ TEST_CASE("a data_dir that others may look into keeps a node from starting, and 
   for (const auto& command : {arguments{"serve", "--config", config.string()}}) {
     const auto x = run(program_with(command));
     INFO(x.err);
-    CHECK(x.code == 1);
+    CHECK(x.code == 2);
     CHECK(x.err.find("has mode 0755") != std::string::npos);
     CHECK(x.err.find("chmod 700 " + (scratch / "data").string()) != std::string::npos);
   }
@@ -67,7 +67,7 @@ TEST_CASE("a data_dir that others may look into keeps a node from starting, and 
     REQUIRE(::chown((scratch / "data").c_str(), 65534, 65534) == 0);
     const auto x = run(program_with({"serve", "--config", config.string()}));
     INFO(x.err);
-    CHECK(x.code == 1);
+    CHECK(x.code == 2);
     CHECK(x.err.find("belongs to user 65534") != std::string::npos);
     REQUIRE(::chown((scratch / "data").c_str(), 0, 0) == 0);
   }

@@ -195,8 +195,12 @@ TEST_CASE("a slab that was truncated, has grown, or is something else is refused
 TEST_CASE("a data_dir that cannot be made is an error that names it") {
   const scratch_directory scratch;
   std::ofstream(scratch / "data") << "a file is in the way\n";
-  const auto why = refused(write_config(scratch.path(), node_config(scratch.path())));
-  CHECK(why.find((scratch / "data").string()) != std::string::npos);
+  const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
+  const auto x = run(program_with({"serve", "--config", file}));
+  INFO(x.err);
+  CHECK(x.code == 2);
+  CHECK(x.out.empty());
+  CHECK(x.err.find(" critical node: data_dir: " + (scratch / "data").string()) != std::string::npos);
 }
 
 TEST_CASE("what a crashed start left behind does not keep a node from starting") {
