@@ -14,12 +14,12 @@ import pathlib
 import shutil
 import sys
 import time
-import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import tiny_model  # noqa: E402
+import workplace  # noqa: E402
 from experiments import collection, require, wrong  # noqa: E402
 from node import free_port, node  # noqa: E402
 
@@ -46,8 +46,6 @@ class directory(node):
         config = json.loads(self.config.read_text())
         config["actors"] = {"socket": "off"}
         config["handshake"] = {"http": {"enabled": True, "port": self.port}}
-        self.metrics_port = free_port()
-        config["http"] = {"enabled": True, "host": "127.0.0.1", "port": self.metrics_port}
         if tokens:
             file = self.directory / "tokens"
             file.write_text(tokens)
@@ -61,10 +59,8 @@ class directory(node):
 
     def counts(self):
         """What it has counted of handshakes, by sample and labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
-            lines = answer.read().decode().splitlines()
-        return {line.rpartition(" ")[0].removeprefix("troupe_handshake_"): int(float(line.rpartition(" ")[2]))
-                for line in lines if line.startswith("troupe_handshake_")}
+        return {name.removeprefix("troupe_handshake_"): int(value) for name, value in self.samples().items()
+                if name.startswith("troupe_handshake_")}
 
     def require_counts(self, **wanted):
         """That the handshakes went through it, and how often: `engines`, `published`, `found`, `incompatible`."""
@@ -341,7 +337,7 @@ def main():
     engines.prepare("")
     import vllm
 
-    lab = pair(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
+    lab = pair(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
     print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {lab.logs}", flush=True)
     failed = []
     for name in arguments.experiments or experiments:

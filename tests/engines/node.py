@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import subprocess
+import urllib.request
 
 # Patience with a machine that does much else at once.
 START_SECONDS, STOP_SECONDS = 300, 300
@@ -28,11 +29,13 @@ class node:
         self.program, self.directory = program, pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port, self.lmcache_port, self.process = free_port(), free_port() if lmcache else None, None
+        self.metrics_port = free_port()
         self.config = self.directory / "node.json"
         self.config.write_text(json.dumps({
             "node_name": "engines",
             "data_dir": str(self.directory / "data"),
             "actors": {"host": "127.0.0.1", "port": self.port, "insecure": True, "make_namespaces": True},
+            "http": {"enabled": True, "host": "127.0.0.1", "port": self.metrics_port},
             **({"lmcache": {"enabled": True, "port": self.lmcache_port}} if lmcache else {}),
             "remote": {"enabled": remote},
             "memory": {"bytes": memory},
@@ -59,8 +62,18 @@ class node:
             raise RuntimeError(f"the node is not ready after {START_SECONDS} s: {self.log_tail()}")
         return self
 
+    def samples(self):
+        """What it counts, by sample as it stands in the text: name and labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+                for line in lines if line and not line.startswith("#")}
+
+    def log(self):
+        return (self.directory / "log").read_text(errors="replace")
+
     def log_tail(self):
-        return (self.directory / "log").read_text(errors="replace")[-2000:]
+        return self.log()[-2000:]
 
     def kill(self):
         """As a power cut: nothing is written any more."""
@@ -75,8 +88,9 @@ class node:
             self.process.wait(STOP_SECONDS)
             self.process = None
 
-    def damage_pages(self, share, seed=1):
-        """Flips a byte in the payload of so large a share of the pages on the disk. Returns how many of how many."""
+    def damage_pages(self, share, seed=1, most=None):
+        """Flips a byte in the payload of so large a share of the pages on the disk, and of so many at most. Returns how
+        many of how many."""
         dice, damaged, all_pages = random.Random(seed), 0, 0
         for path in sorted((self.directory / "data" / "namespaces").rglob("*")):
             if not path.is_file():
@@ -91,7 +105,7 @@ class node:
             all_pages += len(places)
             with open(path, "r+b") as file:
                 for place in places:
-                    if dice.random() < share:
+                    if dice.random() < share and (most is None or damaged < most):
                         file.seek(place + 100)
                         file.write(bytes([content[place + 100] ^ 0xFF]))
                         damaged += 1

@@ -22,7 +22,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--troupe", help="the program troupe")
     parser.add_argument("--library", help="libtroupe.so")
-    parser.add_argument("--work", help="where model, nodes and logs of engines lie")
+    parser.add_argument("--work", help="where models, nodes and logs of engines lie, in a folder for each run")
     parser.add_argument("--with", dest="which", choices=("troupe", "lmcache"), default="troupe",
                         help="whose connector: Troupe's, or LMCache's own")
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
@@ -48,6 +48,7 @@ def main():
         parser.error("--work is missing")
 
     import engines
+    import workplace
 
     began = time.monotonic()
     engines.prepare(pathlib.Path(arguments.library or "").resolve())
@@ -55,8 +56,8 @@ def main():
 
     if arguments.which == "lmcache":
         prepare()
-    one = lab(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
-    print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {arguments.work}/logs",
+    one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
+    print(f"vLLM {vllm.__version__}, imported in {time.monotonic() - began:.0f} s; logs in {one.directory}/logs",
           flush=True)
     print(f"{'experiment':24} {'external hits':>13}  equal   logprobs  seconds", flush=True)
     failed = []

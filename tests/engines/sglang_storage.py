@@ -191,10 +191,11 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     arguments = parser.parse_args()
     os.environ["TROUPE_LIBRARY"] = str(pathlib.Path(arguments.library).resolve())
+    import workplace
     from node import node
 
     b = bench(arguments)
-    place = pathlib.Path(arguments.work) / "nodes" / "sglang"
+    place = workplace.take(arguments.work) / "nodes" / "sglang"
     shutil.rmtree(place, ignore_errors=True)
     made = node(arguments.troupe, place).start()
     try:
