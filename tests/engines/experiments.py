@@ -44,7 +44,9 @@ gaps = []
 
 
 class wrong(Exception):
-    """What an experiment should have shown, and did not."""
+    """What an experiment should have shown, and did not. Without its node no experiment may pass: one that expects no
+    hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py plays them all
+    without one."""
 
 
 def require(holds, sentence):
@@ -104,7 +106,7 @@ class lab:
 
     @staticmethod
     def connector(to, policy="recompute", name="TroupeConnector", module="troupe.vllm", **extra):
-        address = to.address if isinstance(to, node) else to
+        address = getattr(to, "address", to)
         out = {"kv_connector": name, "kv_connector_module_path": module, "kv_role": "kv_both",
                "kv_connector_extra_config": {"troupe.address": address,
                                              **{f"troupe.{key}": value for key, value in extra.items()}}}
@@ -120,8 +122,12 @@ class lab:
         return engines.run(work, log, model or self.model, options, connector, environment)
 
     def play(self, prompts, connector, generate=24, **options):
-        """Outputs and metrics of one engine."""
-        return self.start(lambda one: (one.play(prompts, generate), one.metrics()), connector, **options).result()
+        """Outputs and metrics of one engine, which has its node if it has a connector."""
+        outputs, metrics = self.start(lambda one: (one.play(prompts, generate), one.metrics()), connector,
+                                      **options).result()
+        if connector:
+            require_attached(metrics)
+        return outputs, metrics
 
     def baseline(self, prompts, generate=24, **options):
         key = repr((prompts, generate, sorted(options.items())))
@@ -132,6 +138,15 @@ class lab:
 
 def external(metrics):
     return int(metrics[engines.HITS])
+
+
+def require_attached(metrics):
+    """Otherwise what was not found might be there."""
+    require(metrics.get("vllm:troupe_attached", 0) >= 1, "the engine has played without its node")
+
+
+def failed_loads(metrics):
+    return int(metrics.get("vllm:hf3fs_num_failed_load", 0))
 
 
 def usual():
@@ -162,19 +177,55 @@ def cold_and_restarted(lab):
 @experiment("loads that vLLM waits for before the forward pass")
 def synchronous_loads(lab):
     made = lab.warm()
-    outputs, metrics = lab.play(usual(), lab.connector(made, load="sync"), async_scheduling=False)
+
+    def play_and_note(one):
+        said = answers_to_scheduler(one)
+        return one.play(usual()), one.hits(), [beside for tokens, beside in said if tokens]
+
+    outputs, hits, beside = lab.start(play_and_note, lab.connector(made, load="sync"), async_scheduling=False).result()
     require_equal(outputs, lab.baseline(usual()))
-    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    require(hits == FULL, f"{hits} tokens of {FULL} were found")
+    require(beside and not any(beside), "loads were told to be beside forward passes")
     return FULL, ""
+
+
+def answers_to_scheduler(one):
+    """What the connector says to vLLM of hits from now on: tokens, and whether they are loaded beside forward
+    passes."""
+    connector = one.llm.llm_engine.engine_core.engine_core.scheduler.connector
+    said, ask = [], connector.get_num_new_matched_tokens
+
+    def note(*arguments):
+        said.append(ask(*arguments))
+        return said[-1]
+
+    connector.get_num_new_matched_tokens = note
+    return said
 
 
 @experiment("EngineCore in a process of its own, asynchronous scheduling")
 def own_process(lab):
     made = lab.warm()
-    outputs, metrics = lab.play(usual(), lab.connector(made), multiprocessing="fork", async_scheduling=True)
+
+    def play_and_look(one):
+        return one.play(usual()), one.hits(), runs_apart(one), schedules_ahead(one)
+
+    outputs, hits, apart, ahead = lab.start(play_and_look, lab.connector(made), multiprocessing="fork",
+                                            async_scheduling=True).result()
     require_equal(outputs, lab.baseline(usual()))
-    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found")
+    require(hits == FULL, f"{hits} tokens of {FULL} were found")
+    require(apart, "EngineCore runs in the front-end's process")
+    require(ahead, "scheduling is not asynchronous")
     return FULL, ""
+
+
+def runs_apart(one):
+    """Whether EngineCore is in another process."""
+    return not hasattr(one.llm.llm_engine.engine_core, "engine_core")
+
+
+def schedules_ahead(one):
+    return bool(one.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)
 
 
 def play_two_in_turns(lab, made, piece):
@@ -218,14 +269,16 @@ def preemption(lab):
     made = lab.node("preemption").start()
     # All of them fit while they are prompts, and not any more when they have grown.
     prompts = engines.random_prompts(9, 4, 600)
-    wanted, found = lab.baseline(prompts, 100, **EXACT), 0
+    wanted, found = lab.baseline(prompts, 100, **EXACT), []
     for _ in range(2):
         outputs, metrics = lab.play(prompts, lab.connector(made), 100, num_gpu_blocks_override=24, max_model_len=2048,
                                     **EXACT)
         require_equal(outputs, wanted, ROUNDING)
         require(metrics.get("vllm:num_preemptions", 0) > 0, "nothing was preempted")
-        found += external(metrics)
-    return found, f"{int(metrics['vllm:num_preemptions'])} preempted"
+        found.append(external(metrics))
+    full = 4 * (600 // BLOCK * BLOCK)
+    require(found[1] >= full, f"{found[1]} tokens of {full} were found by the second engine")
+    return sum(found), f"{int(metrics['vllm:num_preemptions'])} preempted"
 
 
 @experiment("requests aborted while they wait, load, compute and generate")
@@ -255,6 +308,7 @@ def abort(lab):
     require_equal(outputs, lab.baseline(usual()))
     require(tracked == 0, f"the connector still knows of {tracked} requests")
     require(free, "blocks of aborted requests were never freed")
+    require(hits >= FULL, f"{hits} tokens were found, where each of the prompts is loaded at least once: {FULL}")
     return hits, "36 aborted, all blocks free after"
 
 
@@ -316,6 +370,7 @@ def damaged_pages(lab):
     outputs, metrics = lab.play(usual(), lab.connector(made))
     require_equal(outputs, lab.baseline(usual()))
     require(external(metrics) > 0, "nothing was found")
+    require(failed_loads(metrics) > 0, "no load has failed: the damage was not met")
     again, metrics = lab.play(usual(), lab.connector(made))
     require_equal(again, lab.baseline(usual()))
     require(external(metrics) == FULL, f"{external(metrics)} of {FULL} tokens were found after they were saved anew")
@@ -464,6 +519,10 @@ def elsewhere(lab):
         outputs, metrics = lab.play(usual(), lab.connector(made), elsewhere=True)
         require_equal(outputs, lab.baseline(usual()))
         require(external(metrics) == wanted, f"{external(metrics)} tokens in the place of {wanted} were found")
+    samples = made.samples()
+    for direction in ("from_client", "to_client"):
+        moved = samples.get(f'troupe_remote_pages_total{{direction="{direction}"}}', 0)
+        require(moved >= FULL // BLOCK, f"{moved:.0f} of {FULL // BLOCK} pages went over TCP, {direction}")
     outputs, metrics = lab.play(usual(), lab.connector(made.socket_path))
     require_equal(outputs, lab.baseline(usual()))
     require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found by an engine on its host")
@@ -481,7 +540,11 @@ def another_model(lab):
     salted, metrics = lab.play(usual(), lab.connector(made, salt="other"))
     require(external(metrics) == 0, f"{external(metrics)} tokens of another salt were found")
     require_equal(salted, lab.baseline(usual()))
-    return 0, "nor does another salt"
+    # Not because there is nothing to be found.
+    outputs, metrics = lab.play(usual(), lab.connector(made))
+    require_equal(outputs, lab.baseline(usual()))
+    require(external(metrics) == FULL, f"{external(metrics)} tokens of {FULL} were found by the model that saved them")
+    return 0, "nor does another salt; the model itself finds all"
 
 
 @experiment("control: loaded blocks are spoilt behind the checksum, and the output differs")

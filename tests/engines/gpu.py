@@ -82,7 +82,8 @@ def outputs_are_equal(one, **more):
     require_equal(outputs, cached)
     require(hits == full, f"node killed: {hits} tokens were hit")
     print(f"  node killed, engine restarted, from disk: {hits} tokens hit, tokens equal", flush=True)
-    spoilt = one.play(prompts, one.connector(node, name="SpoilingConnector", module="spoiling"), **options)[0]
+    spoilt, metrics = one.play(prompts, one.connector(node, name="SpoilingConnector", module="spoiling"), **options)
+    require(external(metrics) == full, f"spoilt: {external(metrics)} tokens were hit, so nothing was spoilt")
     try:
         require_equal(spoilt, cached)
     except wrong as difference:
@@ -275,10 +276,11 @@ def main():
     engines.prepare(pathlib.Path(arguments.library).resolve())
     os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     import vllm
+    import workplace
     from experiments import lab, wrong
 
-    one = lab(str(pathlib.Path(arguments.troupe).resolve()), arguments.work)
-    print(f"vLLM {vllm.__version__}; logs in {arguments.work}/logs", flush=True)
+    one = lab(str(pathlib.Path(arguments.troupe).resolve()), workplace.take(arguments.work))
+    print(f"vLLM {vllm.__version__}; logs in {one.directory}/logs", flush=True)
     large = write_large_model(one.directory / "large")
     options = {"model": large, "load_format": "dummy", "max_model_len": max(lengths) + 4096, "max_num_seqs": 64,
                "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.5}

@@ -85,7 +85,13 @@ def built_in_connector(one):
 
 @experiment("the node copies blocks itself, in the engine's memory: the same")
 def node_copies(one):
-    return stored_and_found(one, OWN, mode=NODE_COPIES)
+    outcome = stored_and_found(one, OWN, mode=NODE_COPIES)
+    # Not the workers.
+    requests = {name: one.nodes[-1].samples().get(f'troupe_lmcache_requests_total{{operation="{name}"}}', 0)
+                for name in ("store", "retrieve", "prepare_store", "prepare_retrieve")}
+    require(requests["store"] > 0 and requests["retrieve"] > 0, f"the node was not told to copy: {requests}")
+    require(requests["prepare_store"] == requests["prepare_retrieve"] == 0, f"workers have copied: {requests}")
+    return outcome
 
 
 @experiment("the node copies, and is killed between two engines: what was stored is found")
@@ -173,6 +179,8 @@ def damaged_pages(one):
     made.start()
     outputs, hits = one.played(made)
     require_equal(outputs, one.baseline(usual()))
+    require(hits > 0, "nothing was found")
+    require("is damaged" in made.log(), "the node does not say that a page is damaged: the damage was not met")
     return hits, f"{damaged} of {pages} pages damaged"
 
 

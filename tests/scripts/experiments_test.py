@@ -1,0 +1,239 @@
+"""What experiments with real engines decide, without an engine: none of them passes where what it is about is missing.
+Stand-ins for engine and node; what they stand for is played by scripts/engines."""
+
+import array
+import hashlib
+import pathlib
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
+
+import engines  # noqa: E402
+import experiments  # noqa: E402
+import lmcache_experiments  # noqa: E402
+
+BLOCK = experiments.BLOCK
+
+
+class clock:
+    """Goes on where somebody waits."""
+
+    now = 0.0
+
+    @classmethod
+    def monotonic(cls):
+        cls.now += 1.0
+        return cls.now
+
+    @classmethod
+    def sleep(cls, seconds):
+        cls.now += seconds
+
+
+class world:
+    """What all stand-ins of a test share: whether there are nodes, and what these do."""
+
+    attached, keeps = True, True
+
+
+class fake_node:
+    def __init__(self, program, directory, lmcache=False, **settings):
+        self.directory, self.kept, self.lmcache_port = pathlib.Path(directory), set(), 1
+        self.address = self.socket_path = self
+
+    def start(self):
+        return self
+
+    stop = kill = lambda self: None
+
+    def damage_pages(self, share, seed=1):
+        return 4, 10
+
+    def samples(self):
+        return {}
+
+    def log(self):
+        return ""
+
+
+class fake_engine:
+    """Its output depends on model and prompt alone. What it plays is in its node then, and is found by others."""
+
+    def __init__(self, pipe, model, connector):
+        self.pipe, self.model, self.found, self.llm = pipe, model, 0, mock.MagicMock()
+        extra = (connector or {}).get("kv_connector_extra_config", {})
+        self.node, self.salt = extra.get("troupe.address"), extra.get("troupe.salt")
+        self.piece = BLOCK
+        if "lmcache.mp.port" in extra:
+            self.node, self.piece = world.lmcache, lmcache_experiments.CHUNK
+        # In its own prefix cache.
+        self.own = set()
+        self.llm.reset_prefix_cache = lambda: self.own.clear() or True
+
+    def blocks(self, prompt):
+        chain = hashlib.sha256(f"{self.model} {self.salt}".encode())
+        for end in range(self.piece, len(prompt), self.piece):
+            chain.update(array.array("I", prompt[end - self.piece:end]))
+            yield chain.digest()
+
+    def play(self, prompts, generate=24, limit=None):
+        return [self.one(prompt, generate) for prompt in prompts]
+
+    def one(self, prompt, generate):
+        for block in self.blocks(prompt):
+            if block in self.own:
+                continue
+            kept = self.node.kept if isinstance(self.node, fake_node) and world.attached and world.keeps else set()
+            if block in kept:
+                self.found += self.piece
+            kept.add(block)
+            self.own.add(block)
+        word = hashlib.sha256(self.model.encode() + array.array("I", prompt)).digest()
+        return {"tokens": list(word[:generate]), "logprobs": [-1.0] * generate, "finish": "length", "cached": 0}
+
+    def hits(self):
+        return self.found
+
+    def metrics(self):
+        out = {engines.HITS: self.found, "vllm:num_preemptions": 1}
+        return {**out, "vllm:troupe_attached": 1} if world.attached else out
+
+    def idle_steps(self, count=20, pause=0.05):
+        pass
+
+    def wait(self):
+        return self.pipe.get(timeout=60)
+
+    def say(self, what):
+        self.pipe.said.put(what)
+
+
+class fake_run:
+    """In a thread. Ends as an engine's process does where its work is found wrong."""
+
+    def __init__(self, work, log, model, options, connector, environment=None):
+        self.log, self.error, self.out = log, None, None
+        log.write_text("")
+        self.pipe = queue.Queue()
+        self.pipe.said = queue.Queue()
+        self.thread = threading.Thread(target=self._live, args=(work, fake_engine(self.pipe, model, connector)))
+        self.thread.start()
+
+    def _live(self, work, one):
+        try:
+            self.out = work(one)
+        except BaseException as error:  # noqa: B902
+            self.error = error
+
+    def say(self, what):
+        self.pipe.put(what)
+
+    def hear(self):
+        while True:
+            try:
+                return self.pipe.said.get(timeout=0.05)
+            except queue.Empty:
+                if not self.thread.is_alive() and self.pipe.said.empty():
+                    self._raise()
+                    raise RuntimeError("an engine said nothing") from None
+
+    def _raise(self):
+        if isinstance(self.error, experiments.wrong):
+            raise RuntimeError(f"an engine died: {self.error}")
+        if self.error is not None:
+            raise self.error
+
+    def result(self):
+        self.thread.join()
+        self._raise()
+        return self.out
+
+
+def no_handle():
+    half = mock.MagicMock()
+    half.absence.side_effect = lambda: None if world.attached else "nobody answers"
+    half.tracked_requests.return_value = 0
+    return half
+
+
+class Experiments(unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="troupe-experiments-"))
+        self.addCleanup(shutil.rmtree, self.directory)
+        world.attached = world.keeps = True
+        vllm = types.SimpleNamespace(SamplingParams=mock.MagicMock())
+        for patch in (mock.patch.object(engines, "run", fake_run), mock.patch.object(experiments, "node", fake_node),
+                      mock.patch.object(experiments, "time", clock),
+                      mock.patch.object(lmcache_experiments, "time", clock),
+                      mock.patch.object(experiments, "halves", lambda one: (no_handle(), no_handle())),
+                      mock.patch.object(experiments.tiny_model, "write", self.model),
+                      mock.patch.dict(sys.modules, {"vllm": vllm})):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    @staticmethod
+    def model(directory, *_, **changes):
+        return f"{directory} {sorted(changes)}"
+
+    def outcome(self, module, name):
+        """What it is found wrong for; None if it passes."""
+        lab = module.lab("troupe", self.directory)
+        lab.current = name
+        make = lab.node
+
+        def note(*arguments, **settings):
+            world.lmcache = make(*arguments, **settings)
+            return world.lmcache
+
+        lab.node = note
+        try:
+            module.experiments[name][1](lab)
+        except (experiments.wrong, RuntimeError) as error:
+            return str(error)
+        return None
+
+    def all_of_them(self):
+        for module in (experiments, lmcache_experiments):
+            for name in module.experiments:
+                yield module, name
+
+    def test_none_passes_without_a_node(self):
+        world.attached = False
+        for module, name in self.all_of_them():
+            self.assertIsNotNone(self.outcome(module, name), name)
+
+    def test_none_passes_with_a_node_that_keeps_nothing(self):
+        world.keeps = False
+        for module, name in self.all_of_them():
+            self.assertIsNotNone(self.outcome(module, name), name)
+
+    def test_those_about_hits_alone_pass_with_a_node_that_keeps_everything(self):
+        for name in ("cold-and-restarted", "two-engines", "preemption", "tensor-parallel", "node-absent",
+                     "chunked-prefill", "another-model"):
+            self.assertIsNone(self.outcome(experiments, name), name)
+        self.assertIsNone(self.outcome(lmcache_experiments, "many-prompts"))
+
+    def test_what_else_they_are_about_must_have_happened(self):
+        for module, name, reason in (
+                (experiments, "damaged-pages", "damage was not met"),
+                (experiments, "default-failure-policy", "no request has failed"),
+                (experiments, "elsewhere", "pages went over TCP"),
+                (experiments, "eviction", "some should have left"),
+                (experiments, "control", "make no difference"),
+                (experiments, "latent-attention", "has started"),
+                (experiments, "own-process", "front-end's process"),
+                (experiments, "synchronous-loads", "beside forward passes"),
+                (lmcache_experiments, "node-copies", "not told to copy"),
+                (lmcache_experiments, "damaged-pages", "damage was not met")):
+            self.assertIn(reason, self.outcome(module, name) or "it passes", name)
+
+
+if __name__ == "__main__":
+    unittest.main()
