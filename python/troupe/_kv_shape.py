@@ -11,12 +11,22 @@ class DoesNotFit(ValueError):
     """What Troupe cannot keep, and what to do about it."""
 
 
+STATE_LAYERS = ("Troupe keeps the KV cache of attention, and this model has state layers (Mamba, gated delta net, "
+                "short convolutions, linear attention), which no option of vLLM or Troupe changes: start vLLM without "
+                "a KV connector")
+
+
 def single_spec(kv_cache_config):
     """Layers and spec of the one KV cache group."""
     groups = kv_cache_config.kv_cache_groups
+    specs = [each for group in groups for each in _specs_of(group)]
+    if any("MambaSpec" in _kinds(spec) for spec in specs):
+        raise DoesNotFit(STATE_LAYERS)
     if len(groups) != 1:
-        raise DoesNotFit(f"Troupe keeps models with one KV cache group, and this one has {len(groups)}: start vLLM "
-                         "with --disable-hybrid-kv-cache-manager, or without a KV connector")
+        # vLLM's hybrid manager is off, so these are layers that cannot be merged.
+        raise DoesNotFit(f"Troupe keeps models with one KV cache group, and vLLM makes {len(groups)} of this one "
+                         f"({', '.join(sorted({_kinds(spec)[0] for spec in specs}))}): start vLLM without a KV "
+                         "connector")
     names, spec = list(groups[0].layer_names), groups[0].kv_cache_spec
     inner = getattr(spec, "kv_cache_specs", None)
     if inner:
@@ -25,11 +35,28 @@ def single_spec(kv_cache_config):
             raise DoesNotFit(f"Troupe keeps models whose layers have one shape, and this one has {len(different)} "
                              "shapes in its KV cache group: start vLLM without a KV connector")
         spec = inner[names[0]]
-    kinds = [kind.__name__ for kind in type(spec).__mro__]
+    kinds = _kinds(spec)
+    if "SlidingWindowSpec" in kinds:
+        raise DoesNotFit("all layers of this model have a sliding window, and vLLM gives blocks behind it to other "
+                         "requests: start vLLM with --disable-sliding-window, which limits the context to the window, "
+                         "or without a KV connector")
+    if getattr(spec, "rswa_window", None):
+        raise DoesNotFit("this model has a sliding window over what it generates, and vLLM gives blocks behind it to "
+                         "other requests: start vLLM without a KV connector")
     if "FullAttentionSpec" not in kinds:
-        raise DoesNotFit(f"Troupe keeps KV caches of full attention, and this model's is {kinds[0]}: start vLLM with "
-                         "--disable-hybrid-kv-cache-manager, or without a KV connector")
+        raise DoesNotFit(f"Troupe keeps KV caches of full attention, and this model's is {kinds[0]}: start vLLM "
+                         "without a KV connector")
     return names, spec
+
+
+def _specs_of(group):
+    inner = getattr(group.kv_cache_spec, "kv_cache_specs", None)
+    return list(inner.values()) if inner else [group.kv_cache_spec]
+
+
+def _kinds(spec):
+    """Names of its class and of those that it is derived from."""
+    return [kind.__name__ for kind in type(spec).__mro__]
 
 
 def _shape_of(spec):
@@ -38,7 +65,7 @@ def _shape_of(spec):
 
 def is_latent(spec):
     """MLA: one vector a token, the same for all tensor-parallel workers."""
-    return any(kind.__name__ == "MLAAttentionSpec" for kind in type(spec).__mro__)
+    return "MLAAttentionSpec" in _kinds(spec)
 
 
 def element_bytes(spec):

@@ -16,8 +16,7 @@ from array import array
 from dataclasses import dataclass
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata,
-                                                               KVConnectorRole, KVConnectorWorkerMetadata,
-                                                               SupportsHMA)
+                                                               KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
 
 from troupe import _halves, _interface, _kv_shape, _texts
@@ -59,8 +58,12 @@ class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
         return TroupeWorkerMetadata(self.parts + other.parts)
 
 
-class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
-    """One object per half, as vLLM wants it."""
+class TroupeConnector(KVConnectorBase_V1):
+    """One object per half, as vLLM wants it.
+
+    It does not declare `SupportsHMA`: vLLM then turns its hybrid KV cache manager off and keeps the layers of a model
+    with windows in one KV cache group, which is what Troupe stores.
+    """
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
@@ -97,6 +100,13 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
         else:
             logger.warning("Troupe: no node at %s yet (%s); the engine works without one, and attaches when it is "
                            "there. %s.", self._options.address, absence, what)
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config):
+        """None: every layout is fine. Newer versions ask before they group layers, which fails for models with state
+        layers without the hybrid manager, and without naming the cause."""
+        refuse_state_layers(vllm_config)
+        return None
 
     @property
     def requires_kv_delivery(self):
@@ -240,14 +250,11 @@ class TroupeConnector(KVConnectorBase_V1, SupportsHMA):
                                  getattr(connector_output, "failed_recving", None),
                                  connector_output.invalid_block_ids, said.parts if said else ())
 
-    def request_finished_all_groups(self, request, block_ids):
+    def request_finished(self, request, block_ids):
         self._known.pop(request.request_id, None)
         if self._half is None:
             return False, None
         return self._half.finished(_texts.fitting(request.request_id)), None
-
-    def request_finished(self, request, block_ids):
-        return self.request_finished_all_groups(request, (block_ids,))
 
     def get_finished_count(self):
         return self._half.finished_count() if self._half is not None else None
@@ -540,8 +547,15 @@ def interleave(parallel):
             or getattr(parallel, "dcp_kv_cache_interleave_size", None) or 1)
 
 
+def refuse_state_layers(vllm_config):
+    """Models that mix attention with state layers: vLLM keeps them in several KV cache groups only."""
+    if getattr(vllm_config.model_config, "is_hybrid", False):
+        raise _kv_shape.DoesNotFit(_kv_shape.STATE_LAYERS)
+
+
 def refuse_what_does_not_work(vllm_config, options):
     """A sentence where vLLM starts, in the place of surprises later."""
+    refuse_state_layers(vllm_config)
     parallel, model, cache = vllm_config.parallel_config, vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False) and str(cache.cache_dtype).startswith("fp8"):
         raise _kv_shape.DoesNotFit("with calculate_kv_scales each vLLM scales its KV cache in its own way, and none can "

@@ -341,6 +341,40 @@ def tensor_parallel(lab):
     return FULL, ""
 
 
+@experiment("layers with a sliding window between full ones (as in Gemma 3 and gpt-oss), with the documented command")
+def windows(lab):
+    made = lab.node("windows").start()
+    options = {"model": tiny_model.write(lab.directory / "tiny-windows", config=tiny_model.windows())}
+    # What vLLM makes of the model by itself has several KV cache groups.
+    run = lab.start(lambda one: (one.play(usual()), groups_of(one)), **options)
+    wanted, groups = run.result()
+    require(groups > 1, "this vLLM makes one KV cache group of it in any case: nothing is shown")
+    for expected in (0, FULL):
+        outputs, metrics = lab.play(usual(), lab.connector(made), **options)
+        require_equal(outputs, wanted)
+        require(external(metrics) == expected, f"{external(metrics)} tokens in the place of {expected} were found")
+    return FULL, f"{groups} KV cache groups without a connector"
+
+
+def groups_of(one):
+    return len(one.llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups)
+
+
+@experiment("state layers between those of attention (as in Qwen3-Next): a sentence that offers nothing that fails")
+def state_layers(lab):
+    model = tiny_model.write_config(lab.directory / "tiny-convolutions", tiny_model.convolutions())
+    run = lab.start(lambda one: one.play(usual()), lab.connector("127.0.0.1:9"), model=model, load_format="dummy")
+    try:
+        run.result()
+    except RuntimeError:
+        said = run.log.read_text()
+        # Versions that do not ask connectors before they group layers say it in words of their own.
+        own = "this model has state layers" in said
+        require(own or "unified type" in said, "it did not say why it does not start")
+        return 0, "refused when vLLM starts" if own else "refused by vLLM itself"
+    raise wrong("vLLM has started")
+
+
 def damaged_node(lab, name):
     made = warm_node(lab, name)
     made.stop()

@@ -47,6 +47,23 @@ def deepseek(layers=3, heads=4):
             "topk_group": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.0, "moe_layer_freq": 1}
 
 
+def windows(layers=6, window=256):
+    """Every third layer attends to everything, the others to what is near."""
+    kinds = ["full_attention" if layer % 3 == 2 else "sliding_attention" for layer in range(layers)]
+    return {**llama(layers=layers), "layer_types": kinds, "sliding_window": window}
+
+
+def convolutions(layers=6):
+    """Short convolutions between layers of attention. Without weights: it is to be refused."""
+    config = llama(layers=layers)
+    kinds = ["full_attention" if layer % 3 == 2 else "conv" for layer in range(layers)]
+    width = config["hidden_size"]
+    return {**config, "architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "layer_types": kinds, "norm_eps": 1e-5,
+            "conv_L_cache": 3, "conv_dim": width, "conv_dim_out": width, "block_dim": width, "conv_bias": False,
+            "block_ff_dim": config["intermediate_size"], "block_auto_adjust_ff_dim": False,
+            "tie_word_embeddings": True}
+
+
 def attention(config):
     """As `shapes`, of one layer's attention."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
@@ -104,4 +121,12 @@ def write(directory, seed=20260, config=None):
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     # Last, since it says that the rest is there.
     (directory / "config.json").write_text(wanted)
+    return str(directory)
+
+
+def write_config(directory, config):
+    """For weights that the engine draws by itself."""
+    directory = pathlib.Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=1))
     return str(directory)

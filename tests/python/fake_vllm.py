@@ -25,6 +25,10 @@ class KVConnectorBase_V1:
         self._connector_metadata = None
 
 
+class SupportsHMA:
+    """vLLM leaves its hybrid KV cache manager on for connectors that are derived from it."""
+
+
 @dataclasses.dataclass
 class KVConnectorStats:
     data: dict = dataclasses.field(default_factory=dict)
@@ -83,7 +87,7 @@ def install():
     members = {
         "vllm.distributed.kv_transfer.kv_connector.v1.base": {
             "KVConnectorBase_V1": KVConnectorBase_V1, "KVConnectorMetadata": plain, "KVConnectorRole": KVConnectorRole,
-            "KVConnectorWorkerMetadata": plain, "SupportsHMA": type("SupportsHMA", (), {})},
+            "KVConnectorWorkerMetadata": plain, "SupportsHMA": SupportsHMA},
         "vllm.distributed.kv_transfer.kv_connector.v1.metrics": {
             "KVConnectorStats": KVConnectorStats, "KVConnectorPromMetrics": KVConnectorPromMetrics},
         "vllm.distributed.kv_events": {
@@ -138,6 +142,16 @@ class MLAAttentionSpec(older_spec):
     def __init__(self, block_size=16, head_size=576):
         super().__init__(block_size, 1, head_size)
         self.page_size_bytes = self.real_page_size_bytes = block_size * head_size * 2
+
+
+class SlidingWindowSpec:
+    dtype, block_size, page_size_bytes, num_kv_heads, head_size, sliding_window = dtype(), 16, 8192, 2, 64, 256
+
+
+class RSWASpec(FullAttentionSpec):
+    """Blocks between prompt and window are freed while a request runs."""
+
+    rswa_window = 256
 
 
 class MambaSpec:

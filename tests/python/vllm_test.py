@@ -130,23 +130,6 @@ class starting(with_library):
         self.assertEqual(engine.disk_hits, _interface.DISK_HITS_WHEN_FASTER)
         self.assertEqual((self.geometry.page_tokens, self.texts["name"]), (64, b"mine"))
 
-    def test_what_cannot_be_is_said_when_vllm_starts(self):
-        for sentence, extra, cache, changes in (
-                ("troupe.adress", {"troupe.adress": "x"}, None, {}),
-                ("one of async, sync", {"troupe.load": "later"}, None, {}),
-                ("one of always, when_faster, never", {"troupe.disk_hits": "at times"}, None, {}),
-                ("must be a number", {"troupe.min_load_tokens": "many"}, None, {}),
-                ("cannot be negative", {"troupe.min_load_tokens": -1}, None, {}),
-                ("needs 'troupe.address'", {"troupe.address": ""}, None, {}),
-                ("has 2", {}, fake_vllm.kv_cache_config(groups=2), {}),
-                ("MambaSpec", {}, fake_vllm.kv_cache_config(fake_vllm.MambaSpec()), {}),
-                ("--no-async-scheduling", {"troupe.load": "sync"}, None, {}),
-                ("sleep mode", {}, None, {"model_config__enable_sleep_mode": True}),
-                ("context parallelism", {}, None, {"parallel_config__prefill_context_parallel_size": 2})):
-            with self.assertRaises(ValueError) as caught:
-                self.made(extra=extra, cache=cache, **changes)
-            self.assertIn(sentence, str(caught.exception))
-
     def test_a_node_that_is_not_there_stops_nothing(self):
         self.library.answers["troupe_scheduler_attached"] = lambda handle: _interface.UNREACHABLE
         with self.assertLogs("vllm.troupe", "WARNING") as logs:
@@ -427,7 +410,7 @@ class scheduling(with_library):
             scheduler.build_connector_meta(fake_vllm.step(new=[(one, [4, 5, 6], 0, 40)], preempted=[name]))
             self.assertEqual(self.steps[-1]["preempted"], stand_in)
             self.assertEqual(self.steps[-1]["requests"], (stand_in, len(stand_in) + 1, 1))
-            scheduler.request_finished_all_groups(one, ([4, 5, 6],))
+            scheduler.request_finished(one, [4, 5, 6])
             for call in ("troupe_scheduler_allocated", "troupe_scheduler_hit_sources", "troupe_scheduler_finished"):
                 self.assertEqual(self.asked(call)[-1][1], stand_in, call)
             # It is no way to another one's blocks.
@@ -448,7 +431,7 @@ class scheduling(with_library):
             self.assertIn("'one'", logs.output[0])
             self.library.answers[refused] = usual
             scheduler.build_connector_meta(fake_vllm.step(new=[(one, [4, 5, 6], 0, 40)]))
-            scheduler.request_finished_all_groups(one, ([4, 5, 6],))
+            scheduler.request_finished(one, [4, 5, 6])
         scheduler.on_new_request(two)
         self.assertEqual(scheduler.get_num_new_matched_tokens(two, 0), (32, True))
 
@@ -462,7 +445,7 @@ class scheduling(with_library):
             return 0
 
         self.library.answers["troupe_scheduler_finished"] = finished
-        self.assertEqual(scheduler.request_finished_all_groups(one, ([1, 2],)), (True, None))
+        self.assertEqual(scheduler.request_finished(one, [1, 2]), (True, None))
         scheduler.on_new_request(one)
         self.assertEqual(self.requests[1][1:5], self.requests[0][1:5])
 
@@ -529,7 +512,7 @@ class scheduling(with_library):
         scheduler.on_new_request(one)
         self.assertEqual(scheduler.get_num_new_matched_tokens(one, 0), (0, False))
         self.assertEqual(scheduler.build_connector_meta(fake_vllm.step()), TroupeMetadata())
-        self.assertEqual(scheduler.request_finished_all_groups(one, ([],)), (False, None))
+        self.assertEqual(scheduler.request_finished(one, []), (False, None))
         scheduler.shutdown()
         self.assertEqual(len(self.library.asked), asked)
 

@@ -173,7 +173,9 @@ class Experiments(unittest.TestCase):
                       mock.patch.object(experiments, "time", clock),
                       mock.patch.object(lmcache_experiments, "time", clock),
                       mock.patch.object(experiments, "halves", lambda one: (no_handle(), no_handle())),
+                      mock.patch.object(experiments, "groups_of", lambda one: 3),
                       mock.patch.object(experiments.tiny_model, "write", self.model),
+                      mock.patch.object(experiments.tiny_model, "write_config", self.model),
                       mock.patch.dict(sys.modules, {"vllm": vllm})):
             patch.start()
             self.addCleanup(patch.stop)
@@ -216,7 +218,7 @@ class Experiments(unittest.TestCase):
 
     def test_those_about_hits_alone_pass_with_a_node_that_keeps_everything(self):
         for name in ("cold-and-restarted", "two-engines", "preemption", "tensor-parallel", "node-absent",
-                     "chunked-prefill", "another-model"):
+                     "chunked-prefill", "another-model", "windows"):
             self.assertIsNone(self.outcome(experiments, name), name)
         self.assertIsNone(self.outcome(lmcache_experiments, "many-prompts"))
 
@@ -228,6 +230,7 @@ class Experiments(unittest.TestCase):
                 (experiments, "eviction", "some should have left"),
                 (experiments, "control", "make no difference"),
                 (experiments, "latent-attention", "has started"),
+                (experiments, "state-layers", "has started"),
                 (experiments, "own-process", "front-end's process"),
                 (experiments, "synchronous-loads", "beside forward passes"),
                 (lmcache_experiments, "node-copies", "not told to copy"),
