@@ -547,6 +547,20 @@ def interleave(parallel):
             or getattr(parallel, "dcp_kv_cache_interleave_size", None) or 1)
 
 
+def computes_again(vllm_config):
+    """Whether requests go on whose load has failed; otherwise they end with an error."""
+    return vllm_config.kv_transfer_config.kv_load_failure_policy == "recompute"
+
+
+def goes_back(vllm_config):
+    """Whether vLLM's model runner computes a running request again from where the scheduler says. The second one counts
+    computed tokens on the GPU, where each step adds to them; what the scheduler says reaches a copy that only limits
+    sizes (`update_requests` in v1/worker/gpu/model_runner.py, vLLM 0.24 to 0.33). So after a synchronous load that has
+    failed, positions and tokens are those behind the prompt. Requests whose asynchronous load has failed are not
+    running yet, and begin where they should."""
+    return not getattr(vllm_config, "use_v2_model_runner", False)
+
+
 def refuse_state_layers(vllm_config):
     """Models that mix attention with state layers: vLLM keeps them in several KV cache groups only."""
     if getattr(vllm_config.model_config, "is_hybrid", False):
@@ -567,6 +581,11 @@ def refuse_what_does_not_work(vllm_config, options):
     if getattr(model, "enable_sleep_mode", False) and not hasattr(KVConnectorBase_V1, "unregister_kv_caches"):
         raise _kv_shape.DoesNotFit("sleep mode moves the KV cache's memory, and this vLLM does not tell its KV "
                                    "connector: start it without --enable-sleep-mode, or take vLLM 0.33")
+    if options.load == "sync" and computes_again(vllm_config) and not goes_back(vllm_config):
+        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not go with \"kv_load_failure_policy\": "
+                                   "\"recompute\" and vLLM's second model runner, which goes on behind the tokens that "
+                                   "it should compute again: leave \"troupe.load\" out, or start vLLM with "
+                                   "VLLM_USE_V2_MODEL_RUNNER=0")
     if options.load == "sync" and vllm_config.scheduler_config.async_scheduling:
         raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not go with asynchronous scheduling: start vLLM "
                                    "with --no-async-scheduling, or leave it out")

@@ -6,9 +6,10 @@ connectors; and how fast others are generated meanwhile, and how long a document
 gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
        [--tokens 4096,16384,65536] [PART…]
 
-Parts: equal, tensor_parallel (over two GPUs, and left out where there is one), lmcache (LMCache's own connector, for
-which the node copies; left out where there is no LMCache), none, troupe, when_faster (Troupe,
-which loads from disk only what is there sooner than computed), SimpleCPUOffloadConnector, OffloadingConnector, decode;
+Parts: equal, sync_damaged (what each of vLLM's model runners makes of a synchronous load of which a page is damaged,
+also where Troupe refuses it), tensor_parallel (over two GPUs, and left out where there is one), lmcache (LMCache's own
+connector, for which the node copies; left out where there is no LMCache), none, troupe, when_faster (Troupe, which
+loads from disk only what is there sooner than computed), SimpleCPUOffloadConnector, OffloadingConnector, decode;
 all if none is named. It runs in an environment with vLLM for GPUs. Ends with 1 if an output is not as it must be.
 """
 
@@ -26,7 +27,7 @@ sys.path.insert(0, str(HERE))
 
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
-PARTS = ("equal", "tensor_parallel", "lmcache", "none", "troupe", "when_faster", *PEERS, "decode")
+PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "when_faster", *PEERS, "decode")
 # Of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
@@ -90,6 +91,35 @@ def outputs_are_equal(one, **more):
         print(f"  blocks spoilt behind the checksum: {difference}", flush=True)
     else:
         raise wrong("spoilt blocks change nothing: this proves nothing")
+
+
+def synchronous_loads_fail_well(one):
+    """One damaged page under three prompts. The first runner must give the tokens of an engine without a connector. The
+    second one is tried although Troupe refuses it: once it gives them too, the refusal can go (`goes_back` in
+    troupe/vllm.py)."""
+    import engines
+    from experiments import external, failed_loads, require, require_equal, wrong
+
+    prompts = engines.random_prompts(13, 3, 1500)
+    full, options = 3 * (1500 // 16 * 16), {**WITH_GRAPHS, "async_scheduling": False}
+    for number, runner in enumerate(("first", "second")):
+        environment = {"VLLM_USE_V2_MODEL_RUNNER": str(number)}
+        wanted = one.play(prompts, None, environment=environment, **options)[0]
+        node = one.node(f"{one.current}-{runner}", memory="4 GiB").start()
+        require_equal(one.play(prompts, one.connector(node), environment=environment, **options)[0], wanted)
+        node.stop()
+        damaged, pages = node.damage_pages(0.01, most=1)
+        require(damaged == 1, f"{damaged} of {pages} pages are damaged")
+        node.start()
+        connector = one.connector(node, load="sync", name="UnrefusingConnector", module="spoiling")
+        outputs, metrics = one.play(prompts, connector, environment=environment, **options)
+        require(external(metrics) == full, f"{external(metrics)} tokens of {full} were hit")
+        require(failed_loads(metrics) == 1, f"{failed_loads(metrics)} loads have failed in the place of one")
+        different = [i for i, (x, y) in enumerate(zip(outputs, wanted)) if x["tokens"] != y["tokens"]]
+        print(f"  {runner} model runner, one of {pages} pages damaged: tokens of {len(different)} of 3 requests differ",
+              flush=True)
+        if runner == "first" and different:
+            raise wrong("the first runner does not go back to where a load has failed")
 
 
 def outputs_with_lmcache_are_equal(one):
@@ -291,6 +321,8 @@ def main():
         try:
             if part == "equal":
                 outputs_are_equal(one)
+            elif part == "sync_damaged":
+                synchronous_loads_fail_well(one)
             elif part == "tensor_parallel":
                 outputs_of_two_gpus_are_equal(one)
             elif part == "lmcache":

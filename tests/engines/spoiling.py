@@ -1,7 +1,8 @@
-"""Connectors for the control: what Troupe has loaded rightly is spoilt behind its back."""
+"""Connectors for controls: what Troupe has loaded rightly is spoilt behind its back, and what it refuses is tried."""
 
 import ctypes
 
+import troupe.vllm
 from troupe.vllm import TroupeConnector
 
 # Filled where both halves are in one process.
@@ -32,3 +33,11 @@ class SpoilingConnector(TroupeConnector):
                 one.fill_(1.0)
                 continue
             ctypes.memset(one.data_ptr(), 0x3F, one.numel() * one.element_size() // 2)
+
+
+class UnrefusingConnector(TroupeConnector):
+    """Starts with model runners that are known not to go back to where a load has failed."""
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        troupe.vllm.goes_back = lambda vllm_config: True
+        super().__init__(vllm_config, role, kv_cache_config)

@@ -29,6 +29,16 @@ class refusals(with_library):
                 self.made(extra=extra, cache=cache, **changes)
             self.assertIn(sentence, str(caught.exception))
 
+    def test_synchronous_loads_need_a_runner_that_goes_back(self):
+        sync = {"extra": {"troupe.load": "sync"}, "scheduler_config__async_scheduling": False}
+        with self.assertRaisesRegex(ValueError, "VLLM_USE_V2_MODEL_RUNNER=0"):
+            self.made(**sync, use_v2_model_runner=True)
+        # Versions with one runner, the first runner, loads beside forward passes, and requests that end.
+        self.made(**sync)
+        self.made(**sync, use_v2_model_runner=False)
+        self.made(use_v2_model_runner=True)
+        self.made(**sync, use_v2_model_runner=True, kv_transfer_config__kv_load_failure_policy="fail")
+
     def test_vllm_turns_its_hybrid_manager_off(self):
         # Models whose layers have windows then have one KV cache group, and start.
         self.assertFalse(issubclass(TroupeConnector, fake_vllm.SupportsHMA))
