@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe::connector {
 
@@ -84,23 +85,39 @@ std::uint32_t load_pace::quickest_end(std::uint32_t first, std::span<const std::
   return end;
 }
 
+double load_pace::tokens_to_explore(std::uint32_t cut_tokens) const noexcept {
+  if (!measured())
+    return options_.first_look_tokens;
+  const auto computed = *compute_.seconds_per_token();
+  const auto longer = *disk_.seconds_per_token() - computed;
+  const double most = options_.explore_tokens;
+  return longer > 0 ? std::min(most, computed * cut_tokens / longer) : most;
+}
+
+duration load_pace::computing(std::uint32_t tokens) const noexcept {
+  const auto token = compute_.seconds_per_token();
+  if (!token)
+    return options_.computing_guess;
+  return std::chrono::duration_cast<duration>(std::chrono::duration<double>(*token * tokens));
+}
+
 std::uint32_t load_pace::worth_loading(std::uint32_t first, std::uint32_t pages, std::span<const std::uint8_t> on_disk,
                                        std::uint32_t page_tokens) noexcept {
   if (options_.rule == disk_hits::always || on_disk.size() != pages || first >= pages)
     return pages;
   const auto on = [](std::uint8_t mark) { return mark != 0; };
+  const auto in_memory =
+      static_cast<std::uint32_t>(std::find_if(on_disk.begin() + first, on_disk.end(), on) - on_disk.begin());
   if (options_.rule == disk_hits::never)
-    return static_cast<std::uint32_t>(std::find_if(on_disk.begin() + first, on_disk.end(), on) - on_disk.begin());
-  if (!disk_.seconds_per_token() || !compute_.seconds_per_token())
-    return pages;
-  const auto end = quickest_end(first, on_disk);
-  if (end >= pages || ++cuts_ < options_.explore_every)
+    return in_memory;
+  const auto end = measured() ? quickest_end(first, on_disk) : in_memory;
+  if (end >= pages)
+    return end;
+  const bool first_look = !measured() && !std::exchange(looked_, true);
+  if (!first_look && ++cuts_ < options_.explore_every)
     return end;
   cuts_ = 0;
-  const auto computed = compute_.seconds_per_token().value_or(0) * (pages - end);
-  const auto longer = disk_.seconds_per_token().value_or(0) - compute_.seconds_per_token().value_or(0);
-  const auto most = std::max(1.0, std::min(static_cast<double>(options_.explore_tokens) / page_tokens,
-                                           longer > 0 ? computed / longer : options_.explore_tokens));
+  const auto most = std::max(1.0, tokens_to_explore((pages - end) * page_tokens) / page_tokens);
   auto further = end;
   for (std::uint32_t from_disk = 0; further < pages; ++further) {
     from_disk += on_disk[further] != 0 ? 1 : 0;

@@ -38,11 +38,18 @@ struct load_pace_options {
   /// so many tokens from the disk, and as many as make the request wait twice as long, but one page at least.
   std::uint32_t explore_every = 16;
   std::uint32_t explore_tokens = 4096;
+  /// The same for hits that arrive before disk and computing have been measured, the first of them included: a load
+  /// that is long enough to measure the disk, and short enough to be borne where it is slow.
+  std::uint32_t first_look_tokens = 2048;
+  /// How long computing is expected to take before it has been measured.
+  duration computing_guess = std::chrono::seconds(1);
 };
 
 /// How much of a hit is loaded. With `disk_hits::when_faster` no more than is expected to be there sooner than if it
-/// were computed, by what was seen of loads from the disk, of loads from memory, and of steps that computed prompts. As
-/// long as one of these is not known, everything is loaded. Pages in memory are never the reason to compute.
+/// were computed, by what was measured: loads from the disk, loads from memory, and steps that computed prompts. Until
+/// disk and computing have been measured, hits are cut at the first page on disk, but for one in `explore_every`, the
+/// first included, of which `first_look_tokens` are loaded from the disk. Pages in memory are never the reason to
+/// compute.
 ///
 /// It is about how long the request takes, and about nothing else: loads beside forward passes leave the GPU to others.
 ///
@@ -65,6 +72,11 @@ public:
   std::uint32_t worth_loading(std::uint32_t first, std::uint32_t pages, std::span<const std::uint8_t> on_disk,
                               std::uint32_t page_tokens) noexcept;
 
+  /// How long computing so many tokens is expected to take.
+  duration computing(std::uint32_t tokens) const noexcept;
+  /// Whether the node is to read into memory what is computed because the disk is slow.
+  bool reads_ahead() const noexcept { return options_.rule == disk_hits::when_faster; }
+
   // In seconds; for tests and logs.
   std::optional<double> memory_token() const noexcept { return memory_.seconds_per_token(); }
   std::optional<double> disk_token() const noexcept { return disk_.seconds_per_token(); }
@@ -79,6 +91,10 @@ private:
   };
 
   std::uint32_t quickest_end(std::uint32_t first, std::span<const std::uint8_t> on_disk) const noexcept;
+  /// Whether disk and computing are known.
+  bool measured() const noexcept { return disk_.seconds_per_token() && compute_.seconds_per_token(); }
+  /// Of a hit of which so many tokens would be computed, and which is loaded further: how many of the disk.
+  double tokens_to_explore(std::uint32_t cut_tokens) const noexcept;
 
   load_pace_options options_;
   fading_pace memory_;
@@ -88,6 +104,8 @@ private:
   std::array<past_step, 4> steps_{};
   /// Since one was loaded further.
   std::uint32_t cuts_ = 0;
+  /// Whether a hit was loaded to measure the disk for the first time.
+  bool looked_ = false;
 };
 
 } // namespace troupe::connector

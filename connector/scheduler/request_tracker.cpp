@@ -31,7 +31,8 @@ std::uint32_t request_tracker::take_passed_over() noexcept {
     return 0;
   const auto found = lookup_.matched * page_tokens();
   const auto from = std::max(computed_, lookup_.worth.value_or(lookup_.matched) * page_tokens());
-  return found > from ? found - from : 0;
+  lookup_.passed_over = found > from ? found - from : 0;
+  return lookup_.passed_over;
 }
 
 hit_sources request_tracker::sources(std::uint32_t first, std::uint32_t last) const noexcept {

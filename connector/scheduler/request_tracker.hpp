@@ -75,6 +75,8 @@ public:
     std::optional<std::uint32_t> worth;
     std::uint32_t worth_from = 0;
     bool passed_over_taken = false;
+    /// Tokens that are computed though they were found.
+    std::uint32_t passed_over = 0;
     /// Pages that are being asked for.
     std::uint32_t asked = 0;
     timestamp since;

@@ -166,6 +166,32 @@ void scheduler_state::release_leases(request_tracker& x) {
     outbox_.emplace_back(lookup_release{lease});
 }
 
+void scheduler_state::release_or_read_ahead(request_tracker& x) {
+  const auto passed_over = std::exchange(x.search().passed_over, 0);
+  if (passed_over > 0 && pace_.reads_ahead())
+    for (auto& leases = x.search().leases; !leases.empty() && reads_ahead_.size() < options_.reads_ahead_max;) {
+      reads_ahead_.push_back({leases.back(), std::min(pace_.computing(passed_over), options_.lease), std::nullopt});
+      leases.pop_back();
+    }
+  release_leases(x);
+}
+
+void scheduler_state::end_reads_ahead(timestamp now) {
+  std::erase_if(reads_ahead_, [&](read_ahead& x) {
+    if (!x.until)
+      x.until = later(now, x.lasts);
+    if (now < *x.until)
+      return false;
+    outbox_.emplace_back(lookup_release{x.lease});
+    return true;
+  });
+}
+
+void scheduler_state::end_all_reads_ahead() {
+  for (const auto& x : std::exchange(reads_ahead_, {}))
+    outbox_.emplace_back(lookup_release{x.lease});
+}
+
 void scheduler_state::update_state_after_alloc(std::string_view request, std::span<const block_id> blocks,
                                                std::uint32_t external_tokens) {
   auto* x = tracker(request);
@@ -177,11 +203,12 @@ void scheduler_state::update_state_after_alloc(std::string_view request, std::sp
   if (x->allocated(blocks, external_tokens))
     loads_.push_back(x->session());
   else if (asking)
-    release_leases(*x); // what was found is of no use: the engine has it itself
+    release_or_read_ahead(*x); // what was found is of no use: the engine has it itself, or computes it
 }
 
 connector_metadata scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
   expire_lookups(now);
+  end_reads_ahead(now);
   connector_metadata out;
   for (const auto id : step.preempted)
     if (auto* x = tracker(id)) {
@@ -378,7 +405,7 @@ void scheduler_state::finish_load(request_tracker& x, timestamp now) {
 }
 
 bool scheduler_state::take_loaded(request_tracker& x) {
-  release_leases(x);
+  release_or_read_ahead(x);
   const auto failed = x.loaded();
   for (const auto& range : failed)
     add_event(cache_event::kind::removed, x, range);
@@ -443,10 +470,13 @@ void scheduler_state::drop_if_over(session_id session) {
     return;
   release_leases(*i->second);
   sessions_.erase(i);
+  if (sessions_.empty())
+    end_all_reads_ahead(); // nobody computes, and there may be no step for long
 }
 
 bool scheduler_state::reset_cache() {
   ++epoch_;
+  end_all_reads_ahead();
   for (auto& [session, x] : sessions_) {
     x->give_up();
     if (x->current_phase() == request_tracker::phase::asking)
@@ -457,7 +487,7 @@ bool scheduler_state::reset_cache() {
 }
 
 std::size_t scheduler_state::leases_held() const noexcept {
-  std::size_t out = 0;
+  auto out = reads_ahead_.size();
   for (const auto& [session, x] : sessions_)
     out += x->search().leases.size();
   return out;

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -51,6 +52,8 @@ struct scheduler_options {
   std::size_t events_max = 65536;
   /// Whether pages with tokens that the model has generated are saved.
   bool save_generated = true;
+  /// So many leases may be held for the node to read what is computed because the disk is slow.
+  std::size_t reads_ahead_max = 16;
   /// Fewer tokens are not worth a load.
   std::uint32_t min_load_tokens = 0;
   /// What of a hit on disk is worth one.
@@ -138,6 +141,14 @@ private:
     load_times times{};
   };
 
+  /// A lease by which the node reads from its disk.
+  struct read_ahead {
+    ticket lease;
+    duration lasts{};
+    /// From the next step on.
+    std::optional<timestamp> until;
+  };
+
   struct open_lookup {
     std::uint64_t lookup = 0;
     timestamp since;
@@ -151,6 +162,11 @@ private:
   /// Lookups that nobody answers any more have found nothing.
   void expire_lookups(timestamp now);
   void release_leases(request_tracker& x);
+  /// The load has ended, or there is none. What lies on disk and is computed is in memory for the next one if the node
+  /// may read it as long as computing takes.
+  void release_or_read_ahead(request_tracker& x);
+  void end_reads_ahead(timestamp now);
+  void end_all_reads_ahead();
   /// Which of the blocks that requests of the step have do hold what they should: `sure_tokens_`.
   void settle_doubts(const scheduler_output& step);
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
@@ -182,6 +198,7 @@ private:
   std::unordered_map<std::uint64_t, session_id> lookups_;
   /// In the order of asking; those that are answered are skipped.
   std::deque<open_lookup> lookup_order_;
+  std::vector<read_ahead> reads_ahead_;
   std::unordered_map<store_id, open_store> stores_;
   doubtful_blocks doubtful_;
   /// Of the step that is being built, where anything is in doubt.

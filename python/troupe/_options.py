@@ -12,7 +12,7 @@ KEYS = {
     "save": (("all", "prompts"), "all"),
     "keys": (("auto", "engine", "tokens"), "auto"),
     "min_load_tokens": (int, 0),
-    "disk_hits": (("always", "when_faster", "never"), "always"),
+    "disk_hits": (("always", "when_faster", "never"), "when_faster"),
     "page_tokens": (int, 0),
     "threads": (int, 0),
     "window_bytes": (int, 0),

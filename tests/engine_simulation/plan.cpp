@@ -82,6 +82,9 @@ void choose_disk_hits(plan& p) {
   pace.half_life = tick * random.number(10, 10'000);
   pace.explore_every = random.number(1, 6);
   pace.explore_tokens = random.number(0, 32);
+  pace.first_look_tokens = random.number(0, 32);
+  pace.computing_guess = tick * random.number(0, 100);
+  p.scheduler.reads_ahead_max = random.number(0, 4);
 }
 
 /// Requests share prefixes, follow each other up, and differ in what must keep their KV apart.

@@ -106,7 +106,10 @@ class lab:
 
     @staticmethod
     def connector(to, policy="recompute", name="TroupeConnector", module="troupe.vllm", **extra):
+        """What is found on the disk is loaded, unless it is said otherwise: how fast the machine is today must not
+        decide on what an experiment shows."""
         address = getattr(to, "address", to)
+        extra = {"disk_hits": "always", **extra}
         out = {"kv_connector": name, "kv_connector_module_path": module, "kv_role": "kv_both",
                "kv_connector_extra_config": {"troupe.address": address,
                                              **{f"troupe.{key}": value for key, value in extra.items()}}}
@@ -430,13 +433,16 @@ def default_failure_policy(lab):
 def disk_hits(lab):
     made = warm_node(lab, "disk")
     hits = 0
-    for wanted, found in (("never", 0), ("when_faster", FULL), ("always", FULL)):
+    # Before it has measured, "when_faster" loads one of the prompts at least, to measure, and computes others.
+    for wanted, least, most in (("never", 0, 0), ("when_faster", FULL // PROMPTS, FULL), ("always", FULL, FULL)):
         # Nothing is in its memory then.
         made.stop()
         made.start()
         outputs, metrics = lab.play(usual(), lab.connector(made, disk_hits=wanted))
         require_equal(outputs, lab.baseline(usual()))
-        require(external(metrics) == found, f"{wanted}: {external(metrics)} tokens of {found} were loaded")
+        found, passed_over = external(metrics), int(metrics.get("vllm:troupe_passed_over_tokens", 0))
+        require(least <= found <= most, f"{wanted}: {found} tokens were loaded, and should be {least} to {most}")
+        require(found + passed_over == FULL, f"{wanted}: {found} tokens loaded and {passed_over} computed are not {FULL}")
         hits += found
     return hits, "0 of them where nothing was to come from the disk"
 

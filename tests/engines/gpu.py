@@ -259,12 +259,13 @@ def all_decode_rates(one, memory, options):
     from experiments import wrong
 
     failed = []
-    for name in ("no connector", "Troupe", *PEERS):
+    for name in ("no connector", "Troupe, when_faster", "Troupe, always", *PEERS):
         try:
             connector = None
-            if name == "Troupe":
-                node = one.node("decode", memory=memory, disk=memory, durability="relaxed").start()
-                connector = one.connector(node)
+            if name.startswith("Troupe"):
+                rule = name.rpartition(" ")[2]
+                node = one.node(f"decode-{rule}", memory=memory, disk=memory, durability="relaxed").start()
+                connector = one.connector(node, disk_hits=rule)
             elif name in PEERS:
                 connector = peer(name, memory)
             print_rates(name, decode_rates(one, connector, options))

@@ -155,9 +155,12 @@ TEST_CASE("an engine behind the C interface loads from the disk, or does not, as
 
   shape.disk_hits = GENERATE(as<std::uint32_t>{}, TROUPE_DISK_HITS_ALWAYS, TROUPE_DISK_HITS_WHEN_FASTER);
   capi_engine other(connection.get(), shape);
-  CHECK(other.matched("c", prompt) == 64);
-  call(troupe_scheduler_allocated, other.scheduler(), "c", blocks.data(), blocks.size(), 64U);
-  CHECK(sources(other, "c", 64) == std::vector<std::uint32_t>{0, 64, 0});
+  if (shape.disk_hits == TROUPE_DISK_HITS_ALWAYS) {
+    // The other rule computes what it finds until its first load has ended.
+    CHECK(other.matched("c", prompt) == 64);
+    call(troupe_scheduler_allocated, other.scheduler(), "c", blocks.data(), blocks.size(), 64U);
+    CHECK(sources(other, "c", 64) == std::vector<std::uint32_t>{0, 64, 0});
+  }
   CHECK(other.load("d", prompt, {6, 7, 8, 9, 10}).right);
   // They are in memory from now on.
   capi_engine third(connection.get(), {});

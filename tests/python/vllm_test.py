@@ -122,13 +122,17 @@ class starting(with_library):
     def test_options_reach_the_library(self):
         self.made(extra={"troupe.load": "sync", "troupe.min_load_tokens": 512, "troupe.save": "prompts",
                          "troupe.lease_seconds": 3, "troupe.page_tokens": 64, "troupe.namespace": "mine",
-                         "troupe.disk_hits": "when_faster"},
+                         "troupe.disk_hits": "always"},
                   scheduler_config__async_scheduling=False, parallel_config__tensor_parallel_size=4)
         engine = self.engine
         self.assertEqual((engine.synchronous_loads, engine.min_load_tokens, engine.prompts_only, engine.lease_seconds,
                           engine.tensor_parallel), (1, 512, 1, 3.0, 4))
-        self.assertEqual(engine.disk_hits, _interface.DISK_HITS_WHEN_FASTER)
+        self.assertEqual(engine.disk_hits, _interface.DISK_HITS_ALWAYS)
         self.assertEqual((self.geometry.page_tokens, self.texts["name"]), (64, b"mine"))
+
+    def test_no_request_waits_for_a_slow_disk_unless_it_is_said(self):
+        self.made()
+        self.assertEqual(self.engine.disk_hits, _interface.DISK_HITS_WHEN_FASTER)
 
     def test_a_node_that_is_not_there_stops_nothing(self):
         self.library.answers["troupe_scheduler_attached"] = lambda handle: _interface.UNREACHABLE
