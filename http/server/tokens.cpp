@@ -28,13 +28,14 @@ bool is_token(std::string_view x) noexcept {
 constexpr std::size_t max_name_bytes = 64;
 constexpr std::size_t max_namespaces = 64;
 
-/// As names of namespaces are, and values of labels.
-bool is_name(std::string_view x) noexcept {
+/// As names of namespaces are, and values of labels; with these characters as well.
+bool is_name(std::string_view x, std::string_view more = {}) noexcept {
   const auto is_alphanumeric = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   };
   const auto fits = [&](char c) {
-    return is_alphanumeric(c) || std::string_view{"-_."}.find(c) != std::string_view::npos;
+    return is_alphanumeric(c) || std::string_view{"-_."}.find(c) != std::string_view::npos ||
+           more.find(c) != std::string_view::npos;
   };
   return !x.empty() && x.size() <= max_name_bytes && is_alphanumeric(x.front()) && std::ranges::all_of(x, fits);
 }
@@ -71,7 +72,8 @@ std::string_view token_table::read_options(std::string_view line, caller& out) {
       for (auto rest = word.substr(namespaces_mark.size()); !rest.empty() || out.namespaces.empty();) {
         const auto comma = std::min(rest.find(','), rest.size());
         const auto pattern = rest.substr(0, comma);
-        if (!is_name(pattern.ends_with('*') ? pattern.substr(0, pattern.size() - 1) : pattern) ||
+        // A colon stands in names that wires of engines make of two.
+        if (!is_name(pattern.ends_with('*') ? pattern.substr(0, pattern.size() - 1) : pattern, ":") ||
             comma + 1 == rest.size())
           return "namespaces are names with commas in between, each complete or with * at its end; leave namespaces= "
                  "out for all";

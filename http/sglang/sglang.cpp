@@ -25,10 +25,10 @@ public:
     const auto wanted = read_initialize(r.body());
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(wanted->space);
-    if (const auto wrong = slots::check_space(r, *space, true))
-      return refuse(std::move(reply), *wrong);
-    slots::register_rank(service_, space, *rank, wanted->pages, {options_.max_namespaces, options_.prefix},
+    const auto space = space_of(r, wanted->space, true);
+    if (!space)
+      return refuse(std::move(reply), space.error());
+    slots::register_rank(service_, *space, *rank, wanted->pages, {options_.max_namespaces, options_.prefix},
                          [to = share(std::move(reply))](result<void> done) {
                            if (!done)
                              return slots::fail_initialize(to, done.error());
@@ -41,17 +41,18 @@ public:
     auto wanted = read_keys(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(wanted->space);
-    if (const auto wrong = slots::check_space(r, *space))
-      return refuse(std::move(reply), *wrong);
-    service_->exists(space->id, *rank, std::move(wanted->keys),
-                     [to = share(std::move(reply)), space, rank = *rank](result<std::vector<std::uint8_t>> codes) {
-                       if (!codes)
-                         return slots::fail_call(to, codes.error(), space, rank);
-                       std::string out = R"({"exists":)";
-                       slots::append_found(out, *codes);
-                       std::move(*to).send(response::json(out += '}'));
-                     });
+    const auto space = space_of(r, wanted->space);
+    if (!space)
+      return refuse(std::move(reply), space.error());
+    service_->exists(
+        (*space)->id, *rank, std::move(wanted->keys),
+        [to = share(std::move(reply)), space = *space, rank = *rank](result<std::vector<std::uint8_t>> codes) {
+          if (!codes)
+            return slots::fail_call(to, codes.error(), space, rank);
+          std::string out = R"({"exists":)";
+          slots::append_found(out, *codes);
+          std::move(*to).send(response::json(out += '}'));
+        });
   }
 
   void reserve(const request& r, responder reply) const {
@@ -59,12 +60,13 @@ public:
     auto wanted = read_reserve(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(wanted->space);
-    if (const auto wrong = slots::check_space(r, *space))
-      return refuse(std::move(reply), *wrong);
+    const auto space = space_of(r, wanted->space);
+    if (!space)
+      return refuse(std::move(reply), space.error());
     auto& pages = wanted->wanted;
-    service_->allocate(space->id, *rank, options_.reservation_deadline, std::move(pages.keys), std::move(pages.parents),
-                       [to = share(std::move(reply)), space, rank = *rank,
+    service_->allocate((*space)->id, *rank, options_.reservation_deadline, std::move(pages.keys),
+                       std::move(pages.parents),
+                       [to = share(std::move(reply)), space = *space, rank = *rank,
                         places = std::move(pages.places)](result<std::vector<location>> given) {
                          if (!given)
                            return slots::fail_call(to, given.error(), space, rank);
@@ -77,10 +79,10 @@ public:
     auto done = read_confirm(r.body(), rules_);
     if (!rank || !done)
       return refuse(std::move(reply), !rank ? rank.error() : done.error());
-    const auto space = space_of(done->space);
-    if (const auto wrong = slots::check_space(r, *space))
-      return refuse(std::move(reply), *wrong);
-    slots::finish_writing(service_, space, *rank, std::move(done->pages), refused_, share(std::move(reply)));
+    const auto space = space_of(r, done->space);
+    if (!space)
+      return refuse(std::move(reply), space.error());
+    slots::finish_writing(service_, *space, *rank, std::move(done->pages), refused_, share(std::move(reply)));
   }
 
   void locate(const request& r, responder reply) const {
@@ -88,18 +90,19 @@ public:
     auto wanted = read_keys(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(wanted->space);
-    if (const auto wrong = slots::check_space(r, *space))
-      return refuse(std::move(reply), *wrong);
-    service_->protect(space->id, *rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
-                      std::move(wanted->keys),
-                      [to = share(std::move(reply)), space, rank = *rank](result<std::vector<location>> found) {
-                        if (!found)
-                          return slots::fail_call(to, found.error(), space, rank);
-                        std::string out = R"({"indices":)";
-                        slots::append_slots(out, *found);
-                        std::move(*to).send(response::json(out += '}'));
-                      });
+    const auto space = space_of(r, wanted->space);
+    if (!space)
+      return refuse(std::move(reply), space.error());
+    service_->protect(
+        (*space)->id, *rank, false, options_.protect_for, options_.limits.readers_share_of(*r.who()),
+        std::move(wanted->keys),
+        [to = share(std::move(reply)), space = *space, rank = *rank](result<std::vector<location>> found) {
+          if (!found)
+            return slots::fail_call(to, found.error(), space, rank);
+          std::string out = R"({"indices":)";
+          slots::append_slots(out, *found);
+          std::move(*to).send(response::json(out += '}'));
+        });
   }
 
   void erase(const request& r, responder reply) const {
@@ -107,12 +110,12 @@ public:
     auto wanted = read_keys(r.body(), rules_);
     if (!rank || !wanted)
       return refuse(std::move(reply), !rank ? rank.error() : wanted.error());
-    const auto space = space_of(wanted->space);
-    if (const auto wrong = slots::check_space(r, *space))
-      return refuse(std::move(reply), *wrong);
+    const auto space = space_of(r, wanted->space);
+    if (!space)
+      return refuse(std::move(reply), space.error());
     service_->erase(
-        space->id, *rank, std::move(wanted->keys),
-        [to = share(std::move(reply)), space, rank = *rank](const result<std::vector<std::uint8_t>>& codes) {
+        (*space)->id, *rank, std::move(wanted->keys),
+        [to = share(std::move(reply)), space = *space, rank = *rank](const result<std::vector<std::uint8_t>>& codes) {
           if (!codes)
             return slots::fail_call(to, codes.error(), space, rank);
           std::move(*to).send(response::no_content());
@@ -124,11 +127,11 @@ public:
     const auto name = read_clear(r.body());
     if (!rank || !name)
       return refuse(std::move(reply), !rank ? rank.error() : name.error());
-    const auto space = space_of(*name);
-    if (const auto wrong = slots::check_space(r, *space))
-      return refuse(std::move(reply), *wrong);
-    service_->clear(space->id, *rank,
-                    [to = share(std::move(reply)), space, rank = *rank](const result<std::uint64_t>& pages) {
+    const auto space = space_of(r, *name);
+    if (!space)
+      return refuse(std::move(reply), space.error());
+    service_->clear((*space)->id, *rank,
+                    [to = share(std::move(reply)), space = *space, rank = *rank](const result<std::uint64_t>& pages) {
                       if (!pages)
                         return slots::fail_call(to, pages.error(), space, rank);
                       std::move(*to).send(response::no_content());
@@ -138,9 +141,24 @@ public:
 private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
 
-  slots::space_ptr space_of(const std::string& name) const {
-    return name == default_namespace ? default_space_ : slots::make_space(options_.prefix + name, 0);
+  /// `given` by the body, below the one of the path, if there is one.
+  accepted<slots::space_ptr> space_of(const request& r, const std::string& given, bool makes = false) const {
+    auto space = default_space_;
+    if (const auto base = r.path("namespace"); !base.empty()) {
+      const auto name = slots::checked_name(base);
+      if (!name)
+        return tl::unexpected(name.error());
+      space = slots::make_space(options_.prefix + *name + std::string{between} + given, 0);
+    } else if (given != default_namespace) {
+      space = slots::make_space(options_.prefix + given, 0);
+    }
+    if (auto wrong = slots::check_space(r, *space, makes))
+      return tl::unexpected(std::move(*wrong));
+    return space;
   }
+
+  /// In no name that a client gives: so what the path and the body name together is no other pair's.
+  static constexpr std::string_view between = ":";
 
   static std::string reserved(const std::vector<std::uint32_t>& places, const std::vector<location>& given) {
     std::string out = R"({"indices":[)";
@@ -171,9 +189,9 @@ void add_routes(router& routes, std::shared_ptr<const metadata_service> service,
   const auto shared = std::make_shared<const api>(std::move(service), options);
   using call = void (api::*)(const request&, responder) const;
   const auto add = [&](std::string_view path, std::string name, role needs, call what) {
-    routes.add(method::post, path,
-               {std::move(name), needs,
-                [shared, what](const request& r, responder reply) { ((*shared).*what)(r, std::move(reply)); }, 0});
+    const auto handle = [shared, what](const request& r, responder reply) { ((*shared).*what)(r, std::move(reply)); };
+    routes.add(method::post, path, {name, needs, handle, 0});
+    routes.add(method::post, "/sglang/{namespace}" + std::string{path}, {std::move(name), needs, handle, 0});
   };
   add("/{rank}/initialize", "sglang_initialize", role::write, &api::initialize);
   add("/{rank}/exists", "sglang_exists", role::read, &api::exists);

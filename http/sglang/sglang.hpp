@@ -14,13 +14,14 @@ namespace troupe::http::sglang {
 
 /// The metadata service of SGLang's HF3FS backend.
 struct options : slots::options {
-  /// A client's namespace "kv" is the registry's "sglang-kv".
+  /// A client's namespace "kv" is the registry's "sglang-kv", and "sglang-NAME:kv" where the client's base URL is
+  /// "http://host/sglang/NAME".
   std::string prefix = "sglang-";
 };
 
 /// Adds POST /{rank}/initialize, exists, reserve_and_allocate_page_indices, confirm_write, get_page_indices,
-/// delete_keys and clear. Each rank is for itself: with MLA, where all ranks hold the same, clients only ever name rank
-/// 0. What each means is in docs/http-api.md.
+/// delete_keys and clear, and the same below /sglang/{namespace}. Each rank is for itself: with MLA, where all ranks
+/// hold the same, clients only ever name rank 0. What each means is in docs/http-api.md.
 void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options);
 
 } // namespace troupe::http::sglang

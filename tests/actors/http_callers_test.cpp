@@ -354,6 +354,7 @@ TEST_CASE("The wires of slot clients have no namespaces either that a token is n
   w.must(w.alice, "/hf3fs/secret/rank/0/initialize", pages);
   w.must(w.alice, "/0/initialize", {{"num_pages", 8}}, 204);
   w.must(w.alice, "/0/initialize", {{"num_pages", 8}, {"namespace", "secret"}}, 204);
+  w.must(w.alice, "/sglang/secret/0/initialize", {{"num_pages", 8}}, 204);
   const json keys{{"rank", 0}, {"keys", {"k"}}};
   const auto pair = json::array({json::array({"k", ""})});
   const json pairs{{"rank", 0}, {"keys", pair}};
@@ -392,7 +393,7 @@ TEST_CASE("The wires of slot clients have no namespaces either that a token is n
           what = {{"written_keys_to_confirm", json::array()}};
         else if (name.ends_with("clear"))
           what = json::object();
-        const auto x = w.post(who, path, body(what));
+        const auto x = w.post(who, front + path, body(what));
         INFO(path << " " << x.code << " " << x.text);
         CHECK((x.code == 404 || (x.code == 403 && (name.ends_with("delete_keys") || name.ends_with("clear")))));
       }
@@ -402,10 +403,13 @@ TEST_CASE("The wires of slot clients have no namespaces either that a token is n
   denied(w.owner, "/hf3fs/secret", json::object());
   denied(w.tenant, "", {{"namespace", "kv"}});
   denied(w.owner, "", {{"namespace", "secret"}});
+  denied(w.tenant, "/sglang/secret", {{"namespace", "kv"}});
+  denied(w.owner, "/sglang/secret", {{"namespace", "kv"}});
   CHECK(w.post(w.tenant, "/rank/1/initialize", pages).code == 403);
   CHECK(w.post(w.tenant, "/hf3fs/mine/rank/0/initialize", pages).code == 403);
   CHECK(w.post(w.tenant, "/1/initialize", {{"num_pages", 8}}).code == 403);
-  CHECK(w.get(w.admin, "/v1/namespaces").body.at("namespaces").size() == 4);
+  CHECK(w.post(w.tenant, "/sglang/mine/0/initialize", {{"num_pages", 8}}).code == 403);
+  CHECK(w.get(w.admin, "/v1/namespaces").body.at("namespaces").size() == 5);
 }
 
 TEST_CASE("On the wires of slot clients too, who may only read keeps a share of the pages", "[http][hf3fs][sglang]") {

@@ -86,6 +86,46 @@ TEST_CASE("SGLang's namespaces are apart, and not without number", "[sglang]") {
        });
 }
 
+TEST_CASE("SGLang's models are apart by their base URL, whatever their pools are called", "[sglang]") {
+  slot_node_options options;
+  options.sglang.max_namespaces = 5;
+  const auto node = started_node(options);
+  http::client client{node->port()};
+  talk(client, {
+                   {"/0/initialize", R"({"num_pages":4})", 204},
+                   {"/sglang/qwen/0/exists", R"({"keys":["a"]})", 404},
+                   // Each with its number of pages.
+                   {"/sglang/qwen/0/initialize", R"({"num_pages":8})", 204},
+                   {"/sglang/llama/0/initialize", R"({"num_pages":2})", 204},
+                   {"/sglang/qwen/0/reserve_and_allocate_page_indices", R"({"keys":[["a",""]]})", 200,
+                    R"({"indices":[[false,0]]})"},
+                   {"/sglang/qwen/0/confirm_write", R"({"written_keys_to_confirm":[["a",0]]})", 204},
+                   {"/sglang/qwen/0/exists", R"({"keys":["a"],"namespace":"kv"})", 200, R"({"exists":[true]})"},
+                   {"/sglang/qwen/0/get_page_indices", R"({"keys":["a"]})", 200, R"({"indices":[0]})"},
+                   {"/sglang/llama/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[false]})"},
+                   {"/sglang/llama/0/get_page_indices", R"({"keys":["a"]})", 200, R"({"indices":[null]})"},
+                   {"/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[false]})"},
+                   {"/0/get_page_indices", R"({"keys":["a"]})", 200, R"({"indices":[null]})"},
+                   // Pools are apart below a model, and names that look alike when they are put together.
+                   {"/sglang/x/0/initialize", R"({"num_pages":4,"namespace":"y-kv"})", 204},
+                   {"/sglang/x-y/0/initialize", R"({"num_pages":4})", 204},
+                   {"/sglang/x/0/reserve_and_allocate_page_indices", R"({"keys":[["a",""]],"namespace":"y-kv"})", 200,
+                    R"({"indices":[[false,0]]})"},
+                   {"/sglang/x/0/confirm_write", R"({"written_keys_to_confirm":[["a",0]],"namespace":"y-kv"})", 204},
+                   {"/sglang/x-y/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[false]})"},
+                   {"/sglang/x/0/exists", R"({"keys":["a"]})", 404},
+                   // The limit is one for all.
+                   {"/sglang/more/0/initialize", R"({"num_pages":4})", 429},
+                   {"/sglang/qwen/0/delete_keys", R"({"keys":["a"]})", 204},
+                   {"/sglang/qwen/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[false]})"},
+                   {"/sglang/x/0/clear", R"({"namespace":"y-kv"})", 204},
+                   {"/sglang/x/0/exists", R"({"keys":["a"],"namespace":"y-kv"})", 200, R"({"exists":[false]})"},
+                   {"/sglang/-x/0/exists", R"({"keys":["a"]})", 422},
+                   {"/sglang/x%3Ay/0/exists", R"({"keys":["a"]})", 422},
+                   {"/sglang//0/exists", R"({"keys":["a"]})", 404},
+               });
+}
+
 TEST_CASE("SGLang's reservations beyond the pool get no page", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};

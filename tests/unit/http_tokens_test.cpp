@@ -87,6 +87,20 @@ TEST_CASE("A token can have a name, and be limited to namespaces", "[http]") {
   CHECK(other->may_use("llama"));
 }
 
+TEST_CASE("A token can be limited to what one model of SGLang's has, and to no model whose name begins like it",
+          "[http]") {
+  const auto table = token_table::parse("write " + a + " namespaces=sglang-qwen:*,sglang-llama:kv\n", "tokens");
+  REQUIRE(table);
+  const auto model = table->find(a);
+  REQUIRE(model);
+  CHECK(model->may_use("sglang-qwen:kv"));
+  CHECK(model->may_use("sglang-qwen:mamba"));
+  CHECK(model->may_use("sglang-llama:kv"));
+  CHECK_FALSE(model->may_use("sglang-qwen"));
+  CHECK_FALSE(model->may_use("sglang-qwen2:kv"));
+  CHECK_FALSE(model->may_use("sglang-llama:mamba"));
+}
+
 TEST_CASE("Tokens of one name are one caller, others are not", "[http]") {
   const auto table =
       token_table::parse("read " + a + " name=x namespaces=n\nread " + b + " namespaces=n name=x\nread " + c, "tokens");
@@ -110,8 +124,8 @@ TEST_CASE("Tokens of one name are one caller, others are not", "[http]") {
 TEST_CASE("Names and namespaces of tokens that make no sense are refused", "[http]") {
   for (const std::string bad :
        {"name=", "name=-a", "name=a,b", "name=admin", "name=anonymous", "name=unknown", "namespaces=", "namespaces=a,",
-        "namespaces=,a", "namespaces=*", "namespaces=a*b", "namespaces=a,,b", "namespaces=a/b", "name=a name=b",
-        "namespaces=a namespaces=b", "namespace=a", "x"}) {
+        "namespaces=,a", "namespaces=*", "namespaces=a*b", "namespaces=a,,b", "namespaces=a/b", "namespaces=:a",
+        "name=a:b", "name=a name=b", "namespaces=a namespaces=b", "namespace=a", "x"}) {
     INFO(bad);
     CHECK(refusal("read " + a + " " + bad).starts_with("tokens, line 1: "));
   }

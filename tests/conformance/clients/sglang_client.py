@@ -11,8 +11,9 @@ def expect(what, got, wanted):
 
 
 class rank_client:
-    def __init__(self, port, rank, namespace=None):
-        self.base = f"http://127.0.0.1:{port}/{rank}"
+    def __init__(self, port, rank, namespace=None, model=None):
+        url = f"http://127.0.0.1:{port}" + (f"/sglang/{model}" if model else "")
+        self.base = f"{url}/{rank}"
         self.session = requests.Session()
         self.more = {} if namespace is None else {"namespace": namespace}
 
@@ -92,6 +93,22 @@ def check_many_pools(port):
                          for engine in ("one", "two") for pool in range(23)], [[True]] * 46)
 
 
+def check_two_models(port):
+    """Engines of two models that save the same prefix: keys do not have the model in them, base URLs do."""
+    models = [[rank_client(port, 0, pool, model) for pool in (None, "mamba")] for model in ("first", "second")]
+    for clients, pages in zip(models, (4, 8)):
+        for client in clients:
+            client.initialize(pages)
+    models[0][0].set(["prefix"])
+    models[1][1].set(["prefix"])
+    expect("pages of its own model only", [[client.exists(["prefix"]) for client in clients] for clients in models],
+           [[[True], [False]], [[False], [True]]])
+    expect("told", [[client.indices(["prefix"])[0] is None for client in clients] for clients in models],
+           [[False, True], [True, False]])
+    models[0][0].clear()
+    expect("cleared alone", (models[0][0].exists(["prefix"]), models[1][1].exists(["prefix"])), ([False], [True]))
+
+
 def check_random_course(port, seed, pages):
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -124,4 +141,5 @@ def check(port, pages):
     check_usual_course(port)
     for seed in (1, 2):
         check_random_course(port, seed, pages)
+    check_two_models(port)
     check_many_pools(port)
