@@ -22,7 +22,9 @@ public:
       : caf::monitorable_actor(config), then_(std::move(then)), asks_elsewhere_(asks_elsewhere) {}
 
   ~answer_receiver() override {
-    deliver(tl::unexpected<error>(error{errc::unreachable, "the actor that was asked is gone"}));
+    // Nearly always there was an answer, and no sentence has to be made.
+    if (!answered_.load(std::memory_order_relaxed))
+      deliver(tl::unexpected<error>(error{errc::unreachable, "the actor that was asked is gone"}));
   }
 
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {

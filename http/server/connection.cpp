@@ -18,6 +18,8 @@ using std::chrono::steady_clock;
 constexpr std::size_t flush_bytes = std::size_t{64} * 1024;
 /// What a large answer needed is not kept for good.
 constexpr std::size_t kept_output_bytes = std::size_t{256} * 1024;
+/// A longer `Host` is looked at each time.
+constexpr std::size_t kept_host_bytes = 128;
 /// The body of a request that is refused is passed over up to this size, so that the connection can go on.
 constexpr std::uint64_t passed_over_bytes = std::uint64_t{64} * 1024;
 /// How long a client gets to read the last answer and to close.
@@ -57,6 +59,7 @@ void connection::on_handshake(bool is_ok) {
   if (!is_ok)
     return close();
   phase_ = phase::open;
+  latest_ = steady_clock::now();
   run();
 }
 
@@ -97,7 +100,7 @@ void connection::run() {
 }
 
 void connection::read_more() {
-  const auto now = steady_clock::now();
+  const auto now = latest_;
   const auto& limits = shared_.config.limits;
   if (reader_.is_empty()) {
     first_byte_.reset();
@@ -126,7 +129,8 @@ void connection::on_read(std::size_t bytes) {
   }
   if (is_ending_)
     return;
-  arrival_ = steady_clock::now();
+  arrival_ = latest_ = steady_clock::now();
+  has_just_arrived_ = true;
   reader_.received(bytes);
   run();
 }
@@ -158,6 +162,7 @@ void connection::on_written(bool is_ok) {
   if (!is_ok)
     return close();
   forget_sent();
+  latest_ = steady_clock::now();
   run();
 }
 
@@ -253,8 +258,7 @@ std::optional<response> connection::judge_caller(const route& r) {
     if (reader_.has_origin() && r.needs != role::none)
       return response::failure(status::forbidden,
                                "requests of web pages are refused as long as there is no http.tokens_file");
-    const auto is_meant = (reader_.host().empty() || shared_.hosts.allows(reader_.host())) &&
-                          shared_.hosts.allows_target(reader_.target());
+    const auto is_meant = is_host_meant(reader_.host()) && shared_.hosts.allows_target(reader_.target());
     if (!is_meant && r.needs != role::none)
       return response::failure(status::misdirected_request,
                                "the Host header names another server than this one; names that are meant are listed in "
@@ -284,6 +288,17 @@ std::optional<response> connection::judge_caller(const route& r) {
   return answer;
 }
 
+/// A client names the same host each time, and what is meant does not change.
+bool connection::is_host_meant(std::string_view host) {
+  if (host.empty() || host == allowed_host_)
+    return true;
+  if (!shared_.hosts.allows(host))
+    return false;
+  if (host.size() <= kept_host_bytes)
+    allowed_host_ = host;
+  return true;
+}
+
 std::optional<response> connection::judge_rate(const route& r) {
   if (!shared_.rates.is_limited() || r.needs == role::none)
     return std::nullopt;
@@ -299,7 +314,8 @@ std::optional<response> connection::judge_rate(const route& r) {
 
 /// A request is there as a whole.
 void connection::handle() {
-  handled_ = shared_.watcher != nullptr ? steady_clock::now() : arrival_;
+  // Only a request that came together with another one has waited for it.
+  handled_ = std::exchange(has_just_arrived_, false) ? arrival_ : steady_clock::now();
   if (refusal_)
     return finish(*refusal_);
   auto& found = owner_.match();
@@ -335,7 +351,7 @@ void connection::call_handler(const request& r) {
       return finish(response::failure(status::internal_server_error, "the server has a defect, its log says more"));
   }
   if (!at_once) {
-    deadline_ = later(later(steady_clock::now(), shared_.config.limits.answer_time), route_->may_wait);
+    deadline_ = later(later(handled_, shared_.config.limits.answer_time), route_->may_wait);
     return;
   }
   if (at_once->answer)
@@ -425,9 +441,10 @@ void connection::refuse_late_request() {
 
 void connection::record(std::string_view route_name, status code, std::uint64_t bytes_in,
                         std::size_t bytes_out) noexcept {
+  latest_ = steady_clock::now();
   if (shared_.watcher != nullptr)
     shared_.watcher->request_finished(
-        {route_name, code, handled_ - arrival_, steady_clock::now() - arrival_, bytes_in, bytes_out, caller_->name});
+        {route_name, code, handled_ - arrival_, latest_ - arrival_, bytes_in, bytes_out, caller_->name});
 }
 
 void connection::check(timestamp now) {

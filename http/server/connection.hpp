@@ -98,6 +98,7 @@ private:
   void admit();
   std::optional<response> judge();
   std::optional<response> judge_caller(const route& r);
+  bool is_host_meant(std::string_view host);
   std::optional<response> judge_rate(const route& r);
   void handle();
   void call_handler(const request& r);
@@ -127,6 +128,8 @@ private:
   /// For those beyond the limit: until when they may ask.
   timestamp reserve_deadline_ = timestamp::max();
 
+  /// The last `Host` that was let in.
+  std::string allowed_host_;
   request_reader reader_;
   std::string output_;
   /// What is being written; `output_` fills up meanwhile.
@@ -149,6 +152,10 @@ private:
   std::optional<timestamp> first_byte_;
   timestamp arrival_{};
   timestamp handled_{};
+  /// No request has been handled of what was read last.
+  bool has_just_arrived_ = false;
+  /// The clock as it was read last, a few microseconds ago: each look at it takes about as long as finding a route.
+  timestamp latest_{};
 };
 
 } // namespace troupe::http

@@ -48,8 +48,10 @@ bool host_rule::allows(std::string_view authority) const {
 }
 
 bool host_rule::allows_target(std::string_view target) const {
+  if (!is_active_ || target.starts_with('/'))
+    return true;
   const auto slashes = target.find("://");
-  if (!is_active_ || target.starts_with('/') || slashes == std::string_view::npos)
+  if (slashes == std::string_view::npos)
     return true;
   target.remove_prefix(slashes + 3);
   return allows(target.substr(0, target.find_first_of("/?#")));

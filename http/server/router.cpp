@@ -4,8 +4,10 @@
 #include "http/server/text.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 namespace troupe::http {
@@ -122,7 +124,16 @@ struct router::node {
   }
 };
 
-router::router() : root_(std::make_unique<node>()) {}
+struct router::exact_paths {
+  struct hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
+  };
+
+  std::unordered_map<std::string, const node*, hash, std::equal_to<>> leaves;
+};
+
+router::router() : root_(std::make_unique<node>()), exact_(std::make_unique<exact_paths>()) {}
 router::router(router&&) noexcept = default;
 router& router::operator=(router&&) noexcept = default;
 router::~router() = default;
@@ -166,6 +177,9 @@ void router::add(method method, std::string_view pattern, route r) {
   if (place)
     return refuse("is there already, as " + place->route.name);
   at->is_leaf = true;
+  // Wholly literal: no other pattern that fits this path wins over it.
+  if (names.empty())
+    exact_->leaves.emplace(pattern, at);
   place = std::make_unique<endpoint>(endpoint{std::move(r), std::move(names)});
 }
 
@@ -182,25 +196,30 @@ void router::match(std::optional<method> method, std::string_view target, route_
   if (!origin)
     return refuse(status::bad_request, "the target of the request is neither a path nor an http address");
   // Decoding makes nothing longer, so views into it stay where they are.
-  if (origin->find_first_of("%+") != std::string_view::npos)
+  if (origin->find('%') != std::string_view::npos || origin->find('+') != std::string_view::npos)
     found.decoded.reserve(origin->size());
   auto query = *origin;
-  auto path = take(query, '?').substr(1);
-
-  std::array<std::string_view, max_path_segments> segments;
-  std::size_t count = 0;
-  for (bool more = true; more;) {
-    more = path.find('/') != std::string_view::npos;
-    const auto segment = decode(take(path, '/'), false, found.decoded);
-    if (!segment)
-      return refuse(status::bad_request, "the path has a percent sign without two hexadecimal digits");
-    if (count == segments.size())
+  auto path = take(query, '?');
+  const node* leaf = nullptr;
+  if (const auto exact = exact_->leaves.find(path); exact != exact_->leaves.end()) {
+    leaf = exact->second;
+  } else {
+    path.remove_prefix(1);
+    std::array<std::string_view, max_path_segments> segments;
+    std::size_t count = 0;
+    for (bool more = true; more;) {
+      more = path.find('/') != std::string_view::npos;
+      const auto segment = decode(take(path, '/'), false, found.decoded);
+      if (!segment)
+        return refuse(status::bad_request, "the path has a percent sign without two hexadecimal digits");
+      if (count == segments.size())
+        return refuse(status::not_found, "there is nothing at this path");
+      segments[count++] = *segment;
+    }
+    leaf = root_->walk(std::span{segments}.first(count), found.path_parameters, found.path_parameter_count);
+    if (leaf == nullptr)
       return refuse(status::not_found, "there is nothing at this path");
-    segments[count++] = *segment;
   }
-  const auto* leaf = root_->walk(std::span{segments}.first(count), found.path_parameters, found.path_parameter_count);
-  if (leaf == nullptr)
-    return refuse(status::not_found, "there is nothing at this path");
   const auto* target_endpoint = method ? leaf->find(*method) : nullptr;
   if (target_endpoint == nullptr) {
     found.allow.clear();

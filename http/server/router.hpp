@@ -81,8 +81,11 @@ public:
 
 private:
   struct node;
+  struct exact_paths;
 
   std::unique_ptr<node> root_;
+  /// The leaves of patterns without parameters, by the whole path: those are asked for most.
+  std::unique_ptr<exact_paths> exact_;
   result<void> check_;
 };
 

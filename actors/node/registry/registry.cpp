@@ -52,6 +52,14 @@ registry::registry(caf::actor_config& config, const registry_options& options,
 }
 
 template <class Call>
+auto registry::look(request_kind kind, std::size_t items, Call call) {
+  const auto started = now();
+  auto answer = call();
+  sample(kind, items, started);
+  return to_caf(std::move(answer));
+}
+
+template <class Call>
 auto registry::serve(request_kind kind, std::size_t items, Call call) {
   const auto started = now();
   auto answer = call(started);
@@ -129,7 +137,20 @@ void registry::go_on(const Request& wanted, result<reserve_plan> plan, caf::resp
 registry::behavior_type registry::make_behavior() {
   tick_later();
   flush(); // the namespaces that were there from the beginning
+  // What is asked for all the time comes first: CAF tries one handler after the other, at about 120 instructions each.
   return {
+      [this](const exists_request& x) {
+        return look(request_kind::match, x.keys.size(), [&] { return state_.exists(x); });
+      },
+      [this](const protect_request& x) {
+        return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.protect(x, t); });
+      },
+      [this](const allocate_request& x) {
+        return write(x, [&](timestamp t) { return state_.begin_allocate(x, t, true); });
+      },
+      [this](const confirm_request& x) {
+        return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.confirm(x, t); });
+      },
       [this](const match_request& x) {
         return serve(request_kind::match, x.keys.size(), [&](timestamp t) { return state_.match(x, t); });
       },
@@ -175,18 +196,6 @@ registry::behavior_type registry::make_behavior() {
       [this](stats_atom) { return state_.stats(); },
       [this](const reuse_request& x) { return to_caf(state_.tell_reuse(x)); },
       [this](const learn_request& x) { return to_caf(state_.learn_reuse(x)); },
-      [this](const exists_request& x) {
-        return serve(request_kind::match, x.keys.size(), [&](timestamp) { return state_.exists(x); });
-      },
-      [this](const protect_request& x) {
-        return serve(request_kind::locate, x.keys.size(), [&](timestamp t) { return state_.protect(x, t); });
-      },
-      [this](const allocate_request& x) {
-        return write(x, [&](timestamp t) { return state_.begin_allocate(x, t, true); });
-      },
-      [this](const confirm_request& x) {
-        return serve_change(request_kind::commit, x.pages.size(), [&](timestamp t) { return state_.confirm(x, t); });
-      },
       [this](const reclaim_request& x) {
         return serve_change(request_kind::abort, x.slots.size(), [&](timestamp t) { return state_.reclaim(x, t); });
       },
@@ -412,8 +421,10 @@ void registry::flush() {
         tell_allocator(*to, batch);
     return;
   }
-  journal_->append(out.changes, out.sequence, today());
-  write_changes();
+  if (!out.changes.empty()) {
+    journal_->append(out.changes, out.sequence, today());
+    write_changes();
+  }
   for (auto& batch : out.slots)
     // Goes to who serves the rank now: by then it may have been retired.
     if (const auto* to = allocators_.find(batch.space, batch.rank))

@@ -63,6 +63,9 @@ private:
   void tell_worker(word_to_worker& x);
   void tell_allocator(const allocator_actor& to, const slots_to_allocator& batch);
 
+  /// Runs one call of the state that nothing follows from but its answer.
+  template <class Call>
+  auto look(request_kind kind, std::size_t items, Call call);
   /// Runs one call of the state, sends what follows from it, notes how long it took, and answers.
   template <class Call>
   auto serve(request_kind kind, std::size_t items, Call call);
