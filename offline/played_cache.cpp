@@ -123,7 +123,6 @@ void played_cache::load(std::span<const key_digest> keys, std::size_t matched) {
 std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
                                            page_origin origin) {
   const auto split = parts(keys, first, last);
-  std::vector<std::pair<std::size_t, reserve_request>> writing;
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (split[s].empty())
       continue;
@@ -134,35 +133,44 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
     }
     const auto plan = shards_[s]->begin_reserve(request, now_).value();
     if (plan.what == reserve_plan::kind::needs_slots) {
-      plans_.push_back({s, plan.plan});
-      writing.emplace_back(s, std::move(request));
-      allocator_.take(plans_.size() - 1, plan.slots_needed, now_ + slot_patience, now_);
+      writes_.push_back({s, plan.plan, std::move(request), {}});
+      allocator_.take(writes_.size() - 1, plan.slots_needed, now_ + slot_patience, now_);
     }
     settle();
   }
-  // What is leased or being written cannot make room: who waits for that gets what there is when his time is over.
-  for (; answered_ < plans_.size(); settle()) {
+  // Leased keys and keys that are being written cannot be evicted. A request that waits for their slots gets as many as
+  // there are when its time is over, which may be none.
+  for (; answered_ < writes_.size(); settle()) {
     now_ += slot_patience;
     allocator_.tick(now_);
   }
   std::vector<key_digest> made;
-  for (auto& [s, request] : writing) {
-    // The same ticket again gets the answer of the first.
-    const auto answer = shards_[s]->begin_reserve(request, now_).value();
-    finish_request finish{space_, 0, request.ticket, {}};
+  for (const auto& write : writes_) {
+    finish_request finish{space_, 0, write.request.ticket, {}};
     finish.origin = origin;
-    for (std::size_t i = 0; i < request.keys.size(); ++i)
-      if (answer.reply.results[i].code() == errc::ok) {
-        finish.pages.items.push_back({request.keys[i], answer.reply.results[i].where});
-        made.push_back(request.keys[i]);
+    for (std::size_t i = 0; i < write.request.keys.size(); ++i)
+      if (write.results[i].code() == errc::ok) {
+        finish.pages.items.push_back({write.request.keys[i], write.results[i].where});
+        made.push_back(write.request.keys[i]);
       }
-    if (!shards_[s]->commit(finish, now_))
+    // Without a single slot, the reservation has ended with its answer.
+    if (!finish.pages.empty() && !shards_[write.shard]->commit(finish, now_))
       refused();
     settle();
   }
-  plans_.clear();
+  writes_.clear();
   answered_ = 0;
   return made;
+}
+
+/// The allocator's answer to a write. The one place where results come in: one for each key, whatever was granted.
+void played_cache::granted(const take_answer& answer) {
+  auto& write = writes_[answer.request];
+  auto reply = shards_[write.shard]->finish_reserve(write.plan, answer.reply.slots.items, now_);
+  if (!reply || reply->results.size() != write.request.keys.size())
+    refused();
+  write.results = std::move(reply->results.items);
+  ++answered_;
 }
 
 /// Delivers what a shard has for the others and for the allocator; false if that is nothing.
@@ -187,10 +195,8 @@ void played_cache::settle() {
       more = deliver(*shard) || more;
     const auto out = allocator_.take_outbox();
     more = more || !out.empty();
-    answered_ += out.answers.size();
     for (const auto& x : out.answers)
-      if (!shards_[plans_[x.request].first]->finish_reserve(plans_[x.request].second, x.reply.slots.items, now_))
-        refused();
+      granted(x);
     allocator_.fenced(out.fence);
     if (out.evict > 0)
       evict(out.evict);

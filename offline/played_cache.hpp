@@ -64,10 +64,20 @@ public:
   void learn_reuse(std::uint32_t shard, const reuse_counts& counts);
 
 private:
+  /// A request for slots, until it is committed.
+  struct pending_write {
+    std::size_t shard = 0;
+    plan_id plan = 0;
+    reserve_request request;
+    /// One for each key of the request, once the allocator has answered.
+    std::vector<location> results;
+  };
+
   ticket next_ticket() { return {1, ++sequence_}; }
   std::uint32_t owner_of(const key_digest& key) const;
   std::vector<std::vector<std::size_t>> parts(std::span<const key_digest> keys, std::size_t first,
                                               std::size_t last) const;
+  void granted(const take_answer& answer);
   bool deliver(registry_state& from);
   void settle();
   void evict(std::uint32_t wanted);
@@ -78,8 +88,8 @@ private:
   namespace_id space_;
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t sequence_ = 0;
-  /// Who waits for slots: shard and plan, by request.
-  std::vector<std::pair<std::size_t, plan_id>> plans_;
+  /// Of the save that is under way; the number of a write is its place here.
+  std::vector<pending_write> writes_;
   /// Of these.
   std::size_t answered_ = 0;
 };

@@ -39,6 +39,19 @@ TEST_CASE("whatif says what a replay on a node of that size then finds") {
   CHECK(text.str().starts_with("<svg "));
 }
 
+TEST_CASE("whatif plays prompts that are longer than the cache", "[whatif]") {
+  const scratch_directory scratch;
+  const arguments sample{"--trace", TROUPE_SOURCE_DIR "/traces/sample.jsonl"};
+  for (const auto& from : {sample, arguments{"--trace", "loogle:2,20480,10,512", "--capacity", "16"}}) {
+    arguments what{"whatif", "--quiet", "--json", "--svg", (scratch / "curve.svg").string()};
+    what.insert(what.end(), from.begin(), from.end());
+    const auto x = run(program_with(what));
+    INFO(x.err);
+    REQUIRE(x.code == 0);
+    CHECK(nlohmann::json::parse(x.out).at("policies").size() == 4);
+  }
+}
+
 TEST_CASE("whatif prints a table, and refuses what makes no sense") {
   const auto table = run(program_with({"whatif", "--trace", "loogle:2,1024,3,128", "--quiet"}));
   CHECK(table.code == 0);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -88,6 +89,30 @@ TEST_CASE("with room for all every policy finds what was seen before", "[offline
   REQUIRE(report.rows.size() == 4);
   for (const auto& row : report.rows)
     CHECK(row.hits == std::vector{all.hit_blocks});
+}
+
+TEST_CASE("a prompt that does not fit is played to its end, whatever the capacity", "[offline]") {
+  // The head of the second prompt is found and leased, so that not one slot can be granted to its tail.
+  std::vector<std::uint64_t> prompt(40);
+  std::iota(prompt.begin(), prompt.end(), 1);
+  auto longer = prompt;
+  for (std::uint64_t id = 100; id < 140; ++id)
+    longer.push_back(id);
+  const auto trace = trace_of({prompt, longer, prompt, {7, 8}, longer, prompt});
+  what_if_options how;
+  how.capacities = {16, 17, 20, 39, 40, 41, 80};
+  how.shards = GENERATE(1U, 3U);
+  SECTION("evicted when needed") {}
+  SECTION("evicted ahead") {
+    how.low_watermark = 0.05;
+    how.high_watermark = 0.1;
+  }
+  const auto report = what_if(trace, how, silent).value();
+  REQUIRE(report.rows.size() == 4);
+  const auto& optimum = report.rows.back();
+  for (const auto& row : report.rows)
+    for (std::size_t i = 0; i < row.hits.size(); ++i)
+      CHECK(row.hits[i] <= optimum.hits[i]);
 }
 
 TEST_CASE("no policy beats the optimum, and more room finds more with it", "[offline]") {
