@@ -1,6 +1,6 @@
 #include "actors/cluster/fetching.hpp"
 
-#include "actors/cluster/page_codes.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <algorithm>
 #include <utility>

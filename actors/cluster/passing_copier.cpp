@@ -1,7 +1,7 @@
 #include "actors/cluster/passing_copier.hpp"
 
 #include "actors/client/copy_engine/copy_engine.hpp"
-#include "actors/cluster/page_codes.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <atomic>
 #include <chrono>

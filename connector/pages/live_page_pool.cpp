@@ -2,6 +2,7 @@
 #include "base/log.hpp"
 #include "connector/background_attach.hpp"
 #include "connector/engine_halves.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -199,15 +200,8 @@ private:
         system_, load ? client_->load(0) : client_->save(0),
         [promise](result<transfer_result> x) { promise->set_value(std::move(x)); }, std::move(work));
     const auto said = answer.get();
-    const auto code = [&](std::size_t i) {
-      if (!said)
-        return said.error().code;
-      // A short answer says nothing of the rest.
-      const bool known = i < said->results.size() && said->results.items[i] < errc_count;
-      return known ? static_cast<errc>(said->results.items[i]) : errc::internal;
-    };
     for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = code(i);
+      out[i] = code_at(said, i);
     count(load, said, out, steady_clock::now() - since);
   }
 

@@ -1,6 +1,7 @@
 #include "connector/worker/worker_state.hpp"
 
 #include "base/identifiers.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <algorithm>
 
@@ -16,13 +17,6 @@ double seconds(duration x) {
 void record(std::vector<double>& samples, duration x) {
   if (samples.size() < worker_state::samples_max)
     samples.push_back(seconds(x));
-}
-
-errc code_of(const result<transfer_result>& outcome, std::size_t key) {
-  if (!outcome)
-    return outcome.error().code;
-  // A short answer says nothing of the rest.
-  return key < outcome->results.size() ? static_cast<errc>(outcome->results[key]) : errc::internal;
 }
 
 } // namespace
@@ -202,7 +196,7 @@ void worker_state::end_load(const task& t, const result<transfer_result>& outcom
   auto& errors = synchronous ? load_errors_ : x.errors;
   bool whole = true;
   for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
-    const bool filled = code_of(outcome, i) == errc::ok;
+    const bool filled = code_at(outcome, i) == errc::ok;
     whole = whole && filled;
     for (std::size_t b = i * per_key; b < (i + 1) * per_key; ++b) {
       if (t.work.blocks[b] == null_block)
@@ -230,7 +224,7 @@ void worker_state::end_load(const task& t, const result<transfer_result>& outcom
 void worker_state::end_synchronous_load(const task& t, const result<transfer_result>& outcome) {
   auto& op = stores_.at(t.store);
   for (std::size_t i = 0; i < t.work.keys.size(); ++i)
-    op.stored[t.first + i] = code_of(outcome, i) == errc::ok ? 1 : 0;
+    op.stored[t.first + i] = code_at(outcome, i) == errc::ok ? 1 : 0;
   end_part(t.store);
   --synchronous_loads_;
   --sessions_.at(t.owner).synchronous_loads;
@@ -249,7 +243,7 @@ void worker_state::end_save(const task& t, const result<transfer_result>& outcom
   const auto store = stores_.find(t.store);
   bool whole = true;
   for (std::size_t i = 0; i < t.work.keys.size(); ++i) {
-    const auto code = code_of(outcome, i);
+    const auto code = code_at(outcome, i);
     if (code == errc::ok || code == errc::exists)
       store->second.stored[t.first + i] = 1;
     if (code == errc::slab_damaged)

@@ -1,6 +1,7 @@
 #include "workload/runner/player.hpp"
 
 #include "actors/support/actor_support.hpp"
+#include "messages/answer_codes.hpp"
 #include "workload/replay/keys.hpp"
 
 #include <algorithm>
@@ -118,7 +119,7 @@ void player::loaded(rank_number rank, std::size_t first, const result<transfer_r
 void player::compare(rank_number rank, std::size_t first, const transfer_result& outcome, load_ended& counts) {
   const auto count = std::min<std::size_t>(matched_ - first, scene_->batch_keys);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto code = static_cast<errc>(outcome.results[i]);
+    const auto code = code_at(outcome.results, i);
     lost_ = lost_ || code == errc::unreachable;
     if (code != errc::ok) {
       ++counts.missing;
@@ -190,7 +191,7 @@ void player::saved(std::size_t count, const result<transfer_result>& outcome, ti
     counts.timing = outcome->timing;
     counts.bytes = outcome->bytes;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto code = static_cast<errc>(outcome->results[i]);
+      const auto code = code_at(outcome->results, i);
       if (code == errc::ok)
         ++counts.written;
       else if (code != errc::exists && code != errc::busy) // somebody else stored it, or is about to

@@ -4,6 +4,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"
+#include "messages/answer_codes.hpp"
 #include "messages/io_messages.hpp"
 #include "messages/registry_messages.hpp"
 #include "messages/transfer_messages.hpp"
@@ -318,11 +319,6 @@ protected:
   /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing. Except those in
   /// which blocks are being written, and their tasks.
   void drop_all(errc status, std::vector<task_finished>& out);
-
-  /// The code of item `i` of an answer; a malformed answer counts as `internal`.
-  static errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
-    return i < codes.size() && codes[i] < errc_count ? static_cast<errc>(codes[i]) : errc::internal;
-  }
 
   task* find(task_id id);
   std::vector<task_id> ids() const;

@@ -139,7 +139,7 @@ void load_state::on_read(call_id id, result<read_reply> reply, timestamp now) {
   bool readable = false;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
-    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    const auto code = code_at(reply, i);
     t->pages[position].being_written = false;
     readable |= code == errc::ok || code == errc::identity_mismatch || code == errc::corrupt;
     count(*t, code);
@@ -253,7 +253,7 @@ void load_state::on_scatter(call_id id, result<copy_reply> reply, timestamp now)
   std::vector<bad_page> bad;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
-    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    const auto code = code_at(reply, i);
     t->pages[position].being_written = false;
     if (page_is_bad(code))
       bad.push_back({position, code});

@@ -147,7 +147,7 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
   std::vector<std::uint32_t> failed;
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
     const auto position = what.positions[i];
-    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    const auto code = code_at(reply, i);
     if (code == errc::ok && !t->pages[position].resolved) {
       t->pages[position].gathered = true;
       continue;
@@ -191,7 +191,7 @@ void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
     const auto position = what.frames.asked[i];
     if (!t->pages[position].gathered)
       continue; // given up before
-    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    const auto code = code_at(reply, i);
     if (code == errc::ok && !t->pages[position].resolved) {
       filled.push_back(position);
       continue;
@@ -239,7 +239,7 @@ void save_state::on_commit(call_id id, result<finish_reply> reply, timestamp now
     return;
   }
   for (std::size_t i = 0; i < what.positions.size(); ++i) {
-    const auto code = reply ? code_at(reply->results, i) : reply.error().code;
+    const auto code = code_at(reply, i);
     if (code == errc::ok && !t->pages[what.positions[i]].resolved)
       t->bytes += options().page_bytes;
     resolve(*t, what.positions[i], code);

@@ -4,6 +4,7 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/shard_batches.hpp"
 #include "base/log.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -357,14 +358,8 @@ void io_worker::send_checks() {
     flush();
   };
   request(checker_, caf::infinite, std::move(order))
-      .then(
-          [verdicts](const io_reply& reply) {
-            verdicts([&](std::size_t i) {
-              return i < reply.results.size() && reply.results[i] < errc_count ? static_cast<errc>(reply.results[i])
-                                                                               : errc::internal;
-            });
-          },
-          [verdicts](const caf::error& e) { verdicts([&](std::size_t) { return from_caf(e).code; }); });
+      .then([verdicts](const io_reply& reply) { verdicts([&](std::size_t i) { return code_at(reply.results, i); }); },
+            [verdicts](const caf::error& e) { verdicts([&](std::size_t) { return from_caf(e).code; }); });
 }
 
 void io_worker::answer(io_worker_state::answered_frames& x) {

@@ -3,6 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <cstdlib>
 
@@ -57,12 +58,8 @@ void io_worker::check_scrubbed() {
     flush();
   };
   request(scrub_checker_, caf::infinite, std::move(order))
-      .then(
-          [verdict](const io_reply& reply) {
-            verdict(reply.results.size() == 1 && reply.results[0] < errc_count ? static_cast<errc>(reply.results[0])
-                                                                               : errc::internal);
-          },
-          [verdict](const caf::error& e) { verdict(from_caf(e).code); });
+      .then([verdict](const io_reply& reply) { verdict(code_at(reply.results, 0)); },
+            [verdict](const caf::error& e) { verdict(from_caf(e).code); });
 }
 
 void io_worker::tell_of_scrub() {

@@ -1,5 +1,7 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 
+#include "messages/answer_codes.hpp"
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -17,10 +19,6 @@ constexpr duration extent_patience = std::chrono::milliseconds(100);
 
 constexpr std::uint8_t byte_of(errc code) noexcept {
   return static_cast<std::uint8_t>(code);
-}
-
-errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
-  return i < codes.size() && codes[i] < errc_count ? static_cast<errc>(codes[i]) : errc::internal;
 }
 
 } // namespace

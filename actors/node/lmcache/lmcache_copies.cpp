@@ -279,7 +279,7 @@ void lmcache_server::gather(const std::shared_ptr<store_run>& run) {
             // Who has given its registration up may have used the blocks for something else meanwhile.
             if (is_known(*run->of))
               for (std::size_t i = 0; i < run->gathered.size(); ++i)
-                run->gathered[i] = code_of(reply.results, i);
+                run->gathered[i] = code_at(reply.results, i);
             sealed(run);
           },
           [this, run](const caf::error&) { sealed(run); });
@@ -337,7 +337,7 @@ void lmcache_server::scatter(const std::shared_ptr<retrieve_run>& run, std::size
           [this, run, count](const io_reply& reply) {
             bool sound = true;
             for (auto i = run->arrived; i < run->arrived + count; ++i) {
-              run->codes[i] = code_of(reply.results, i - run->arrived);
+              run->codes[i] = code_at(reply.results, i - run->arrived);
               sound &= run->codes[i] == errc::ok;
             }
             if (!sound)

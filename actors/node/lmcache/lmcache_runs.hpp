@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/node/lmcache/lmcache_server.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -13,10 +14,6 @@ namespace troupe {
 
 /// How long a retrieve waits for pages to be read from the disk.
 inline constexpr duration fetch_patience = std::chrono::seconds(20);
-
-inline errc code_of(const packed<std::uint8_t>& answers, std::size_t i) noexcept {
-  return i < answers.size() && answers[i] < errc_count ? static_cast<errc>(answers[i]) : errc::internal;
-}
 
 /// The part of the pages that begins there, as one request has them.
 inline packed<page_ref> part_of(const std::vector<page_ref>& pages, std::size_t first, std::size_t count) {

@@ -110,7 +110,7 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
         .then(
             [all, first, part_done](const io_reply& reply) {
               for (std::size_t i = 0; i < reply.results.size() && first + i < all->codes.size(); ++i)
-                all->codes[first + i] = code_of(reply.results, i);
+                all->codes[first + i] = code_at(reply.results, i);
               part_done();
             },
             [part_done](const caf::error&) { part_done(); });
@@ -282,7 +282,7 @@ void lmcache_server::sealed(const std::shared_ptr<store_run>& run) {
             [this, run, filled, asked = batch.asked](const io_reply& reply) {
               for (std::size_t i = 0; i < asked.size(); ++i)
                 if (asked[i] && run->gathered_of(*asked[i]) == errc::ok)
-                  (*filled)[*asked[i]] = code_of(reply.results, i);
+                  (*filled)[*asked[i]] = code_at(reply.results, i);
               if (--run->waiting == 0)
                 commit_pages(run, *filled);
             },
@@ -315,7 +315,7 @@ void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const s
         .then(
             [this, run, part_done, count = part.items.size()](const finish_reply& reply) {
               for (std::size_t i = 0; i < count; ++i) {
-                const bool stored = code_of(reply.results, i) == errc::ok;
+                const bool stored = code_at(reply.results, i) == errc::ok;
                 run->committed &= stored;
                 if (stored)
                   parts_.counters->stored_pages.fetch_add(1, std::memory_order_relaxed);

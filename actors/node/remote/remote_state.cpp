@@ -1,6 +1,7 @@
 #include "actors/node/remote/remote_state.hpp"
 
 #include "io/page.hpp"
+#include "messages/answer_codes.hpp"
 
 #include <algorithm>
 #include <string>
@@ -213,7 +214,7 @@ void remote_state::on_checked(remote_job job, const result<io_reply>& verdicts) 
   auto& x = found->second;
   for (std::size_t i = 0; i < x.moving.size(); ++i) {
     auto& code = x.fill.gathered.items[x.moving[i]];
-    code = verdicts && i < verdicts->results.size() ? verdicts->results[i] : code_of(errc::internal);
+    code = code_of(verdicts ? code_at(verdicts->results, i) : errc::internal);
     const bool sound = code == code_of(errc::ok);
     ++(sound ? counts_.got_pages : counts_.got_failures);
     counts_.got_bytes += sound ? options_.slot_bytes : 0;
