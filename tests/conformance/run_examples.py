@@ -16,7 +16,7 @@ import tempfile
 
 # Members whose values are the same each time.
 FIXED = {"status", "state", "matched", "complete", "pages", "owner", "sequence", "name", "model", "dtype", "layout",
-         "world_size", "page_bytes", "automatic", "slots", "live", "rank", "children"}
+         "world_size", "page_bytes", "automatic", "slots", "live", "rank", "children", "protocol"}
 
 
 def read_examples(text):
