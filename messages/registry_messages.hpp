@@ -6,6 +6,7 @@
 #include "base/namespace_spec.hpp"
 #include "base/page_origin.hpp"
 #include "base/page_tier.hpp"
+#include "messages/allocator_messages.hpp"
 #include "messages/packed.hpp"
 
 #include <cstddef>
@@ -186,20 +187,29 @@ struct children_request {
 };
 
 /// From an allocator that runs low: evict keys until `wanted` slots of the rank are on their way back.
+///
+/// A key that goes frees a slot on each of its ranks, and ranks become short together. So a request evicts nothing if
+/// slots have been released, for whichever rank, that the allocator had not heard of: it asks again when it has counted
+/// them, if it still needs more.
 struct evict_request {
+  /// The allocator knows of everything that was released before the request arrives.
+  static constexpr std::uint64_t all = ~std::uint64_t{0};
+
   namespace_id space;
   rank_number rank = 0;
   std::uint32_t wanted = 0;
   /// Whatever can go, and not only what is due: else a shard waits for others to evict children of its oldest keys.
   bool force = false;
+  /// `release_progress::released` of this shard and rank that the allocator had heard of when it counted its slots.
+  std::uint64_t seen = all;
 };
 
-/// How many slots of the rank are coming back, and whether there may be more: false means that nothing else of this
-/// shard can be evicted at present. `pages`: of the rank, that the shard has left.
+/// How many slots of the rank have come back since what was seen, for whomever they were evicted, and whether there may
+/// be more: false means that nothing else of this shard can be evicted at present.
 struct evict_reply {
   std::uint32_t slots = 0;
   bool more = false;
-  std::uint64_t pages = 0;
+  release_progress progress{};
 };
 
 // -- for slot clients: they know a page by key and slot number only ---------------------------------------------------

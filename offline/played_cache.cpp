@@ -19,12 +19,16 @@ constexpr auto slot_patience = std::chrono::seconds(1);
 
 } // namespace
 
-played_cache::played_cache(const options& how)
-    : allocator_(options_for_slots(static_cast<std::uint32_t>(how.capacity), how.low_watermark, how.high_watermark)),
-      shares_(how.shards) {
+played_cache::played_cache(const options& how) {
   namespace_spec spec;
   spec.name = "played";
-  spec.world_size = 1;
+  spec.world_size = how.ranks;
+  const auto slots = static_cast<std::uint32_t>(how.capacity);
+  constexpr auto no_limit = std::numeric_limits<std::uint32_t>::max();
+  auto allocator = options_for_slots(slots, how.low_watermark, how.high_watermark);
+  allocator.max_parked = no_limit; // a prompt may have keys in every shard
+  for (rank_number rank = 0; rank < how.ranks; ++rank)
+    ranks_.push_back({allocator_state(allocator), eviction_shares(how.shards)});
   space_ = spec.id();
   for (std::uint32_t i = 0; i < how.shards; ++i) {
     registry_options rules;
@@ -33,10 +37,13 @@ played_cache::played_cache(const options& how)
     rules.hash_seed = how.seed;
     rules.eviction = how.policy;
     // Recorded prompts may be longer than what clients of a node send at once.
-    rules.max_batch = rules.max_lease_keys = rules.max_reserved_pages = std::numeric_limits<std::uint32_t>::max();
+    rules.max_batch = rules.max_lease_keys = rules.max_reserved_pages = no_limit;
     auto& shard = shards_.emplace_back(std::make_unique<registry_state>(rules));
-    if (!shard->add_namespace(spec) || !shard->add_rank(space_, 0, static_cast<std::uint32_t>(how.capacity)))
+    if (!shard->add_namespace(spec))
       refused();
+    for (rank_number rank = 0; rank < how.ranks; ++rank)
+      if (!shard->add_rank(space_, rank, slots))
+        refused();
   }
 }
 
@@ -115,7 +122,10 @@ void played_cache::load(std::span<const key_digest> keys, std::size_t matched) {
     locate_request request{space_, 0, next_ticket(), std::chrono::seconds(60), {}};
     for (const auto i : split[s])
       request.keys.items.push_back(keys[i]);
-    if (!shards_[s]->locate(request, now_) || !shards_[s]->release({space_, request.lease, 0}, now_))
+    for (; request.rank < ranks_.size(); ++request.rank)
+      if (!shards_[s]->locate(request, now_))
+        refused();
+    if (!shards_[s]->release({space_, request.lease, 0}, now_))
       refused();
   }
 }
@@ -131,27 +141,27 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
       request.keys.items.push_back(keys[i]);
       request.parents.items.push_back(i > 0 ? keys[i - 1] : key_digest{});
     }
-    const auto plan = shards_[s]->begin_reserve(request, now_).value();
-    if (plan.what == reserve_plan::kind::needs_slots) {
-      writes_.push_back({s, plan.plan, std::move(request), {}});
-      allocator_.take(writes_.size() - 1, plan.slots_needed, now_ + slot_patience, now_);
-    }
+    // All ranks ask before one of them has an answer.
+    for (; request.rank < ranks_.size(); ++request.rank)
+      begin_write(s, request);
     settle();
   }
   // Leased keys and keys that are being written cannot be evicted. A request that waits for their slots gets as many as
   // there are when its time is over, which may be none.
   for (; answered_ < writes_.size(); settle()) {
     now_ += slot_patience;
-    allocator_.tick(now_);
+    for (auto& rank : ranks_)
+      rank.allocator.tick(now_);
   }
   std::vector<key_digest> made;
   for (const auto& write : writes_) {
-    finish_request finish{space_, 0, write.request.ticket, {}};
+    finish_request finish{space_, write.request.rank, write.request.ticket, {}};
     finish.origin = origin;
     for (std::size_t i = 0; i < write.request.keys.size(); ++i)
       if (write.results[i].code() == errc::ok) {
         finish.pages.items.push_back({write.request.keys[i], write.results[i].where});
-        made.push_back(write.request.keys[i]);
+        if (finish.rank == 0)
+          made.push_back(write.request.keys[i]);
       }
     // Without a single slot, the reservation has ended with its answer.
     if (!finish.pages.empty() && !shards_[write.shard]->commit(finish, now_))
@@ -161,6 +171,17 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
   writes_.clear();
   answered_ = 0;
   return made;
+}
+
+void played_cache::begin_write(std::size_t shard, reserve_request request) {
+  const auto plan = shards_[shard]->begin_reserve(request, now_).value();
+  if (plan.what != reserve_plan::kind::needs_slots)
+    return;
+  auto& allocator = ranks_[request.rank].allocator;
+  writes_.push_back({shard, plan.plan, std::move(request), {}});
+  const auto rank = writes_.back().request.rank;
+  allocator.take(writes_.size() - 1, plan.slots_needed, now_ + slot_patience, now_);
+  collect(rank);
 }
 
 /// The allocator's answer to a write. The one place where results come in: one for each key, whatever was granted.
@@ -173,19 +194,39 @@ void played_cache::granted(const take_answer& answer) {
   ++answered_;
 }
 
-/// Delivers what a shard has for the others and for the allocator; false if that is nothing.
+/// Delivers what a shard has for the others and for the allocators; false if that is nothing.
 bool played_cache::deliver(registry_state& from) {
   const auto out = from.take_outbox();
   for (const auto& x : out.children)
     if (!shards_[x.shard]->count_children(x.request, now_))
       refused();
   for (const auto& x : out.slots) {
-    allocator_.publish(x.publish.slots.items);
-    allocator_.abort(x.abort.slots.items);
-    allocator_.abort(x.unused.slots.items);
-    allocator_.release(x.release.slots.items);
+    auto& rank = ranks_[x.rank];
+    rank.allocator.publish(x.publish.slots.items);
+    rank.allocator.abort(x.abort.slots.items);
+    rank.allocator.abort(x.unused.slots.items);
+    rank.allocator.release(x.release.slots.items);
+    rank.shares.released(x.release.progress);
+    collect(x.rank);
   }
   return !out.empty();
+}
+
+/// Takes what an allocator has to say. What it wants evicted is asked of the shards later, with what it knows now.
+void played_cache::collect(rank_number rank) {
+  auto& [allocator, shares] = ranks_[rank];
+  for (auto out = allocator.take_outbox(); !out.empty(); out = allocator.take_outbox()) {
+    for (const auto& x : out.answers)
+      granted(x);
+    allocator.fenced(out.fence);
+    if (out.evict == 0)
+      continue;
+    auto& asked = evictions_.emplace_back();
+    asked.rank = rank;
+    const auto divided = shares.divide(out.evict);
+    for (std::size_t s = 0; s < divided.size(); ++s)
+      asked.requests.push_back({space_, rank, divided[s], shares.forced(), shares.seen(s)});
+  }
 }
 
 void played_cache::settle() {
@@ -193,30 +234,36 @@ void played_cache::settle() {
     more = false;
     for (auto& shard : shards_)
       more = deliver(*shard) || more;
-    const auto out = allocator_.take_outbox();
-    more = more || !out.empty();
-    for (const auto& x : out.answers)
-      granted(x);
-    allocator_.fenced(out.fence);
-    if (out.evict > 0)
-      evict(out.evict);
+    for (rank_number rank = 0; rank < ranks_.size(); ++rank)
+      collect(rank);
+    more = more || !evictions_.empty();
+    for (; !evictions_.empty(); evictions_.pop_front())
+      evict(evictions_.front());
   }
 }
 
-void played_cache::evict(std::uint32_t wanted) {
-  const auto shares = shares_.divide(wanted);
+void played_cache::evict(const pending_eviction& what) {
+  auto& [allocator, shares] = ranks_[what.rank];
   std::uint64_t freed = 0;
   bool more = false;
-  for (std::size_t s = 0; s < shares.size(); ++s) {
-    if (shares[s] == 0)
+  for (std::size_t s = 0; s < what.requests.size(); ++s) {
+    if (what.requests[s].wanted == 0)
       continue;
-    const auto reply = shards_[s]->evict({space_, 0, shares[s], shares_.forced()}, now_).value();
+    const auto reply = shards_[s]->evict(what.requests[s], now_).value();
     deliver(*shards_[s]);
-    shares_.answered(s, reply.slots, reply.pages);
+    shares.answered(s, reply);
     freed += reply.slots;
     more = more || reply.more;
   }
-  allocator_.eviction_done(freed, more || shares_.hopeful());
+  allocator.eviction_done(freed, more || shares.hopeful());
+  collect(what.rank);
+}
+
+std::uint64_t played_cache::evicted_keys() const {
+  std::uint64_t n = 0;
+  for (const auto& shard : shards_)
+    n += shard->stats().evicted_keys;
+  return n;
 }
 
 } // namespace troupe::offline

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <utility>
@@ -18,12 +19,12 @@
 
 namespace troupe::offline {
 
-/// What a node does with the keys of requests, one after the other: registry shards and an allocator with the rules as
-/// they ship, one namespace and rank, without actors, bytes or clocks.
+/// What a node does with the keys of requests, one after the other: registry shards and allocators with the rules as
+/// they ship, one namespace, without actors, bytes or clocks.
 class played_cache {
 public:
   struct options {
-    /// Slots.
+    /// Slots of each rank.
     std::uint64_t capacity = 0;
     std::uint32_t shards = 1;
     eviction_factory policy = nullptr;
@@ -32,6 +33,8 @@ public:
     double high_watermark = 0;
     /// Of the hashes of keys, which the sample is drawn by that `reuse` learns from.
     std::uint64_t seed = 7;
+    /// The world size. Ranks are filled and emptied together, so what is found depends little on it.
+    std::uint32_t ranks = 1;
   };
 
   explicit played_cache(const options& how);
@@ -51,19 +54,27 @@ public:
   std::size_t match(std::span<const key_digest> keys, ticket lease, bool by_peer = false);
   /// Loads the first so many.
   void load(std::span<const key_digest> keys, std::size_t matched);
-  /// Saves those from `first` to before `last`; which of them are new here.
+  /// Saves those from `first` to before `last` on all ranks; which of them are new on the first one.
   std::vector<key_digest> save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
                                page_origin origin = page_origin::client);
   /// `kept_there`: of the keys under the lease, another node has made pages, and keeps them.
   void end(ticket lease, std::span<const key_digest> kept_there = {});
 
   timestamp now() const noexcept { return now_; }
+  /// Slots of a rank that are free.
+  std::uint64_t free_slots(rank_number rank) const { return ranks_[rank].allocator.stats().free; }
+  std::uint64_t evicted_keys() const;
   std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(shards_.size()); }
   const namespace_id& space() const noexcept { return space_; }
   result<reuse_reply> tell_reuse(std::uint32_t shard) const { return shards_[shard]->tell_reuse({space_}); }
   void learn_reuse(std::uint32_t shard, const reuse_counts& counts);
 
 private:
+  struct rank_part {
+    allocator_state allocator;
+    eviction_shares shares;
+  };
+
   /// A request for slots, until it is committed.
   struct pending_write {
     std::size_t shard = 0;
@@ -73,21 +84,29 @@ private:
     std::vector<location> results;
   };
 
+  /// What an allocator has asked of the shards, one request each; those that want nothing are not sent.
+  struct pending_eviction {
+    rank_number rank = 0;
+    std::vector<evict_request> requests;
+  };
+
   ticket next_ticket() { return {1, ++sequence_}; }
   std::uint32_t owner_of(const key_digest& key) const;
   std::vector<std::vector<std::size_t>> parts(std::span<const key_digest> keys, std::size_t first,
                                               std::size_t last) const;
+  void begin_write(std::size_t shard, reserve_request request);
   void granted(const take_answer& answer);
   bool deliver(registry_state& from);
   void settle();
-  void evict(std::uint32_t wanted);
+  void collect(rank_number rank);
+  void evict(const pending_eviction& what);
 
-  allocator_state allocator_;
-  eviction_shares shares_;
+  std::vector<rank_part> ranks_;
   std::vector<std::unique_ptr<registry_state>> shards_;
   namespace_id space_;
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t sequence_ = 0;
+  std::deque<pending_eviction> evictions_;
   /// Of the save that is under way; the number of a write is its place here.
   std::vector<pending_write> writes_;
   /// Of these.

@@ -12,14 +12,19 @@ namespace {
 
 using shares_t = std::vector<std::uint32_t>;
 
+/// A shard's answer: how many slots it gave, how many that makes, and the keys that it has left.
+evict_reply gave(std::uint32_t shard, std::uint32_t slots, std::uint64_t released, std::uint64_t keys) {
+  return {slots, true, {shard, released, keys}};
+}
+
 } // namespace
 
 TEST_CASE("shards are asked for no more than is wanted, and those first that have most", "[allocator]") {
   eviction_shares shares(3);
   CHECK(shares.divide(7) == shares_t{3, 2, 2}); // nothing is known of them yet
-  shares.answered(0, 1, 100);
-  shares.answered(1, 1, 104);
-  shares.answered(2, 1, 90);
+  shares.answered(0, gave(0, 1, 1, 100));
+  shares.answered(1, gave(1, 1, 1, 104));
+  shares.answered(2, gave(2, 1, 1, 90));
   CHECK(shares.divide(3) == shares_t{0, 3, 0});
   CHECK(shares.divide(6) == shares_t{1, 5, 0});
   CHECK(shares.divide(26) == shares_t{11, 15, 0});
@@ -29,18 +34,18 @@ TEST_CASE("shards are asked for no more than is wanted, and those first that hav
 
 TEST_CASE("shards with nothing due are left out, until nobody has, then they are forced", "[allocator]") {
   eviction_shares shares(2);
-  shares.answered(0, 1, 50);
-  shares.answered(1, 1, 10);
+  shares.answered(0, gave(0, 1, 1, 50));
+  shares.answered(1, gave(1, 1, 1, 10));
   CHECK(shares.divide(4) == shares_t{4, 0});
-  shares.answered(0, 0, 50);
+  shares.answered(0, gave(0, 0, 1, 50));
   CHECK(shares.divide(4) == shares_t{0, 4});
   SECTION("what one gives may be what another has waited for") {
-    shares.answered(1, 1, 9);
+    shares.answered(1, gave(1, 1, 2, 9));
     CHECK(shares.divide(3) == shares_t{3, 0});
     CHECK_FALSE(shares.forced());
   }
   SECTION("nothing is due anywhere") {
-    shares.answered(1, 0, 10);
+    shares.answered(1, gave(1, 0, 1, 10));
     CHECK(shares.hopeful());
     CHECK(shares.divide(4) == shares_t{4, 0});
     CHECK(shares.forced());
@@ -48,12 +53,60 @@ TEST_CASE("shards with nothing due are left out, until nobody has, then they are
     CHECK(shares.hopeful());
     CHECK(shares.divide(4) == shares_t{0, 4});
     CHECK(shares.forced());
-    shares.answered(1, 0, 10);
+    shares.answered(1, gave(1, 0, 1, 10));
     CHECK_FALSE(shares.hopeful());
     // Asked again later, all begin anew.
     CHECK(shares.divide(4) == shares_t{4, 0});
     CHECK_FALSE(shares.forced());
   }
+}
+
+TEST_CASE("what shards release for others is seen, and gives hope", "[allocator]") {
+  eviction_shares shares(2);
+  CHECK(shares.seen(0) == 0);
+  shares.released({1, 7, 40});
+  CHECK(shares.seen(1) == 7);
+  CHECK(shares.divide(3) == shares_t{0, 3});
+  SECTION("what is older, or of nobody, changes nothing") {
+    shares.released({1, 6, 1000});
+    shares.released({1, 7, 1000});
+    shares.released({0, 0, 1000});
+    shares.released({2, 100, 1000});
+    shares.released({});
+    CHECK(shares.seen(0) == 0);
+    CHECK(shares.seen(1) == 7);
+    CHECK(shares.divide(3) == shares_t{0, 3});
+  }
+  SECTION("an answer tells of what got lost on its way") {
+    shares.answered(0, gave(0, 5, 12, 50));
+    CHECK(shares.seen(0) == 12);
+    CHECK(shares.divide(4) == shares_t{4, 0});
+  }
+  SECTION("shards that had nothing to give are asked again") {
+    shares.answered(0, gave(0, 0, 0, 50));
+    shares.answered(1, gave(1, 0, 7, 40));
+    CHECK(shares.divide(2) == shares_t{0, 2});
+    CHECK(shares.forced());
+    shares.released({0, 1, 49});
+    CHECK(shares.divide(2) == shares_t{2, 0});
+    CHECK_FALSE(shares.forced());
+  }
+}
+
+TEST_CASE("ranks that have heard the same ask the same shards", "[allocator]") {
+  eviction_shares one(3);
+  eviction_shares other(3);
+  for (const release_progress& x : {release_progress{0, 4, 90}, {2, 9, 80}, {1, 3, 85}, {0, 5, 70}}) {
+    one.released(x);
+    other.released(x);
+    // What one of them has asked since is told with the slots, or not at all.
+    one.answered(x.shard, gave(x.shard, 1, x.released, x.keys + 50));
+  }
+  const auto few = one.divide(8);
+  const auto many = other.divide(20);
+  CHECK(few == other.divide(8));
+  for (std::size_t s = 0; s < 3; ++s)
+    CHECK(few[s] <= many[s]);
 }
 
 TEST_CASE("shares add up, and make shards even", "[allocator]") {
@@ -65,7 +118,7 @@ TEST_CASE("shares add up, and make shards even", "[allocator]") {
     std::uint64_t all = 0;
     for (std::size_t i = 0; i < n; ++i) {
       all += pages[i] = random() % 1000;
-      shares.answered(i, 1, pages[i]);
+      shares.answered(i, gave(static_cast<std::uint32_t>(i), 1, 1, pages[i]));
     }
     const auto wanted = static_cast<std::uint32_t>(random() % (all + 1));
     const auto divided = shares.divide(wanted);

@@ -53,6 +53,58 @@ TEST_CASE("the least recently used goes first, of one batch the last", "[registr
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("a key that is evicted for one rank counts for the others", "[registry]") {
+  one_registry r(3);
+  const auto keys = some_keys(1, 20);
+  for (rank_number rank = 0; rank < 3; ++rank)
+    r.save(keys, rank);
+  const auto evict = [&](rank_number rank, std::uint32_t wanted, std::uint64_t seen) {
+    return r.state.evict({r.space, rank, wanted, false, seen}, at(0)).value();
+  };
+  // All have become short, and have heard of nothing.
+  CHECK(evict(0, 4, 0).slots == 4);
+  const auto answer = evict(1, 4, 0);
+  CHECK(answer.slots == 4);
+  CHECK(answer.more);
+  CHECK(answer.progress == release_progress{0, 4, 16});
+  CHECK(left_of(r, keys).size() == 16);
+  SECTION("who wants more asks again for the difference") {
+    const auto first = evict(2, 7, 0);
+    CHECK(first.slots == 4);
+    CHECK(first.more);
+    CHECK(left_of(r, keys).size() == 16);
+    CHECK(evict(2, 3, first.progress.released).slots == 3);
+    CHECK(left_of(r, keys).size() == 13);
+  }
+  SECTION("the same again evicts nothing") {
+    CHECK(evict(0, 4, 0).slots == 4);
+    CHECK(evict(0, 2, 3).slots == 1);
+    CHECK(left_of(r, keys).size() == 16);
+  }
+  SECTION("a count that this shard never had, as of a run before, is none") {
+    CHECK(evict(2, 3, 1000).slots == 3);
+    CHECK(left_of(r, keys).size() == 13);
+  }
+  SECTION("a rank that has more pages than the others gets its slots") {
+    const auto mine = some_keys(101, 5);
+    r.save(mine, 2);
+    CHECK(evict(2, 30, 4).slots == 21);
+    CHECK(r.state.keys() == 0);
+    CHECK(evict(2, 30, 25).slots == 0);
+    CHECK_FALSE(evict(2, 30, 25).more);
+  }
+  SECTION("what goes with slots says how many have gone, for each rank") {
+    CHECK(evict(0, 2, 4).slots == 2);
+    auto out = r.state.take_outbox();
+    REQUIRE(out.slots.size() == 3);
+    for (const auto& x : out.slots) {
+      CHECK(x.release.slots.size() == 6);
+      CHECK(x.release.progress == release_progress{0, 6, 14});
+    }
+  }
+  CHECK(r.state.check_invariants() == "");
+}
+
 TEST_CASE("every kind of use counts", "[registry]") {
   one_registry r(1);
   const auto keys = some_keys(1, 4);
@@ -219,7 +271,7 @@ TEST_CASE("a shard waits for others to evict children of its oldest keys, unless
   auto reply = evict(false);
   CHECK(reply.slots == 0);
   CHECK(reply.more);
-  CHECK(reply.pages == 10);
+  CHECK(reply.progress == release_progress{0, 0, 10});
   // What has waited longest for its children goes as soon as it can.
   count(mine[2], -1);
   CHECK(evict(false).slots == 1);

@@ -4,6 +4,7 @@
 #include "actors/node/allocator/allocator_state.hpp"
 #include "actors/node/allocator/eviction_shares.hpp"
 #include "tests/catch.hpp"
+#include "tests/eviction_ledger.hpp"
 #include "tests/unit/registry_support.hpp"
 
 #include <algorithm>
@@ -407,7 +408,8 @@ private:
 
   void flush_shard(std::uint32_t s) {
     auto out = registries_[s]->take_outbox();
-    for (const auto& part : out.slots)
+    for (const auto& part : out.slots) {
+      ledger_.evicted(part.rank, part.release.slots.size());
       send(party(0, s), party(100, part.rank), [this, part] {
         auto& allocator = *allocators_[part.rank];
         for (const auto& codes : {allocator.publish(part.publish.slots.items), allocator.abort(part.abort.slots.items),
@@ -415,8 +417,11 @@ private:
                                   allocator.release(part.suspect.slots.items)})
           for (const auto code : codes)
             REQUIRE(code == errc::ok);
+        shares_[part.rank].released(part.release.progress);
+        ledger_.heard(part.rank, part.release.slots.size());
         flush_allocator(part.rank);
       });
+    }
     for (const auto& children : out.children) {
       // A channel of its own for each message, if they may overtake each other.
       const auto from = fifo_ ? party(0, s) : party(1000, ++children_sent_);
@@ -448,11 +453,15 @@ private:
       for (std::uint32_t s = 0; s < shards; ++s) {
         if (shares[s] == 0)
           continue;
-        send(party(100, rank), party(0, s), [this, rank, s, wanted = shares[s], force = shares_[rank].forced()] {
-          const auto reply = registries_[s]->evict({space_, rank, wanted, force}, now()).value();
+        const evict_request request{space_, rank, shares[s], shares_[rank].forced(), shares_[rank].seen(s)};
+        ledger_.asked(rank, request.wanted);
+        send(party(100, rank), party(0, s), [this, rank, s, request] {
+          const auto before = registries_[s]->stats().evicted_keys;
+          const auto reply = registries_[s]->evict(request, now()).value();
           flush_shard(s);
+          REQUIRE(ledger_.answered(rank, registries_[s]->stats().evicted_keys > before) == "");
           send(party(0, s), party(100, rank), [this, rank, s, reply] {
-            shares_[rank].answered(s, reply.slots, reply.pages);
+            shares_[rank].answered(s, reply);
             evicted_by_one(rank, reply);
           });
         });
@@ -506,6 +515,7 @@ private:
   std::vector<std::unique_ptr<allocator_state>> allocators_;
   std::vector<eviction> evictions_;
   std::vector<eviction_shares> shares_;
+  eviction_ledger ledger_{ranks, shards};
   std::map<std::pair<int, int>, std::deque<action>> channels_;
   std::map<std::uint64_t, std::tuple<std::uint32_t, plan_id, reserve_request>> plans_;
   std::int64_t seconds_ = 0;

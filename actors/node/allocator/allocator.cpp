@@ -44,7 +44,11 @@ allocator::behavior_type allocator::make_behavior() {
         return change(x, [&] { return state_.abort(x.slots.items, x.rest, now()); });
       },
       [this](release_atom, const slot_batch& x) {
-        return change(x, [&] { return state_.release(x.slots.items, x.rest, now()); });
+        return change(x, [&] {
+          auto codes = state_.release(x.slots.items, x.rest, now());
+          shares_.released(x.progress);
+          return codes;
+        });
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
         if (std::exchange(bound_, true))
@@ -165,10 +169,10 @@ void allocator::evict(std::uint32_t wanted) {
     const auto share = shares[i];
     if (share == 0)
       continue;
-    request(shards_[i], caf::infinite, evict_request{space_, rank_, share, shares_.forced()})
+    request(shards_[i], caf::infinite, evict_request{space_, rank_, share, shares_.forced(), shares_.seen(i)})
         .then(
             [this, all, i](const evict_reply& reply) {
-              shares_.answered(i, reply.slots, reply.pages);
+              shares_.answered(i, reply);
               all->value().freed += reply.slots;
               all->value().more = all->value().more || reply.more;
               all->part_done();

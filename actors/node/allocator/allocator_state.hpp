@@ -121,8 +121,8 @@ public:
   /// The io worker's answer to the outbox's `fence`.
   std::vector<errc> fenced(std::span<const slot_ref> slots);
 
-  /// The shards' answer to the outbox's `evict`, taken together: how many slots they evicted, and whether any of them
-  /// may have more. To be called after the `release` of these slots.
+  /// The shards' answer to the outbox's `evict`, taken together: how many slots have come back by them, be it for
+  /// another rank, and whether any of them may have more. To be called after the `release` of these slots.
   void eviction_done(std::uint64_t freed, bool more);
 
   /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so. The

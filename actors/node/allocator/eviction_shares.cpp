@@ -16,11 +16,11 @@ std::vector<std::uint32_t> eviction_shares::divide(std::uint32_t wanted) {
   for (std::size_t i = 0; i < shards_.size(); ++i)
     if (!shards_[i].dry)
       order.push_back(i);
-  std::ranges::sort(order, std::greater{}, [&](std::size_t i) { return shards_[i].pages; });
+  std::ranges::sort(order, std::greater{}, [&](std::size_t i) { return shards_[i].keys; });
   // The first ones go down to the level of the next, until all that is wanted is found.
   std::uint64_t left = wanted;
   for (std::size_t n = 1; n <= order.size() && left > 0; ++n) {
-    const auto step = n < order.size() ? shards_[order[n - 1]].pages - shards_[order[n]].pages : left;
+    const auto step = n < order.size() ? shards_[order[n - 1]].keys - shards_[order[n]].keys : left;
     const auto all = std::min<std::uint64_t>(left, step * n);
     for (std::size_t i = 0; i < n; ++i)
       out[order[i]] += static_cast<std::uint32_t>(all / n + (i < all % n ? 1 : 0));
@@ -29,14 +29,20 @@ std::vector<std::uint32_t> eviction_shares::divide(std::uint32_t wanted) {
   return out;
 }
 
-void eviction_shares::answered(std::size_t shard, std::uint32_t gave, std::uint64_t pages) {
+void eviction_shares::released(const release_progress& x) {
+  if (x.shard >= shards_.size() || x.released <= shards_[x.shard].released)
+    return;
+  shards_[x.shard].released = x.released;
+  shards_[x.shard].keys = x.keys;
   // What one shard evicts may be what keys of another have waited for.
-  if (gave > 0) {
-    forced_ = false;
-    for (auto& x : shards_)
-      x.dry = false;
-  }
-  shards_[shard] = {pages, gave == 0};
+  forced_ = false;
+  for (auto& shard : shards_)
+    shard.dry = false;
+}
+
+void eviction_shares::answered(std::size_t shard, const evict_reply& reply) {
+  released(reply.progress);
+  shards_[shard].dry = reply.slots == 0;
 }
 
 bool eviction_shares::all_dry() const noexcept {

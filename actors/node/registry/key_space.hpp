@@ -231,6 +231,9 @@ public:
   evict_reply evict(const eviction& what, coarse_time now);
 
   outbox_collector& outbox() noexcept { return outbox_; }
+  /// Appends what the outbox has, with what allocators need to know of it, and forgets it.
+  void drain_into(registry_outbox& out);
+  release_progress progress_of(rank_number rank) const noexcept { return {shard_, outbox_.released(rank), keys()}; }
 
   /// Keys with a page.
   std::uint64_t keys() const noexcept { return policy_->size(); }

@@ -122,6 +122,14 @@ void key_space::prefetch_for_removal(std::span<const entry_index> entries) const
       table_.prefetch_entry_of(parent);
 }
 
+void key_space::drain_into(registry_outbox& out) {
+  const auto first = static_cast<std::ptrdiff_t>(out.slots.size());
+  outbox_.drain_into(out);
+  for (auto x = out.slots.begin() + first; x != out.slots.end(); ++x)
+    if (!x->release.slots.empty())
+      x->release.progress = progress_of(x->rank);
+}
+
 evict_reply key_space::evict(const eviction& what, coarse_time now) {
   const auto [rank, wanted, most_looks, force] = what;
   evict_reply reply;

@@ -5,7 +5,8 @@
 namespace troupe {
 
 outbox_collector::outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed)
-    : space_(space), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere) {}
+    : space_(space), feed_(feed), rank_at_(max_ranks, nowhere), shard_at_(shard_count, nowhere),
+      released_(max_ranks, 0) {}
 
 slots_to_allocator& outbox_collector::of_rank(rank_number rank) {
   auto& at = rank_at_[rank];

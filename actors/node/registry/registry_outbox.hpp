@@ -21,10 +21,10 @@ struct slots_to_allocator {
   slot_batch publish;
   /// Reserved slots that a writer was told; and those that nobody was.
   slot_batch abort;
-  slot_batch unused{{}, false};
+  slot_batch unused{{}, false, {}};
   /// Live slots whose pages were removed when every promise about them was over; and those of pages that somebody found
   /// or made bad, who may not be the only one.
-  slot_batch release{{}, false};
+  slot_batch release{{}, false, {}};
   slot_batch suspect;
 };
 
@@ -103,7 +103,12 @@ public:
   void publish(rank_number rank, slot_ref where) { of_rank(rank).publish.slots.items.push_back(where); }
   void abort(rank_number rank, slot_ref where) { of_rank(rank).abort.slots.items.push_back(where); }
   void unused(rank_number rank, slot_ref where) { of_rank(rank).unused.slots.items.push_back(where); }
-  void release(rank_number rank, slot_ref where) { of_rank(rank).release.slots.items.push_back(where); }
+  void release(rank_number rank, slot_ref where) {
+    of_rank(rank).release.slots.items.push_back(where);
+    ++released_[rank];
+  }
+  /// How many slots `release` was called for, ever.
+  std::uint64_t released(rank_number rank) const noexcept { return released_[rank]; }
   void suspect(rank_number rank, slot_ref where) { of_rank(rank).suspect.slots.items.push_back(where); }
   void count_children(std::uint32_t shard, child_delta change);
 
@@ -138,6 +143,8 @@ private:
   /// By rank and by shard: where in `pending_` its part stands.
   std::vector<std::uint32_t> rank_at_;
   std::vector<std::uint32_t> shard_at_;
+  /// By rank.
+  std::vector<std::uint64_t> released_;
 };
 
 } // namespace troupe

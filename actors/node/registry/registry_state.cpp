@@ -48,10 +48,21 @@ result<evict_reply> registry_state::evict(const evict_request& request, timestam
   const auto space = spaces_.find_rank(request.space, request.rank);
   if (!space)
     return spaces_.refuse(space.error());
-  const auto looks = std::min<std::uint64_t>(std::uint64_t{4} * request.wanted + 64, options().max_eviction_looks);
-  auto reply = space->keys.evict({request.rank, request.wanted, static_cast<std::uint32_t>(looks), request.force},
-                                 spaces_.clock().now(now));
-  reply.pages = space->keys.info_of(request.rank).pages;
+  auto& keys = space->keys;
+  const auto released = keys.progress_of(request.rank).released;
+  const auto unseen = released - std::min(request.seen, released);
+  evict_reply reply;
+  if (unseen > 0) {
+    // For whomever these went: the allocator asks again when it has counted them, if it still needs more. To evict the
+    // rest here would be too much, since a rank that has heard of them asks other shards for the same.
+    reply.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(unseen, request.wanted));
+    reply.more = true;
+  } else {
+    const auto looks = std::min<std::uint64_t>(std::uint64_t{4} * request.wanted + 64, options().max_eviction_looks);
+    reply = keys.evict({request.rank, request.wanted, static_cast<std::uint32_t>(looks), request.force},
+                       spaces_.clock().now(now));
+  }
+  reply.progress = keys.progress_of(request.rank);
   return reply;
 }
 
@@ -100,7 +111,7 @@ std::optional<timestamp> registry_state::next_deadline() const {
 
 registry_outbox registry_state::take_outbox() {
   auto out = administration_.take_left_over();
-  spaces_.for_each([&](std::uint32_t, key_space& space) { space.outbox().drain_into(out); });
+  spaces_.for_each([&](std::uint32_t, key_space& space) { space.drain_into(out); });
   changes_ += out.changes.size();
   out.sequence = changes_;
   return out;

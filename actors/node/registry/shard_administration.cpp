@@ -233,7 +233,7 @@ bool shard_administration::finish_removal(const removal& what) {
   if (what.from < space.table().end() || space.withheld_slots() > 0 || leases_.count_in(what.space) > 0 ||
       writes_.count_in(what.space) > 0)
     return false;
-  space.outbox().drain_into(left_over_);
+  space.drain_into(left_over_);
   leases_.forget_space(what.space);
   evicted_ += space.evicted_keys(); // totals never fall
   spaces_.remove(what.space);

@@ -1,0 +1,63 @@
+#pragma once
+
+#include "base/identifiers.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::test {
+
+/// Compares what shards evict with what the allocators of a namespace asked for. A key that goes frees a slot on every
+/// rank, and ranks become short together: what goes is what the neediest of them asked for, and not the sum.
+///
+/// With several shards, ranks that have not heard the same may ask different ones for the same slots. That is one batch
+/// more at most.
+class eviction_ledger {
+public:
+  eviction_ledger(std::uint32_t ranks, std::uint32_t shards) : several_shards_(shards > 1), ranks_(ranks) {}
+
+  /// A shard is asked for slots. Shards that are asked before all earlier ones have answered have part in one wish.
+  void asked(rank_number rank, std::uint32_t wanted) {
+    auto& x = ranks_[rank];
+    if (x.open++ == 0) {
+      x.wanted = 0;
+      x.since = x.heard;
+    }
+    x.wanted += wanted;
+    largest_ = std::max(largest_, x.wanted);
+  }
+
+  /// A shard has evicted a key with a page on that rank; and the rank's allocator has the slot back.
+  void evicted(rank_number rank, std::uint64_t slots = 1) { ranks_[rank].evicted += slots; }
+  void heard(rank_number rank, std::uint64_t slots = 1) { ranks_[rank].heard += slots; }
+
+  /// A shard has answered, and has evicted something for that, or nothing. What is wrong with that, or an empty text.
+  std::string answered(rank_number rank, bool any) {
+    auto& x = ranks_[rank];
+    x.open -= x.open > 0 ? 1 : 0;
+    const auto went = x.evicted - x.since;
+    const auto most = x.wanted + (several_shards_ ? largest_ : 0);
+    if (!any || went <= most)
+      return {};
+    return "rank " + std::to_string(rank) + " asked for " + std::to_string(x.wanted) + " slots, and " +
+           std::to_string(went) + " have been evicted on it since; at most " + std::to_string(most) + " should be";
+  }
+
+private:
+  struct rank_state {
+    std::uint32_t open = 0;
+    std::uint64_t wanted = 0;
+    /// Of `heard`, when it asked.
+    std::uint64_t since = 0;
+    std::uint64_t evicted = 0;
+    std::uint64_t heard = 0;
+  };
+
+  bool several_shards_;
+  std::uint64_t largest_ = 0;
+  std::vector<rank_state> ranks_;
+};
+
+} // namespace troupe::test
