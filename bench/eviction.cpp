@@ -1,7 +1,7 @@
 // How many of a trace's blocks are hits, by capacity and eviction policy, with the rules as they ship and without
 // actors: registry shards and an allocator with the watermarks of the defaults, one namespace and rank, one request at
 // a time, as `troupe replay --concurrency 1` plays it. Beside them LRU, S3-FIFO and what could be had by knowing the
-// future, in the plainest form. The same over the nodes of a cluster, in turn. And what a key costs.
+// future, in the plainest form. The same over the nodes of a cluster, in turn, and by world size. And what a key costs.
 
 #include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/reuse_policy.hpp"
@@ -143,6 +143,73 @@ double shipped(const numbered_trace& what, std::uint64_t capacity, std::uint32_t
     hits += played.play(keys);
   }
   return what.share(hits);
+}
+
+struct fill {
+  std::uint64_t hits = 0;
+  std::uint64_t evicted = 0;
+  /// Slots that are free after a request on the fullest and on the emptiest rank, in the mean; once keys have gone.
+  double least_free = 0;
+  double most_free = 0;
+};
+
+fill fill_ranks(const numbered_trace& what, const offline::played_cache::options& how) {
+  offline::played_cache played(how);
+  fill out;
+  double samples = 0;
+  std::vector<key_digest> keys;
+  for (const auto& numbers : what.requests) {
+    keys.clear();
+    for (const auto number : numbers)
+      keys.push_back(what.keys[number]);
+    out.hits += played.play(keys);
+    out.evicted = played.evicted_keys();
+    if (out.evicted == 0)
+      continue;
+    std::vector<std::uint64_t> free;
+    for (rank_number rank = 0; rank < how.ranks; ++rank)
+      free.push_back(played.free_slots(rank));
+    const auto [least, most] = std::ranges::minmax(free);
+    out.least_free += static_cast<double>(least);
+    out.most_free += static_cast<double>(most);
+    ++samples;
+  }
+  out.least_free /= std::max(samples, 1.0);
+  out.most_free /= std::max(samples, 1.0);
+  return out;
+}
+
+/// Ranks are filled and emptied together, so several of them should find no less than one, but for a point. False if
+/// they do.
+bool print_world_sizes() {
+  constexpr const char* name = "mixed:11,300,20,3,5,5";
+  constexpr std::uint64_t slots = 819;
+  constexpr double tolerance = 0.01;
+  const auto what = offline::number_trace(replay::open_trace(name, 512, {}).value());
+  const config::storage_config defaults;
+  std::printf(
+      "\n%s, %llu slots a rank: by world size the hits of all blocks, the keys that were evicted, and the share "
+      "of slots that is free on the fullest and on the emptiest rank\n\n",
+      name, static_cast<unsigned long long>(slots));
+  bool equal = true;
+  for (const std::uint32_t shards : {1U, 4U}) {
+    double first = 0;
+    for (const std::uint32_t ranks : {1U, 2U, 4U, 8U}) {
+      offline::played_cache::options how{slots, shards, make_reuse_policy, defaults.low_watermark,
+                                         defaults.high_watermark};
+      how.ranks = ranks;
+      const auto x = fill_ranks(what, how);
+      const auto found = what.share(x.hits);
+      first = ranks == 1 ? found : first;
+      const bool as_one = found >= first - tolerance;
+      equal = equal && as_one;
+      const auto percent = [](double free) { return 100 * free / static_cast<double>(slots); };
+      std::printf("%u shards, world size %u: %.4f, %llu, %.1f to %.1f %%%s\n", shards, ranks, found,
+                  static_cast<unsigned long long>(x.evicted), percent(x.least_free), percent(x.most_free),
+                  as_one ? "" : ", less than with one rank");
+    }
+  }
+  return equal;
 }
 
 /// Requests in turn at all nodes, which have so many slots together: the mean over some seeds of hashes.
@@ -287,6 +354,7 @@ int main(int argc, char** argv) {
     }
     print_table(offline::number_trace(*what), peers);
   }
+  const bool equal = print_world_sizes();
   std::printf(
       "\nns of the policy per key, batches of 32, hashes in an array: inserted, touched, proposed and evicted\n");
   for (const std::uint32_t entries : {10'000U, 1'000'000U})
@@ -294,5 +362,5 @@ int main(int argc, char** argv) {
       const auto [inserted, touched, evicted] = costs(x, entries);
       std::printf("%9u entries, %-8s %7.1f %7.1f %7.1f\n", entries, x.name, inserted, touched, evicted);
     }
-  return 0;
+  return equal ? 0 : 1;
 }
