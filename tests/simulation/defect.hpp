@@ -119,6 +119,8 @@ enum class defect : std::uint8_t {
   spare_without_lease,
   /// What is used goes before others as before.
   spare_for_ever,
+  /// A shard evicts for each rank by itself, although a key that goes frees a slot on all of them.
+  evict_for_each,
 
   // In worlds of slot clients:
 
@@ -212,6 +214,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 69> defect_name
     {"forget-guests", defect::forget_guests},
     {"spare-without-lease", defect::spare_without_lease},
     {"spare-for-ever", defect::spare_for_ever},
+    {"evict-for-each", defect::evict_for_each},
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},

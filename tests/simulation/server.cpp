@@ -40,7 +40,7 @@ server::server(environment& world)
     : world_(world), random_(world.random.fork()), space_(world.p.space.id()),
       slot_bytes_(io::slot_bytes(world.p.space.geometry.page_bytes())), frames_(world, disks_, slot_bytes_),
       asked_pages_(world), memory_(world, frames_, slot_bytes_), pages_(world.p.ranks, world.p.slots),
-      book_(world.p.shards) {
+      book_(world.p.shards), evictions_(world.p.ranks, world.p.shards) {
   for (rank_number rank = 0; rank < world_.p.ranks; ++rank)
     disks_.push_back(std::make_unique<disk>(world_, rank, slot_bytes_));
   frames_.ask_of_leases([this](const key_digest& key) {
@@ -271,6 +271,7 @@ void server::kill() {
   late_word_.reset();
   may_go_.clear();
   evicted_.clear();
+  evictions_ = test::eviction_ledger(world_.p.ranks, world_.p.shards);
   parents_.clear();
   said_parents_.clear();
   first_parents_.clear();

@@ -5,6 +5,7 @@
 #include "actors/node/supervisor/node.hpp"
 #include "base/page_residence.hpp"
 #include "base/process_watch.hpp"
+#include "tests/eviction_ledger.hpp"
 #include "tests/simulation/asked_ledger.hpp"
 #include "tests/simulation/disk_store.hpp"
 #include "tests/simulation/frame_ledger.hpp"
@@ -121,7 +122,7 @@ private:
   /// What was over then has been noticed by shards.
   timestamp noticed_before() const;
   /// The shard has answered that it has evicted.
-  void evicted(std::uint32_t i);
+  void evicted(std::uint32_t i, rank_number rank);
 
   bool to_allocator(rank_number rank, passing& x);
   bool from_allocator(rank_number rank, const passing& asked, caf::message& answer);
@@ -189,8 +190,9 @@ private:
   std::map<std::pair<caf::actor_id, std::uint64_t>, frame_ledger::moment> asked_;
   std::vector<std::optional<registry_stats>> shard_stats_;
   std::map<key_digest, int> may_go_;
-  /// What was evicted in this turn.
+  /// What was evicted in this turn; and how much, beside what was asked for.
   std::vector<key_digest> evicted_;
+  test::eviction_ledger evictions_;
   /// Whose child a key is, as far as is known: by who wrote its first page, under a reservation that said so. And per
   /// shard, how many children elsewhere it was told of.
   std::map<key_digest, key_digest> parents_;

@@ -42,6 +42,11 @@ bool server::to_shard(std::uint32_t i, passing& x) {
     }
     if (from)
       told_of_children(*from);
+  } else if (x.content.match_elements<evict_request>()) {
+    const auto& wish = x.content.get_as<evict_request>(0);
+    evictions_.asked(wish.rank, wish.wanted);
+    if (world_.has(defect::evict_for_each))
+      x.content.get_mutable_as<evict_request>(0).seen = evict_request::all;
   } else if (x.content.match_elements<invalidate_request>()) {
     // Clients say so of what they could not read.
     const auto& told = x.content.get_as<invalidate_request>(0);
@@ -119,7 +124,9 @@ bool server::gives_up(passing& x) {
   return true;
 }
 
-void server::evicted(std::uint32_t i) {
+void server::evicted(std::uint32_t i, rank_number rank) {
+  if (auto wrong = evictions_.answered(rank, !evicted_.empty()); !wrong.empty())
+    world_.fail("evictions", std::move(wrong));
   for (const auto& key : std::exchange(evicted_, {})) {
     const auto wrong = [&](const std::string& why) {
       world_.fail("eviction", "key " + to_string(key) + " is evicted, and " + why);
@@ -164,7 +171,7 @@ bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& ans
   if (x.match_elements<reserve_request>())
     spares_.answered(x.get_as<reserve_request>(0).keys.items);
   if (x.match_elements<evict_request>())
-    evicted(i);
+    evicted(i, x.get_as<evict_request>(0).rank);
   else if (x.match_elements<children_request>())
     for (const auto& change : x.get_as<children_request>(0).changes)
       children_elsewhere_[i][change.parent] += change.delta;
@@ -341,6 +348,8 @@ void server::hear(rank_number rank, word what, const std::vector<slot_ref>& slot
         key && pages_.is_committed(rank, *key, where) && !may_go_.contains(*key)) {
       world_.count("evicted page");
       evicted_.push_back(*key);
+      evictions_.evicted(rank);
+      evictions_.heard(rank);
     }
   world_.judge("slots", pages_.released(rank, slots));
 }
