@@ -15,9 +15,13 @@
 #include "workload/runner/engine_run.hpp"
 #include "workload/runner/own_node.hpp"
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <iterator>
 #include <sys/stat.h>
@@ -63,6 +67,14 @@ std::optional<std::string> text_of(const std::string& path) {
   return in ? std::optional(std::move(out)) : std::nullopt;
 }
 
+/// Whether it has what a config has, and a namespace has not.
+bool is_node_config(const std::string& text) {
+  const auto x = nlohmann::json::parse(text, nullptr, false, true);
+  return std::ranges::any_of(std::initializer_list<const char*>{"namespaces", "data_dir", "storage", "memory",
+                                                                "registry", "actors", "http", "node_name"},
+                             [&](const char* key) { return x.contains(key); });
+}
+
 replay::own_node_options own_node_options_of(const replay_options& options) {
   return {options.config, options.overrides, options.space, options.page_bytes, options.ranks, options.capacity_pages};
 }
@@ -94,6 +106,12 @@ std::optional<setting> make_setting(const replay_options& options) {
     const auto space = text_of(options.make_namespace);
     if (!space) {
       std::cerr << "--make-namespace: cannot read " << options.make_namespace << '\n';
+      return std::nullopt;
+    }
+    if (is_node_config(*space)) {
+      std::cerr << "--make-namespace: " << options.make_namespace
+                << " is the config of a node; name a file that has one object of `namespaces` and nothing else, as "
+                   "configs/namespaces/sample.json\n";
       return std::nullopt;
     }
     text = R"({"log_level": "warn", "namespaces": [)" + *space + "]}";

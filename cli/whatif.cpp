@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string_view>
@@ -43,6 +44,19 @@ std::optional<std::vector<std::uint64_t>> numbers_in(std::string_view text) {
   return out;
 }
 
+/// Why a node with that data directory has left no trace; empty if there is one.
+std::string why_no_record(const std::filesystem::path& data_dir) {
+  std::error_code ignored;
+  const auto file = recorded_trace(data_dir);
+  if (!std::filesystem::is_directory(data_dir, ignored))
+    return "--record takes the data_dir of a node, and '" + data_dir.string() + "' is no directory";
+  if (std::filesystem::exists(file, ignored))
+    return {};
+  return "the node of '" + data_dir.string() + "' has recorded nothing: there is no " + file.filename().string() +
+         " in it. A node records what it is asked with `registry.record_keys`, which is 0 by default, and writes it "
+         "once a minute and when it ends: troupe serve --config node.json --set registry.record_keys=1000000";
+}
+
 } // namespace
 
 int whatif(const whatif_options& options) {
@@ -51,6 +65,9 @@ int whatif(const whatif_options& options) {
     return wrong_whatif("--capacity takes whole numbers, as in 5000,10000,30000, not '" + options.capacities + "'");
   if (options.trace.empty() && options.record.empty())
     return wrong_whatif("there is nothing to play: name a --trace, or a node that has recorded one with --record");
+  if (!options.record.empty())
+    if (const auto why = why_no_record(options.record); !why.empty())
+      return wrong_whatif(why);
   // A folder and a file in it are no generator.
   const auto name = options.record.empty() ? options.trace : recorded_trace(options.record).string();
   const auto trace = replay::open_trace(name, options.block_tokens, options.limit);

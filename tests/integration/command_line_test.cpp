@@ -127,6 +127,37 @@ TEST_CASE("a word that is no command or option is named, with the one that was p
   }
 }
 
+TEST_CASE("what replay and whatif are to play, and where, is refused with the way out") {
+  const scratch_directory scratch;
+  const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
+  std::filesystem::create_directory(scratch / "data");
+  struct mistake {
+    arguments command;
+    std::vector<const char*> said;
+  };
+  const std::vector<mistake> mistakes{
+      {{"replay", "--trace", "loogl:20"}, {"did you mean the generator 'loogle:20'?"}},
+      {{"whatif", "--trace", "mixd:1,20"}, {"did you mean the generator 'mixed:1,20'?"}},
+      {{"whatif", "--record", "data"}, {"'data'", "registry.record_keys", "requests.jsonl"}},
+      {{"whatif", "--record", "no-such"}, {"data_dir", "'no-such'"}},
+      {{"replay", "--trace", "loogle:1", "--attach", "http://127.0.0.1:18000"}, {"is a URL", "actors.port"}},
+      {{"replay", "--trace", "loogle:1", "--attach", "unix:data"}, {"is a URL", "data_dir"}},
+      {{"replay", "--trace", "loogle:1", "--attach", "d9"}, {"does not exist", "./d9"}},
+      {{"replay", "--trace", "loogle:1", "--attach", "data", "--make-namespace", config},
+       {"is the config of a node", "one object of `namespaces`"}},
+  };
+  for (const auto& wrong : mistakes) {
+    auto command = program_with(wrong.command);
+    command.directory = scratch.path();
+    const auto x = run(command);
+    INFO(x.err);
+    CHECK(x.code == 2);
+    CHECK(x.out.empty());
+    for (const auto* part : wrong.said)
+      CHECK(contains(x.err, part));
+  }
+}
+
 TEST_CASE("the words help and version mean what the options do") {
   const auto same = [](const arguments& word, const arguments& option) {
     const auto x = run(program_with(word));

@@ -1,8 +1,11 @@
 #include "workload/replay/trace.hpp"
 
+#include "base/nearest_name.hpp"
+
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -203,6 +206,20 @@ std::string to_json(const trace_request& x) {
                      x.timestamp_ms, x.input_length, x.output_length, fmt::join(x.hash_ids, ", "));
 }
 
+namespace {
+
+/// A file that is not there may be a generator with a typing mistake.
+error meant_generator(std::string_view spec, const std::filesystem::path& file, error why) {
+  constexpr std::array<std::string_view, 2> generators{"loogle", "mixed"};
+  std::error_code ignored;
+  const auto word = spec.substr(0, spec.find(':'));
+  if (const auto meant = nearest_name(word, generators); !meant.empty() && !std::filesystem::exists(file, ignored))
+    why.text += fmt::format("; did you mean the generator '{}{}'?", meant, spec.substr(word.size()));
+  return why;
+}
+
+} // namespace
+
 result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std::optional<std::size_t> limit) {
   if (is_generator(spec, "loogle") || is_generator(spec, "mixed"))
     return generate_trace(spec, block_tokens, limit);
@@ -210,7 +227,7 @@ result<trace> open_trace(std::string_view spec, std::uint32_t block_tokens, std:
   const std::filesystem::path file(spec);
   auto requests = read_trace(file, limit);
   if (!requests)
-    return tl::unexpected(std::move(requests.error()));
+    return tl::unexpected(meant_generator(spec, file, std::move(requests.error())));
   out.name = file.filename().string();
   out.requests = std::move(*requests);
   return out;

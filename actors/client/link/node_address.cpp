@@ -25,14 +25,21 @@ bool read_endpoint(const std::string& text, node_address& out) {
 } // namespace
 
 result<node_address> parse_node_address(const std::string& text) {
+  if (text.find("://") != std::string::npos || text.starts_with("unix:"))
+    return fail(errc::invalid_argument,
+                "expected the data_dir of a node, the path of its socket, or HOST:PORT as in 127.0.0.1:4600; '" + text +
+                    "' is a URL, as `troupe status` takes it. Clients attach at the data_dir, or at `actors.port`, "
+                    "which is not the port of HTTP");
   std::error_code ignored;
   const bool has_slash = text.find('/') != std::string::npos;
   if (node_address out; !has_slash && read_endpoint(text, out))
     return out;
   if (text.empty() || (!has_slash && !std::filesystem::exists(text, ignored)))
-    return fail(errc::invalid_argument,
-                "expected the data_dir of a node, the path of its socket, or HOST:PORT as in 127.0.0.1:4600; '" + text +
-                    "' is none of them");
+    return fail(
+        errc::invalid_argument,
+        "expected the data_dir of a node, the path of its socket, or HOST:PORT as in 127.0.0.1:4600; '" + text +
+            "' is none of them: it does not exist here. If it is a data_dir that a node has yet to make, write " +
+            (text.empty() ? "its path" : "./" + text));
   return node_address{std::filesystem::absolute(text, ignored).string(), 0};
 }
 
