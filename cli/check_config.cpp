@@ -47,8 +47,6 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
       if (auto fault = fault_of_slab_directory(config.data_dir / *directory); !fault.empty())
         note("storage.ranks[" + std::to_string(i) + "].directory", std::move(fault));
   std::ranges::move(faults_of_numa_nodes(config, io::usable_numa_nodes()), std::back_inserter(out));
-  std::ranges::move(faults_of_memory(config, memory_bound_of_process(), io::room_for(huge_pages_for(config))),
-                    std::back_inserter(out));
   const auto look_at_server = [&](const auto& x, const std::string& path) {
     if (x.tokens_file)
       if (const auto tokens = http::token_table::load(*x.tokens_file); !tokens)
@@ -62,9 +60,14 @@ std::vector<config::problem> faults_of_files(const config::node_config& config) 
   if (const auto& tls = config.actors.tls; tls.certificate && tls.key && tls.ca)
     if (const auto loaded = tls_context::load({*tls.certificate, *tls.key, *tls.ca}); !loaded)
       note("actors.tls", loaded.error().text);
+  return out;
+}
+
+std::vector<config::problem> faults_of_host(const config::node_config& config) {
+  auto out = faults_of_memory(config, memory_bound_of_process(), io::room_for(huge_pages_for(config)));
   if (!config.cluster.etcd.endpoints.empty())
     if (const auto usable = cluster::etcd_access(config.cluster.etcd).check(); !usable)
-      note("cluster.etcd", usable.error().text);
+      out.push_back({"cluster.etcd", usable.error().text, {}});
   return out;
 }
 
@@ -79,7 +82,9 @@ int check_config(const check_config_options& options) {
     print_problems(loaded.error());
     return exit_usage;
   }
-  if (const auto faults = faults_of_files(*loaded); !faults.empty()) {
+  auto faults = faults_of_files(*loaded);
+  std::ranges::move(faults_of_host(*loaded), std::back_inserter(faults));
+  if (!faults.empty()) {
     print_problems(faults);
     return exit_usage;
   }

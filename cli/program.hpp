@@ -53,6 +53,10 @@ config::load_result load_default(std::span<const std::string> overrides);
 /// keeps a node from starting until somebody has changed it.
 std::vector<config::problem> faults_of_files(const config::node_config& config);
 
+/// What else of a sound config cannot be had now: memory of the host and its limits, which may pass by itself and which
+/// the start finds as well; and files for etcd, without which a node starts and says what it lacks.
+std::vector<config::problem> faults_of_host(const config::node_config& config);
+
 /// `troupe check-config`
 struct check_config_options {
   std::filesystem::path config;
