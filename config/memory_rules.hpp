@@ -13,7 +13,8 @@
 
 namespace troupe::config {
 
-/// What a node takes beside its pages before it has served anybody: measured at 40 MiB, and rounded up.
+/// What a node takes beside its pages before it has served anybody: measured at 30 MiB, of which 27 are its program and
+/// libraries, and rounded up.
 inline constexpr std::uint64_t memory_of_idle_node = 64 * mebibyte;
 
 /// Slots of all ranks of the namespaces of the config. A rank without a slab has as many as all memory has room for.
