@@ -144,8 +144,10 @@ def external(metrics):
 
 
 def require_attached(metrics):
-    """Otherwise what was not found might be there."""
-    require(metrics.get("vllm:troupe_attached", 0) >= 1, "the engine has played without its node")
+    """Otherwise what was not found might be there. What was found says so as well: the gauge is set when something has
+    changed, which in an engine of few steps may be before it has its node."""
+    require(metrics.get("vllm:troupe_attached", 0) >= 1 or external(metrics) > 0,
+            "the engine has played without its node")
 
 
 def failed_loads(metrics):
