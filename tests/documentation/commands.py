@@ -88,7 +88,8 @@ FILES = {
     ],
     "docs/configuration.md": [
         start('troupe serve --config node.json --set http.port=0 --set "storage.ranks[0].slab_bytes=8 GiB"',
-              instead='troupe serve --config node.json --set http.port=0 --set "storage.ranks[0].slab_bytes=64 MiB"'),
+              instead='troupe serve --config node.json --set http.port=0 --set "storage.ranks[0].slab_bytes=64 MiB" '
+                      "--set data_dir=data/other"),
     ],
     "docs/engine-connector.md": [
         run("build/release/troupe serve --config configs/single-node.json &"),

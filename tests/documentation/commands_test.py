@@ -32,6 +32,8 @@ BLOCK_SECONDS = 300
 PRELUDE = r"""
 set -e -u -o pipefail
 nodes=()
+# Also where a command fails: the next block needs the ports.
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 stop() {
   local pid
   for pid in "${nodes[@]}"; do
@@ -42,6 +44,9 @@ stop() {
 }
 start() {
   stop
+  # What the node before has printed is not the word of this one.
+  rm -f started.out started.err
+  touch started.out
   "$@" > started.out 2> started.err &
   nodes=($!)
   until grep -q '"event":"ready"' started.out; do
