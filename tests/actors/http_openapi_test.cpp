@@ -226,6 +226,7 @@ TEST_CASE("The examples of the documentation work", "[http][openapi]") {
     http::native::add_routes(r, service, {});
     http::admin_options admin;
     admin.version = "0.1.0";
+    admin.protocol = protocol_version;
     http::add_admin_routes(r, admin);
   });
   const auto command = "python3 -B " TROUPE_SOURCE_DIR "/tests/conformance/run_examples.py --url http://127.0.0.1:" +

@@ -92,7 +92,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are re
     INFO(refused.text);
     CHECK(refused.code == 507);
     CHECK(refused.says("registry.memory_bytes"));
-    CHECK(refused.says("8388608"));
+    CHECK(refused.says("(8 MiB)"));
   }
   CHECK(post("/rank/0/initialize", {{"num_pages", 1000}, {"role", "worker"}}).code == 200);
   REQUIRE(post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);

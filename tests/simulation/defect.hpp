@@ -159,7 +159,7 @@ enum class defect : std::uint8_t {
   lose_close,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 69> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
