@@ -248,7 +248,9 @@ TEST_CASE("check-config looks at the files and directories that a config names")
 
 TEST_CASE("check-config prints the effective config, which loads again to the same") {
   const scratch_directory scratch;
-  const auto file = write_config(scratch.path(), node_config(scratch.path(), {.ranks = 2}));
+  // Not more memory than slots, of which there would be a warning.
+  const auto file =
+      write_config(scratch.path(), node_config(scratch.path(), {.ranks = 2, .memory_bytes = little_memory}));
   const auto first = run(program_with({"check-config", file.string()}));
   INFO(first.err);
   REQUIRE(first.code == 0);

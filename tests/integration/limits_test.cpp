@@ -30,7 +30,9 @@ json whole_config(const scratch_directory& scratch) {
   auto out = node_config(scratch.path(), {.strict = true});
   out["http"] = {{"enabled", true}, {"port", 0}, {"threads", 2}};
   out["lmcache"] = {{"enabled", true}, {"port", 0}};
-  out["cluster"] = {{"name", "limits"}};
+  out["remote"] = {{"enabled", true}};
+  // Where nobody listens.
+  out["cluster"] = {{"name", "limits"}, {"seeds", {{{"host", "127.0.0.1"}, {"port", 1}}}}};
   out["caf"]["scheduler_threads"] = 2;
   return out;
 }
@@ -173,10 +175,10 @@ TEST_CASE("an engine that may open no more files gets an error of the library", 
 
 TEST_CASE("a container that lets io_uring be set up and not be used gets a pool of threads") {
   const scratch_directory scratch;
-  auto json = node_config(scratch.path(), {.strict = true});
+  auto config = node_config(scratch.path(), {.strict = true});
   launch container;
   container.forbidden_call = SYS_io_uring_enter;
-  serving_node node(write_config(scratch.path(), json), {}, container);
+  serving_node node(write_config(scratch.path(), config), {}, container);
   node.wait_for_log("a pool of");
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {.strict = true});
   CHECK(node.stop() == 0);
@@ -198,11 +200,11 @@ TEST_CASE("a node that may not watch processes says so at once, to the client an
 
 TEST_CASE("a client is told at once what the node is short of, and the node logs it") {
   const scratch_directory scratch;
-  auto json = node_config(scratch.path());
-  json.erase("namespaces");
-  json["storage"] = {{"disk_bytes", "64 MiB"}};
-  json["actors"]["make_namespaces"] = true;
-  serving_node node(write_config(scratch.path(), json));
+  auto config = node_config(scratch.path());
+  config.erase("namespaces");
+  config["storage"] = {{"ranks", json::array()}, {"disk_bytes", "64 MiB"}};
+  config["actors"]["make_namespaces"] = true;
+  serving_node node(write_config(scratch.path(), config));
   // A file where the node would make a directory.
   std::filesystem::remove_all(scratch / "data/namespaces");
   std::ofstream(scratch / "data/namespaces").put('x');

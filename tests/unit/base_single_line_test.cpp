@@ -20,7 +20,8 @@ std::string single_line(std::string_view text) {
 } // namespace
 
 TEST_CASE("what can be printed stays as it is", "[base][single_line]") {
-  for (const std::string_view text : {"", "peer 'cache-2' disconnected", R"(a \n that is two characters)", "größe 模型 😀"}) {
+  for (const std::string_view text :
+       {"", "peer 'cache-2' disconnected", R"(a \n that is two characters)", "größe 模型 😀"}) {
     INFO(text);
     CHECK(is_single_line(text));
     CHECK(single_line(text) == text);
@@ -35,18 +36,21 @@ TEST_CASE("line ends and control characters are escaped", "[base][single_line]")
 }
 
 TEST_CASE("what terminals and viewers obey beyond ASCII is escaped", "[base][single_line]") {
-  CHECK(single_line("\xc2\x9b" "2J") == R"(\u{009b}2J)");          // CSI in one character
-  CHECK(single_line("\xe2\x80\xa8") == R"(\u{2028})");            // a line separator
-  CHECK(single_line("a\xe2\x80\xae" "b") == R"(a\u{202e}b)");      // reads from right to left
+  CHECK(single_line("\xc2\x9b"
+                    "2J") == R"(\u{009b}2J)");         // CSI in one character
+  CHECK(single_line("\xe2\x80\xa8") == R"(\u{2028})"); // a line separator
+  CHECK(single_line("a\xe2\x80\xae"
+                    "b") == R"(a\u{202e}b)"); // reads from right to left
   CHECK(single_line("\xe2\x81\xa6") == R"(\u{2066})");
   CHECK(single_line("\xc2\xa0\xe2\x80\xa6") == "\xc2\xa0\xe2\x80\xa6"); // a blank and an ellipsis are harmless
 }
 
 TEST_CASE("bytes that are not UTF-8 are escaped one by one", "[base][single_line]") {
-  CHECK(single_line("a\xff" "b") == R"(a\xffb)");
-  CHECK(single_line("\xc0\xaf") == R"(\xc0\xaf)");     // overlong
+  CHECK(single_line("a\xff"
+                    "b") == R"(a\xffb)");
+  CHECK(single_line("\xc0\xaf") == R"(\xc0\xaf)");         // overlong
   CHECK(single_line("\xed\xa0\x80") == R"(\xed\xa0\x80)"); // half of a surrogate pair
-  CHECK(single_line("\xe2\x80") == R"(\xe2\x80)");     // truncated
+  CHECK(single_line("\xe2\x80") == R"(\xe2\x80)");         // truncated
   CHECK(single_line("\xf0\x9f\x98") == R"(\xf0\x9f\x98)");
 }
 

@@ -44,11 +44,21 @@ TEST_CASE("a slab of anything else is not taken for that of a renamed namespace"
   const scratch_directory scratch;
   const auto wanted = slab_of(scratch, "chat");
   auto other = slab_of(scratch, "demo");
-  SECTION("another identity") { other.space = {1, 3}; }
-  SECTION("another rank") { other.rank = 2; }
-  SECTION("other slots") { other.slots = 9; }
-  SECTION("slots of another size") { other.slot_bytes = 4096; }
-  SECTION("another rank in the name alone") { other.path = scratch / "demo.rank-13.slab"; }
+  SECTION("another identity") {
+    other.space = {1, 3};
+  }
+  SECTION("another rank") {
+    other.rank = 2;
+  }
+  SECTION("other slots") {
+    other.slots = 9;
+  }
+  SECTION("slots of another size") {
+    other.slot_bytes = 4096;
+  }
+  SECTION("another rank in the name alone") {
+    other.path = scratch / "demo.rank-13.slab";
+  }
   make(other);
   CHECK_FALSE(find_renamed_slab(wanted));
 }
