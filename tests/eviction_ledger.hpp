@@ -12,11 +12,11 @@ namespace troupe::test {
 /// Compares what shards evict with what the allocators of a namespace asked for. A key that goes frees a slot on every
 /// rank, and ranks become short together: what goes is what the neediest of them asked for, and not the sum.
 ///
-/// With several shards, ranks that have not heard the same may ask different ones for the same slots. That is one batch
-/// more at most.
+/// With several shards, ranks that have not heard the same may ask different ones for the same slots: each shard knows
+/// only what it has evicted itself. So there may be a batch more for every further shard that another rank has asked.
 class eviction_ledger {
 public:
-  eviction_ledger(std::uint32_t ranks, std::uint32_t shards) : several_shards_(shards > 1), ranks_(ranks) {}
+  eviction_ledger(std::uint32_t ranks, std::uint32_t shards) : others_(std::min(ranks, shards) - 1), ranks_(ranks) {}
 
   /// A shard is asked for slots. Shards that are asked before all earlier ones have answered have part in one wish.
   void asked(rank_number rank, std::uint32_t wanted) {
@@ -38,7 +38,7 @@ public:
     auto& x = ranks_[rank];
     x.open -= x.open > 0 ? 1 : 0;
     const auto went = x.evicted - x.since;
-    const auto most = x.wanted + (several_shards_ ? largest_ : 0);
+    const auto most = x.wanted + others_ * largest_;
     if (!any || went <= most)
       return {};
     return "rank " + std::to_string(rank) + " asked for " + std::to_string(x.wanted) + " slots, and " +
@@ -55,7 +55,8 @@ private:
     std::uint64_t heard = 0;
   };
 
-  bool several_shards_;
+  /// Shards that other ranks may have asked at the same time.
+  std::uint64_t others_;
   std::uint64_t largest_ = 0;
   std::vector<rank_state> ranks_;
 };
