@@ -64,11 +64,7 @@ allocator::behavior_type allocator::make_behavior() {
         return lost;
       },
       [this](resize_atom, std::uint32_t slots) -> caf::result<void> {
-        // Where nobody but engines knows who writes, slots come back by time.
-        if (slots == 0 && !worker_)
-          state_.close(now());
-        else
-          state_.set_limit(slots);
+        state_.set_limit(slots);
         flush();
         return caf::unit;
       },

@@ -442,26 +442,6 @@ std::size_t key_space::release_due(coarse_time now, std::size_t most) {
   return n;
 }
 
-void key_space::release_timed(rank_number rank) {
-  const auto kept =
-      std::stable_partition(timed_.begin(), timed_.end(), [&](const withheld_slot& slot) { return slot.rank != rank; });
-  for (auto slot = kept; slot != timed_.end(); ++slot) {
-    // Its time is not over, so it does not come back as one that needs no rest.
-    slot->suspect = true;
-    tell_allocator(*slot);
-  }
-  ranks_[rank].withheld -= static_cast<std::uint64_t>(timed_.end() - kept);
-  timed_.erase(kept, timed_.end());
-  std::make_heap(timed_.begin(), timed_.end(), later);
-}
-
-std::uint64_t key_space::withheld_by_leases(rank_number rank) const noexcept {
-  std::uint64_t timed = 0;
-  for (const auto& slot : timed_)
-    timed += slot.rank == rank ? 1 : 0;
-  return ranks_[rank].withheld - timed;
-}
-
 std::optional<coarse_time> key_space::next_release() const noexcept {
   if (timed_.empty())
     return std::nullopt;

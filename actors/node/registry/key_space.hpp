@@ -207,11 +207,6 @@ public:
 
   /// Releases up to `most` slots whose protection is over, or all that wait for time alone; returns how many.
   std::size_t release_due(coarse_time now, std::size_t most);
-  /// Releases all slots of the rank that wait for time alone, before their time, as such that have to rest: its
-  /// allocator is about to go.
-  void release_timed(rank_number rank);
-  /// Slots of the rank that wait for the leases of their keys.
-  std::uint64_t withheld_by_leases(rank_number rank) const noexcept;
   /// When the next is due, if any is withheld for time alone.
   std::optional<coarse_time> next_release() const noexcept;
 

@@ -306,23 +306,11 @@ void registry::take_slots(plan_id plan, const namespace_id& space, rank_number r
   // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
   // lost for good.
   request(*slots, caf::infinite, take_atom_v, count, duration(take_time))
-      .then(
-          [this, plan, space, rank, from = *slots](const take_reply& reply) {
-            if (serves(from, space, rank))
-              return granted(plan, reply.slots.items);
-            // The rank was retired meanwhile, and may have another allocator, which knows nothing of these slots.
-            granted(plan, {});
-            caf::anon_send(from, abort_atom_v, slot_batch{reply.slots});
-          },
-          [this, plan](const caf::error& e) {
-            log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
-            granted(plan, {});
-          });
-}
-
-bool registry::serves(const allocator_actor& slots, const namespace_id& space, rank_number rank) const {
-  const auto* known = allocators_.find(space, rank);
-  return known != nullptr && *known == slots;
+      .then([this, plan](const take_reply& reply) { granted(plan, reply.slots.items); },
+            [this, plan](const caf::error& e) {
+              log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
+              granted(plan, {});
+            });
 }
 
 void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
@@ -363,8 +351,6 @@ result<void> registry::add_rank(const add_rank_request& x) {
 result<void> registry::retire_rank(const retire_rank_request& x) {
   auto retired = state_.retire_rank(x.space, x.rank);
   if (retired) {
-    // The old allocator hears of the slots that came back while it is known.
-    flush();
     allocators_.remove(x.space, x.rank);
     workers_.remove(x.space, x.rank);
   }
@@ -493,7 +479,7 @@ void registry::store_failed(const error& why) {
 }
 
 void registry::tell_allocator(const allocator_actor& to, const slots_to_allocator& batch) {
-  const auto check = [this, &batch, id = to.id()](const char* verb) {
+  const auto check = [](const char* verb) {
     return std::pair(
         [verb](const slot_results& reply) {
           for (const auto code : reply.results)
@@ -501,10 +487,8 @@ void registry::tell_allocator(const allocator_actor& to, const slots_to_allocato
               log::get("registry")
                   ->error("an allocator refused to {} a slot: {}", verb, to_string(static_cast<errc>(code)));
         },
-        [this, verb, id, space = batch.space, rank = batch.rank](const caf::error& e) {
-          // One that has been replaced has ended, and its slots with it.
-          if (const auto* known = allocators_.find(space, rank); known != nullptr && known->id() == id)
-            log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
+        [verb](const caf::error& e) {
+          log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
         });
   };
   if (!batch.publish.slots.empty()) {

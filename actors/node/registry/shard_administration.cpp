@@ -178,14 +178,10 @@ result<void> shard_administration::retire_rank(const namespace_id& id, rank_numb
     return spaces_.refuse({errc::identity_mismatch,
                            name + " has " + std::to_string(held.slots) + " slots, " + std::to_string(held.pages) +
                                " of them with pages, and cannot have others before it is cleared"});
-  // Promises have an end that is known, and for which the new slots rest; a lease can be renewed.
-  if (const auto leased = space.withheld_by_leases(rank); leased > 0)
-    return spaces_.refuse({errc::busy, name + " has " + std::to_string(leased) +
-                                           " slots whose keys are leased: release the leases, or try again when they "
-                                           "have expired"});
-  // Whoever registers a rank anew is its writer from now on.
-  writes_.end_rank(found->number, rank);
-  space.release_timed(rank);
+  if (held.reserved + held.withheld > 0)
+    return spaces_.refuse({errc::busy, name + " has " + std::to_string(held.reserved) + " reserved slots, and " +
+                                           std::to_string(held.withheld) +
+                                           " that readers may still use: try again when their time is over"});
   space.retire_rank(rank);
   return {};
 }

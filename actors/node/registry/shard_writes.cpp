@@ -65,16 +65,6 @@ void shard_writes::expire_reservation(reservation_number number) {
   end_reservation(number);
 }
 
-void shard_writes::end_rank(std::uint32_t space, rank_number rank) {
-  std::vector<reservation_number> ended;
-  reservations_.for_each([&](reservation_number number, const reservation& r) {
-    if (r.name.space == space && r.name.rank == rank)
-      ended.push_back(number);
-  });
-  for (const auto number : ended)
-    end_reservation(number);
-}
-
 void shard_writes::end_due(timestamp now, std::size_t& left) {
   while (left > 0) {
     const auto number = reservations_.due(now);
