@@ -184,7 +184,8 @@ result<T> slot_node::ask_now(const Handle& to, Ts... xs) {
 }
 
 bool slot_node::is_live(const slot_page& page) {
-  if (!in_)
+  // A node whose start has failed, which ends the world, has no service yet.
+  if (!in_ || !service_)
     return false;
   const auto found = wait_for<key_reply>([&](auto then) { service_->look_up(space_, page.key, std::move(then)); });
   return found && std::any_of(found->pages.begin(), found->pages.end(), [&](const key_page& x) {
