@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Version 1 writes the largest number of whole pages where there is no limit; nobody has as much memory.
+/// Version 1 writes the largest number of whole pages where there is no limit; no host has as much memory.
 constexpr auto no_limit = std::numeric_limits<std::uint64_t>::max() / 4;
 
 /// Where a hierarchy of groups is mounted, and which group lies there.
@@ -150,7 +150,7 @@ std::vector<group_limit> memory_limits_of_groups(const fs::path& root) {
     return out;
   look_upwards(*own, [&](const fs::path& group) {
     const auto stat = text_of_file(group / "memory.stat");
-    // Pages of files that nobody has used lately: the kernel takes them before it refuses anything.
+    // Pages of files that were not used lately: the kernel takes them before it refuses anything.
     const auto idle = stat_of(stat, own->unified ? "inactive_file " : "total_inactive_file ");
     if (own->unified) {
       add_limit(out, group, {"memory.max", "memory.current"}, idle);

@@ -23,7 +23,7 @@ using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<in_turn>>;
 ///
 /// What lies in a block and not in the frame when it has been sent, as from a file, is gathered by a `copy_engine`, as
 /// everything else is that one does; it ends with this. Behind a page that has not come no other is kept: its key would
-/// be found by nobody.
+/// not be found.
 class passing_copier : public passing_copier_base::base {
 public:
   passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,

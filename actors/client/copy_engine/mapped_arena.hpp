@@ -46,7 +46,7 @@ public:
   /// From now on a thread of its own tells the device of all extents, where that takes time, which would be that of the
   /// first requests. Each one holds up the calls of the whole process to its device, by 1 to 2 ms for 64 MiB; so the
   /// thread rests four times as long in between. It ends with the first error, which whoever needs an extent meets
-  /// again. Where no thread is to be had, nothing is told ahead. To be called once.
+  /// again. Without a thread nothing is registered ahead. To be called once.
   void prepare_ahead();
 
 private:

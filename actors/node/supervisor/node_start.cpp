@@ -331,7 +331,7 @@ std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store
 }
 
 /// What a start has spawned. Ends it where the start fails, so that another node may start at once. Why it failed is
-/// what counts: whoever does not end in time is not told of.
+/// what counts: what does not end in time is left out.
 class begun_node {
 public:
   explicit begun_node(caf::actor_system& system) : system_(system) {}
