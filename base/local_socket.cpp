@@ -88,20 +88,22 @@ result<local_listener> local_listener::open(std::string_view key, const fs::path
   struct stat own {};
   if (::lstat(where->name.sun_path, &own) != 0)
     return tl::unexpected<error>(system_error(errno, "look at " + path.string()));
-  return local_listener(std::move(*made), path, own.st_dev, own.st_ino);
+  return local_listener(std::move(*made), socket_file(path, own.st_dev, own.st_ino));
+}
+
+bool socket_file::is_there() const noexcept {
+  struct stat found {};
+  return !path_.empty() && ::lstat(path_.c_str(), &found) == 0 && found.st_dev == device_ && found.st_ino == number_;
 }
 
 local_listener::local_listener(local_listener&& other) noexcept
-    : descriptor_(std::move(other.descriptor_)), path_(std::exchange(other.path_, {})), device_(other.device_),
-      number_(other.number_) {}
+    : descriptor_(std::move(other.descriptor_)), file_(std::exchange(other.file_, {})) {}
 
 local_listener& local_listener::operator=(local_listener&& other) noexcept {
   if (this != &other) {
     remove();
     descriptor_ = std::move(other.descriptor_);
-    path_ = std::exchange(other.path_, {});
-    device_ = other.device_;
-    number_ = other.number_;
+    file_ = std::exchange(other.file_, {});
   }
   return *this;
 }
@@ -111,12 +113,9 @@ local_listener::~local_listener() {
 }
 
 void local_listener::remove() noexcept {
-  if (path_.empty())
-    return;
-  struct stat found {};
-  if (::lstat(path_.c_str(), &found) == 0 && found.st_dev == device_ && found.st_ino == number_)
-    ::unlink(path_.c_str());
-  path_.clear();
+  if (file_.is_there())
+    ::unlink(file_.path().c_str());
+  file_ = {};
 }
 
 result<unique_descriptor> connect_local(const fs::path& path, const char* name) {
@@ -147,12 +146,12 @@ result<unique_descriptor> connect_local(const fs::path& path, const char* name) 
   }
 }
 
-result<uid_t> peer_user(int descriptor) {
+result<local_peer> peer_of(int descriptor) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
     return tl::unexpected<error>(system_error(errno, "ask who connects"));
-  return who.uid;
+  return local_peer{who.uid, who.pid};
 }
 
 } // namespace troupe

@@ -41,6 +41,10 @@ std::string_view to_string(trouble what) noexcept {
     return "claim_late";
   case trouble::memory_short:
     return "memory_short";
+  case trouble::clients_full:
+    return "clients_full";
+  case trouble::socket_lost:
+    return "socket_lost";
   }
   return "unknown";
 }

@@ -46,9 +46,13 @@ enum class trouble : std::uint8_t {
   claim_late,
   /// The host gives less memory for pages than the config asks for, perhaps none at all.
   memory_short,
+  /// Clients that have disconnected while their processes go on take so many places that no new client is admitted.
+  clients_full,
+  /// A Unix socket of the node, or the lock of its directory, was removed and cannot be made again.
+  socket_lost,
 };
 
-inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::memory_short) + 1;
+inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::socket_lost) + 1;
 
 /// Whether it ends by a new start only, or with its slab.
 constexpr bool lasts(trouble what) noexcept {

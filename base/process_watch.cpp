@@ -1,8 +1,11 @@
 #include "base/process_watch.hpp"
 
+#include "base/local_socket.hpp"
+
 #include <cerrno>
 #include <poll.h>
 #include <string>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +33,28 @@ result<process_watch> process_watch::open(std::int32_t process) {
   default:
     return tl::unexpected(system_error(errno, "cannot watch process " + number));
   }
+}
+
+result<process_watch> process_watch::of_peer(int socket) {
+  // SO_PEERPIDFD, which the headers of older systems have not.
+  constexpr int peer_pidfd = 77;
+  int descriptor = -1;
+  socklen_t size = sizeof descriptor;
+  if (::getsockopt(socket, SOL_SOCKET, peer_pidfd, &descriptor, &size) == 0)
+    return process_watch(unique_descriptor(descriptor));
+  const auto code = errno;
+  // Its number may be another's by now.
+  if (code == ESRCH || code == EINVAL)
+    return fail(errc::unreachable, "the process that connected has ended");
+  if (code != ENOPROTOOPT)
+    return tl::unexpected(system_error(code, "cannot watch the process that connected"));
+  const auto who = peer_of(socket);
+  if (!who)
+    return tl::unexpected(who.error());
+  if (who->process == 0)
+    return fail(errc::unsupported, "its process is in a process namespace that the node does not see into, and to "
+                                   "watch it all the same takes Linux 6.5 or newer");
+  return open(who->process);
 }
 
 bool process_watch::gone() {

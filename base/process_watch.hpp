@@ -45,6 +45,14 @@ public:
   /// before 5.3, or a container that forbids it), `io_error`.
   static result<process_watch> open(std::int32_t process);
 
+  /// The process that connected this Unix socket, which was accepted: the kernel says which, and not its number. Since
+  /// Linux 6.5 it need not be visible in the process namespace of the caller, and may have ended meanwhile. Before, the
+  /// number is looked up, which is that process as long as it has not ended and been waited for: call it as soon as the
+  /// connection has been accepted.
+  ///
+  /// Errors: `unsupported` (the number is not visible here, or the kernel is before 5.3), and those of `open`.
+  static result<process_watch> of_peer(int socket);
+
   bool gone() override;
 
 private:

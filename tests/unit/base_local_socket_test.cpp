@@ -45,8 +45,11 @@ TEST_CASE("who connects to a local socket is known", "[io][socket]") {
   REQUIRE(client.has_value());
   const unique_descriptor accepted(::accept(made->descriptor(), nullptr, nullptr));
   REQUIRE(accepted);
-  CHECK(peer_user(accepted.get()).value() == ::geteuid());
-  CHECK_FALSE(peer_user(-1));
+  const auto who = peer_of(accepted.get());
+  REQUIRE(who);
+  CHECK(who->user == ::geteuid());
+  CHECK(who->process == ::getpid());
+  CHECK_FALSE(peer_of(-1));
 }
 
 TEST_CASE("a directory stands for the node that has its data there", "[io][socket]") {
@@ -145,6 +148,37 @@ TEST_CASE("who may not open a socket hears so", "[io][socket]") {
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
+}
+
+TEST_CASE("a listener knows whether its socket is still found at its path", "[io][socket]") {
+  scratch_directory scratch;
+  const auto path = scratch / "s";
+  auto made = local_listener::open("actors.socket", path);
+  REQUIRE(made.has_value());
+  const auto file = made->file();
+  CHECK(file.path() == path);
+  CHECK(file.is_there());
+  CHECK_FALSE(socket_file().is_there());
+  SECTION("removed") {
+    fs::remove(path);
+    CHECK_FALSE(file.is_there());
+  }
+  SECTION("replaced, and made again in its place") {
+    fs::remove(path);
+    auto again = local_listener::open("actors.socket", path);
+    REQUIRE(again.has_value());
+    CHECK_FALSE(file.is_there());
+    CHECK(again->file().is_there());
+    // The first one leaves alone what is not its own.
+    made = std::move(again);
+    CHECK(made->file().is_there());
+    CHECK(connect_local(path).has_value());
+  }
+  SECTION("another file") {
+    fs::remove(path);
+    std::ofstream(path.string()) << "x";
+    CHECK_FALSE(file.is_there());
+  }
 }
 
 } // namespace base_local_socket_test

@@ -1,8 +1,12 @@
+#include "base/local_socket.hpp"
 #include "base/process_watch.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/io_support.hpp"
 
 #include <csignal>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,6 +105,39 @@ TEST_CASE("a process does not watch itself", "[process_watch]") {
   const auto watch = watch_process(::getpid());
   REQUIRE(watch);
   CHECK(*watch == nullptr);
+}
+
+TEST_CASE("the process that connects is watched, whatever number it says", "[process_watch]") {
+  const scratch_directory scratch;
+  auto listener = local_listener::open("actors.socket", scratch / "s");
+  REQUIRE(listener);
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const auto connection = connect_local(scratch / "s");
+    char ignored = 0;
+    // Until the other end closes.
+    ::_exit(connection && ::fcntl(connection->get(), F_SETFL, 0) == 0 && ::read(connection->get(), &ignored, 1) == 0
+                ? 0
+                : 1);
+  }
+  pollfd waiting{listener->descriptor(), POLLIN, 0};
+  REQUIRE(::poll(&waiting, 1, 60'000) == 1);
+  unique_descriptor accepted(::accept(listener->descriptor(), nullptr, nullptr));
+  REQUIRE(accepted);
+  CHECK(peer_of(accepted.get()).value().process == child);
+  auto watch = process_watch::of_peer(accepted.get());
+  REQUIRE(watch);
+  CHECK_FALSE(watch->gone());
+  accepted.reset();
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(watch->gone());
+}
+
+TEST_CASE("what is no connection names no process", "[process_watch]") {
+  CHECK_FALSE(process_watch::of_peer(-1));
 }
 
 } // namespace base_process_watch_test
