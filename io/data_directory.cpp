@@ -152,26 +152,75 @@ result<void> check_data_directory(const fs::path& directory) {
   return {};
 }
 
-result<unique_descriptor> lock_data_directory(const fs::path& directory) {
-  const auto opened = open_directory(directory);
-  if (!opened)
-    return tl::unexpected(opened.error());
-  if (auto mine = make_private(opened->get(), directory); !mine)
-    return tl::unexpected(mine.error());
-  const auto path = directory / "lock";
-  unique_descriptor lock(::openat(opened->get(), "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file));
+namespace {
+
+constexpr const char* lock_name = "lock";
+
+error in_use(const fs::path& directory) {
+  return {errc::busy, directory.string() + " is in use by another node: stop it, or give this one another data_dir"};
+}
+
+result<unique_descriptor> lock_file_in(int opened, const fs::path& directory) {
+  const auto path = directory / lock_name;
+  unique_descriptor lock(::openat(opened, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, private_file));
   if (!lock)
     return tl::unexpected(system_error(errno, "open " + path.string()));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK)
-      return fail(errc::busy, directory.string() + " is in use by another node: stop it, or give this one another "
-                                                   "data_dir");
+      return tl::unexpected(in_use(directory));
     return tl::unexpected(system_error(errno, "lock " + path.string()));
   }
   // One that an earlier version made, for everybody to read.
   if (::fchmod(lock.get(), private_file) != 0)
     return tl::unexpected(system_error(errno, "chmod 600 " + path.string()));
   return lock;
+}
+
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+bool is_at(const fs::path& path, int opened) {
+  struct stat named {};
+  struct stat own {};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(opened, &own) == 0 && is_same(named, own);
+}
+
+} // namespace
+
+bool directory_lock::is_there() const {
+  struct stat named {};
+  struct stat own {};
+  return is_at(path_, directory_.get()) && ::fstatat(directory_.get(), lock_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         ::fstat(file_.get(), &own) == 0 && is_same(named, own);
+}
+
+result<void> directory_lock::renew() {
+  if (!is_at(path_, directory_.get()))
+    return fail(errc::not_found, path_.string() + " is not there any more, or another directory is: what this node "
+                                                  "stores is lost with its end");
+  auto made = lock_file_in(directory_.get(), path_);
+  if (!made)
+    return tl::unexpected(made.error());
+  file_ = std::move(*made);
+  return {};
+}
+
+result<directory_lock> lock_data_directory(const fs::path& directory) {
+  auto opened = open_directory(directory);
+  if (!opened)
+    return tl::unexpected(opened.error());
+  if (auto mine = make_private(opened->get(), directory); !mine)
+    return tl::unexpected(mine.error());
+  // Some file systems of networks lock no directories: there the file alone has to do.
+  if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return tl::unexpected(in_use(directory));
+  auto file = lock_file_in(opened->get(), directory);
+  if (!file)
+    return tl::unexpected(file.error());
+  // Whoever changes the working directory later means the same one.
+  std::error_code ignored;
+  return directory_lock(fs::absolute(directory, ignored), std::move(*opened), std::move(*file));
 }
 
 } // namespace troupe::io

@@ -190,4 +190,36 @@ TEST_CASE("another user can neither lock a data directory nor use it", "[io][dat
   CHECK(refused == 0);
 }
 
+TEST_CASE("a data directory stays its node's when somebody removes the lock file, which is made again",
+          "[io][data_directory]") {
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  auto lock = lock_data_directory(data);
+  REQUIRE(lock);
+  CHECK(lock->is_there());
+  fs::remove(data / "lock");
+  CHECK_FALSE(lock->is_there());
+  CHECK(lock_data_directory(data).error().code == errc::busy);
+  fs::remove(data / "lock"); // the one who tried has made one
+  REQUIRE(lock->renew());
+  CHECK(lock->is_there());
+  CHECK(mode_of(data / "lock") == 0600);
+  CHECK(lock_data_directory(data).error().code == errc::busy);
+}
+
+TEST_CASE("a data directory that is another one now is not locked again", "[io][data_directory]") {
+  const scratch_directory scratch;
+  const auto data = scratch / "data";
+  auto lock = lock_data_directory(data);
+  REQUIRE(lock);
+  fs::rename(data, scratch / "elsewhere");
+  CHECK_FALSE(lock->is_there());
+  CHECK(lock->renew().error().code == errc::not_found);
+  const auto second = lock_data_directory(data);
+  REQUIRE(second);
+  CHECK_FALSE(lock->is_there());
+  CHECK(lock->renew().error().code == errc::not_found);
+  CHECK(second->is_there());
+}
+
 } // namespace io_data_directory_test
