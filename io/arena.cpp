@@ -64,8 +64,8 @@ result<std::vector<std::uint8_t>> random_proof() {
 }
 
 tl::unexpected<error> not_the_node(const std::string& path, const std::string& why) {
-  return fail(errc::identity_mismatch, path + " is not the memory of this node, " + why +
-                                           ": client and node must share host, process namespace and user");
+  return fail(errc::identity_mismatch,
+              path + " is not the memory of this node, " + why + ": a client attaches by the Unix socket of its node");
 }
 
 std::string arena_text(std::uint64_t bytes) {
@@ -184,11 +184,42 @@ result<void> check_nodes(const std::vector<numa_node>& wanted) {
   return {};
 }
 
+/// A descriptor, and what to call it.
+struct found_file {
+  int descriptor = -1;
+  std::string name;
+};
+
+/// Whether this is the arena that the node has named, of exactly `bytes`. Writes to nothing.
+result<void> prove(const found_file& memory, const found_file& proof, const arena_name& name, std::uint64_t bytes) {
+  struct stat status {};
+  const auto seals = ::fcntl(memory.descriptor, F_GET_SEALS);
+  if (seals == -1 || ::fstat(memory.descriptor, &status) != 0)
+    return not_the_node(memory.name, "but no shared memory at all");
+  const bool sealed = (seals & required_seals) == required_seals;
+  const auto page_bytes = page_bytes_of(memory.descriptor);
+  if (bytes == 0 || bytes % page_alignment != 0 || status.st_size <= 0 || status.st_size % page_alignment != 0 ||
+      static_cast<std::uint64_t>(status.st_size) < bytes ||
+      static_cast<std::uint64_t>(status.st_size) - bytes >= page_bytes)
+    return not_the_node(memory.name, "since it has " + std::to_string(status.st_size) + " bytes and the node said " +
+                                         std::to_string(bytes));
+  constexpr int proof_seals = required_seals | F_SEAL_WRITE;
+  const auto found_seals = ::fcntl(proof.descriptor, F_GET_SEALS);
+  proof_page page{};
+  if (found_seals == -1 || (found_seals & proof_seals) != proof_seals || name.proof.size() != proof_bytes ||
+      ::pread(proof.descriptor, page.data(), page.size(), 0) != static_cast<ssize_t>(page.size()) ||
+      page != page_with(sealed ? proof_page_name : named_proof_page_name, name.proof, status))
+    return sealed ? not_the_node(memory.name,
+                                 "since " + proof.name + " does not hold the number that the node has put into its own")
+                  : not_the_node(memory.name, "but memory that could be shrunk while it is mapped");
+  return {};
+}
+
 tl::unexpected<error> out_of_reach(const std::string& path) {
   return fail(errc::unreachable,
               system_error(errno, "cannot open the node's memory at " + path).text +
-                  "; a client that transfers pages must run on the node's host, in the same process namespace and as "
-                  "the same user");
+                  "; a client that transfers pages attaches by the node's Unix socket, on the node's host and as the "
+                  "same user");
 }
 
 /// In words. EFAULT is what the kernel says where the touch of a page would have been a SIGBUS.
@@ -425,45 +456,47 @@ result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t 
   const auto found = opened(path, O_RDONLY);
   if (!found)
     return out_of_reach(path);
-  struct stat status {};
-  const auto seals = ::fcntl(found.get(), F_GET_SEALS);
-  if (seals == -1 || ::fstat(found.get(), &status) != 0)
-    return not_the_node(path, "but no shared memory at all");
-  const bool sealed = (seals & required_seals) == required_seals;
-  const auto page_bytes = page_bytes_of(found.get());
-  if (bytes == 0 || bytes % page_alignment != 0 || status.st_size <= 0 || status.st_size % page_alignment != 0 ||
-      static_cast<std::uint64_t>(status.st_size) < bytes ||
-      static_cast<std::uint64_t>(status.st_size) - bytes >= page_bytes)
-    return not_the_node(path, "since it has " + std::to_string(status.st_size) + " bytes and the node said " +
-                                  std::to_string(bytes));
   const auto proof_path = directory + std::to_string(name.proof_descriptor);
   const auto proof = opened(proof_path, O_RDONLY);
   if (!proof)
     return out_of_reach(proof_path);
-  constexpr int proof_seals = required_seals | F_SEAL_WRITE;
-  const auto found_seals = ::fcntl(proof.get(), F_GET_SEALS);
-  proof_page page{};
-  if (found_seals == -1 || (found_seals & proof_seals) != proof_seals || name.proof.size() != proof_bytes ||
-      ::pread(proof.get(), page.data(), page.size(), 0) != static_cast<ssize_t>(page.size()) ||
-      page != page_with(sealed ? proof_page_name : named_proof_page_name, name.proof, status))
-    return sealed ? not_the_node(path,
-                                 "since " + proof_path + " does not hold the number that the node has put into its own")
-                  : not_the_node(path, "but memory that could be shrunk while it is mapped");
+  if (auto proven = prove({found.get(), path}, {proof.get(), proof_path}, name, bytes); !proven)
+    return tl::unexpected(std::move(proven.error()));
   // The same file, whatever the descriptor of the other process has become meanwhile.
   auto writable = opened("/proc/self/fd/" + std::to_string(found.get()), O_RDWR);
   if (!writable)
     return fail(errc::unreachable, system_error(errno, "cannot open the node's memory at " + path + " to write").text +
                                        "; client and node must run as the same user");
-  const auto mapped = mapping_of(writable.get(), static_cast<std::uint64_t>(status.st_size));
-  if (!mapped)
-    return tl::unexpected(mapped.error());
+  return mapped(std::move(writable), bytes);
+}
+
+result<std::shared_ptr<arena>> arena::map(int memory, int proof, const arena_name& name, std::uint64_t bytes) {
+  if (auto proven = prove({memory, "what the node handed over"}, {proof, "what it handed over with it"}, name, bytes);
+      !proven)
+    return tl::unexpected(std::move(proven.error()));
+  unique_descriptor own(::fcntl(memory, F_DUPFD_CLOEXEC, 0));
+  if (!own)
+    return tl::unexpected(system_error(errno, "cannot keep the node's memory open"));
+  return mapped(std::move(own), bytes);
+}
+
+result<std::shared_ptr<arena>> arena::mapped(unique_descriptor memory, std::uint64_t bytes) {
+  struct stat status {};
+  if (::fstat(memory.get(), &status) != 0)
+    return tl::unexpected(system_error(errno, "cannot look at the memory of an arena"));
+  if (status.st_size < 0 || static_cast<std::uint64_t>(status.st_size) < bytes)
+    return fail(errc::identity_mismatch, "the memory of the node has shrunk while it was opened");
+  const auto page_bytes = page_bytes_of(memory.get());
+  const auto all = mapping_of(memory.get(), static_cast<std::uint64_t>(status.st_size));
+  if (!all)
+    return tl::unexpected(all.error());
   const std::shared_ptr<arena> out(new arena);
-  out->mapping_ = *mapped;
-  out->bytes_ = mapped->first(bytes);
+  out->mapping_ = *all;
+  out->bytes_ = all->first(bytes);
   out->huge_page_bytes_ = page_bytes == page_alignment ? 0 : page_bytes;
-  out->descriptor_ = std::move(writable);
+  out->descriptor_ = std::move(memory);
   if (out->huge_page_bytes_ == 0)
-    ::madvise(mapped->data(), mapped->size(), MADV_HUGEPAGE);
+    ::madvise(all->data(), all->size(), MADV_HUGEPAGE);
   return out;
 }
 

@@ -76,6 +76,10 @@ struct arena_name {
 /// other programs of the same user could shrink it. The proof says so, and clients believe the proof. The name goes
 /// with the arena, or before the next one of that name is made.
 ///
+/// A client on the same host gets the two descriptors over the node's Unix socket (`handed_memory`), whatever
+/// capabilities either side has and whatever process namespace it is in; one in the node's own process has them
+/// already.
+///
 /// Beside the memory there is a page of its own, the proof, which says which memory it is about and holds a random
 /// number. A process and a descriptor mean something else in every process namespace, so what is found under them is
 /// believed to be this memory only if its proof is found with it: the number cannot be guessed, and is told to clients
@@ -100,6 +104,10 @@ public:
   /// Errors: `unreachable` (no such process or descriptor here, or no permission), `identity_mismatch` (something
   /// else, such as an arena of another node), `io_error`.
   static result<std::shared_ptr<arena>> map(const arena_name& name, std::uint64_t bytes);
+
+  /// The same of descriptors that this process was handed; they stay the caller's. Of the name only the proof is used.
+  /// Errors: `identity_mismatch`, `io_error`.
+  static result<std::shared_ptr<arena>> map(int memory, int proof, const arena_name& name, std::uint64_t bytes);
 
   ~arena() override;
 
@@ -134,6 +142,9 @@ private:
   static result<std::shared_ptr<arena>> made_of_ordinary(const arena_options& wanted);
   /// With a first extent that is there.
   static result<std::shared_ptr<arena>> made_of_huge(const arena_options& wanted, const huge_page_kind& kind);
+
+  /// Of memory that has proved what it is.
+  static result<std::shared_ptr<arena>> mapped(unique_descriptor memory, std::uint64_t bytes);
 
   /// Of ordinary pages with `huge_page_bytes` 0. `flags`: for the kernel, which kind.
   static result<std::shared_ptr<arena>> made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,

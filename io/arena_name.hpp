@@ -1,6 +1,7 @@
 #pragma once
 
 #include "io/arena.hpp"
+#include "io/handed_memory.hpp"
 #include "io/shared_memory.hpp"
 
 /// How a client on the same host finds the arena of a node.
@@ -12,10 +13,17 @@ shared_memory_name encode(const arena_name& x);
 /// `invalid_argument` if it is too short to be one.
 result<arena_name> decode_arena_name(std::span<const std::uint8_t> text);
 
-/// Maps arenas of nodes on this host.
+/// Maps arenas of nodes on this host: what they have handed over, and else what this process finds under the name,
+/// which is its own arena, or that of a process into which it may look.
 class arena_finder final : public shared_memory_finder {
 public:
+  /// `handed` may be null.
+  explicit arena_finder(std::shared_ptr<const handed_memory> handed = nullptr) : handed_(std::move(handed)) {}
+
   result<std::shared_ptr<shared_memory>> find(std::uint64_t bytes, std::span<const std::uint8_t> name) override;
+
+private:
+  std::shared_ptr<const handed_memory> handed_;
 };
 
 } // namespace troupe::io

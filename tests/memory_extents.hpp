@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace troupe::test {
@@ -37,6 +38,9 @@ public:
   io::extent_counts counts() const override { return {total_, lent_.size(), lent_.size(), 0}; }
   std::span<std::byte> memory() noexcept override { return {memory_.get(), facts_.bytes}; }
   const io::arena_facts& info() const noexcept override { return facts_; }
+
+  /// By which clients find it; else it has a name that is none.
+  void rename(io::shared_memory_name name) { facts_.name = std::move(name); }
 
   /// How many may be lent at once.
   void limit(std::uint32_t extents) noexcept { left_ = extents; }

@@ -516,7 +516,7 @@ TEST_CASE("an arena of another node is refused, though process, descriptors and 
   name.proof = (*mine)->name().proof;
   const auto e = arena::map(name, 8192).error();
   CHECK(e.code == errc::identity_mismatch);
-  CHECK(missing(e.text, {"is not the memory of this node", "host, process namespace and user"}) == "");
+  CHECK(missing(e.text, {"is not the memory of this node", "Unix socket"}) == "");
 }
 
 TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "[io][arena]") {

@@ -1,0 +1,46 @@
+#include "io/handed_memory.hpp"
+
+#include <utility>
+
+namespace troupe::io {
+
+handed_memory::connection::~connection() {
+  const std::lock_guard guard(all_->mutex_);
+  all_->pairs_.erase(number_);
+}
+
+void handed_memory::connection::got(std::vector<unique_descriptor> descriptors, bool cut_off) {
+  pair now;
+  now.cut_off = cut_off;
+  if (descriptors.size() == 2) {
+    now.memory = std::move(descriptors[0]);
+    now.proof = std::move(descriptors[1]);
+  }
+  const std::lock_guard guard(all_->mutex_);
+  all_->pairs_[number_] = std::move(now);
+}
+
+std::unique_ptr<handed_memory::connection> handed_memory::connect() {
+  const std::lock_guard guard(mutex_);
+  return std::make_unique<connection>(shared_from_this(), ++last_);
+}
+
+result<std::shared_ptr<arena>> handed_memory::map(const arena_name& name, std::uint64_t bytes) const {
+  bool cut_off = false;
+  const std::lock_guard guard(mutex_);
+  for (const auto& [number, x] : pairs_) {
+    cut_off = cut_off || x.cut_off;
+    if (!x.memory || !x.proof)
+      continue;
+    auto mapped = arena::map(x.memory.get(), x.proof.get(), name, bytes);
+    // Another node's, perhaps.
+    if (mapped || mapped.error().code != errc::identity_mismatch)
+      return mapped;
+  }
+  if (cut_off)
+    return fail(errc::unreachable, "the node handed its memory over, and this process could not take it: it has as "
+                                   "many files open as it may (ulimit -n)");
+  return fail(errc::unreachable, "no node handed that memory over to this process");
+}
+
+} // namespace troupe::io

@@ -1,0 +1,116 @@
+#include "io/arena_name.hpp"
+#include "io/handed_memory.hpp"
+#include "tests/catch.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+namespace io_handed_memory_test {
+
+using namespace troupe;
+using namespace troupe::io;
+
+namespace {
+
+std::shared_ptr<arena> some_arena() {
+  return arena::create({8192, 4096, huge_page_choice::off}).value();
+}
+
+/// As they come from another process: other numbers than the node's.
+std::vector<unique_descriptor> copies_of(const arena_name& name) {
+  std::vector<unique_descriptor> out;
+  for (const auto number : {name.descriptor, name.proof_descriptor})
+    out.emplace_back(::fcntl(number, F_DUPFD_CLOEXEC, 0));
+  return out;
+}
+
+/// What a client is told by a node whose process it cannot look into.
+arena_name told(arena_name name) {
+  name.process = 0x7fffffff;
+  return name;
+}
+
+} // namespace
+
+TEST_CASE("memory that was handed over is mapped without a look into another process", "[io][arena]") {
+  const auto made = some_arena();
+  REQUIRE(made->provide(0));
+  const auto all = handed_memory::make();
+  const auto connection = all->connect();
+  arena_finder finder(all);
+  const auto name = encode(told(made->name()));
+  const auto nothing = finder.find(8192, name);
+  REQUIRE_FALSE(nothing);
+  CHECK(nothing.error().code == errc::unreachable);
+  CHECK(nothing.error().text.find("handed") != std::string::npos);
+  connection->got(copies_of(made->name()), false);
+  const auto found = finder.find(8192, name);
+  REQUIRE(found);
+  (*found)->bytes()[7] = std::byte{42};
+  CHECK(made->bytes()[7] == std::byte{42});
+  CHECK(finder.find(8192, name)); // each rank maps it
+}
+
+TEST_CASE("of what several nodes have handed over, the proof says which is meant", "[io][arena]") {
+  const auto one = some_arena();
+  const auto two = some_arena();
+  REQUIRE(one->provide(0));
+  REQUIRE(two->provide(0));
+  const auto all = handed_memory::make();
+  const auto first = all->connect();
+  auto second = all->connect();
+  first->got(copies_of(one->name()), false);
+  second->got(copies_of(two->name()), false);
+  const auto found = all->map(told(two->name()), 8192);
+  REQUIRE(found);
+  (*found)->bytes()[0] = std::byte{2};
+  CHECK(two->bytes()[0] == std::byte{2});
+  CHECK(one->bytes()[0] == std::byte{0});
+  // Goes with the connection; what is mapped stays.
+  second.reset();
+  CHECK(all->map(told(two->name()), 8192).error().code == errc::unreachable);
+  CHECK((*found)->bytes()[0] == std::byte{2});
+  CHECK(all->map(told(one->name()), 8192));
+}
+
+TEST_CASE("what was handed over and is not the arena is not believed", "[io][arena]") {
+  const auto one = some_arena();
+  const auto two = some_arena();
+  const auto all = handed_memory::make();
+  const auto connection = all->connect();
+  const auto refused = [&](std::vector<unique_descriptor> what, std::uint64_t bytes = 8192) {
+    connection->got(std::move(what), false);
+    const auto found = all->map(told(one->name()), bytes);
+    REQUIRE_FALSE(found);
+    return found.error().code;
+  };
+  SECTION("another size") {
+    CHECK(refused(copies_of(one->name()), 4096) == errc::unreachable);
+  }
+  SECTION("the memory of another node with this one's proof") {
+    auto mixed = one->name();
+    mixed.descriptor = two->name().descriptor;
+    CHECK(refused(copies_of(mixed)) == errc::unreachable);
+  }
+  SECTION("memory that is not sealed") {
+    std::vector<unique_descriptor> what;
+    what.emplace_back(::memfd_create("x", MFD_CLOEXEC));
+    REQUIRE(::ftruncate(what.back().get(), 8192) == 0);
+    what.emplace_back(::fcntl(one->name().proof_descriptor, F_DUPFD_CLOEXEC, 0));
+    CHECK(refused(std::move(what)) == errc::unreachable);
+  }
+  SECTION("one, or three") {
+    auto what = copies_of(one->name());
+    what.pop_back();
+    CHECK(refused(std::move(what)) == errc::unreachable);
+    what = copies_of(one->name());
+    what.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+    CHECK(refused(std::move(what)) == errc::unreachable);
+  }
+  SECTION("none that this process had room for") {
+    connection->got({}, true);
+    CHECK(all->map(told(one->name()), 8192).error().text.find("ulimit -n") != std::string::npos);
+  }
+}
+
+} // namespace io_handed_memory_test
