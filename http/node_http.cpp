@@ -156,10 +156,10 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     server::doors open{std::move(where.all), std::nullopt};
     if (config.http.has_socket()) {
       // Below a directory that is this node's by now: a socket that is there is of one that is dead.
-      out->socket_ = std::filesystem::absolute(config.data_dir) / config.http.socket;
-      auto made = local_listener::open("http.socket", out->socket_);
+      auto made = local_listener::open("http.socket", std::filesystem::absolute(config.data_dir) / config.http.socket);
       if (!made)
         return tl::unexpected<error>(std::move(made.error()));
+      out->socket_ = made->file();
       open.local = std::move(*made);
     }
     auto started = server::start(config.http, std::move(routes), out->metrics_.get(), std::move(open));
@@ -190,6 +190,19 @@ std::optional<std::uint16_t> node_http::handshake_port() const noexcept {
 node_http::~node_http() {
   if (clock_)
     caf::anon_send_exit(clock_, caf::exit_reason::user_shutdown);
+}
+
+bool node_http::socket_is_there() const {
+  return socket_.path().empty() || socket_.is_there();
+}
+
+result<void> node_http::reopen_socket() {
+  auto made = local_listener::open("http.socket", std::filesystem::path(socket_.path()));
+  if (!made)
+    return tl::unexpected<error>(std::move(made.error()));
+  socket_ = made->file();
+  server_->replace_local(std::move(*made));
+  return {};
 }
 
 result<void> node_http::reload() {

@@ -3,6 +3,7 @@
 #include "actors/node/supervisor/node_start.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/local_socket.hpp"
 #include "config/node_config.hpp"
 #include "http/server/request_metrics.hpp"
 #include "http/server/server.hpp"
@@ -49,7 +50,13 @@ public:
   /// Of the listener for everything, which there is.
   std::uint16_t port() const noexcept { return server_->port(); }
   /// The Unix socket; empty if there is none.
-  const std::filesystem::path& socket() const noexcept { return socket_; }
+  const std::filesystem::path& socket() const noexcept { return socket_.path(); }
+
+  /// Whether that socket is found at its path; true where there is none. Any thread.
+  bool socket_is_there() const;
+  /// Opens it anew, after it was removed. By the thread that asks whether it is there. Errors: those of
+  /// `local_listener::open`.
+  result<void> reopen_socket();
 
   /// Reads tokens and certificates again; with an error, those of that listener stay as they were.
   result<void> reload();
@@ -65,7 +72,7 @@ private:
   std::shared_ptr<readiness> ready_;
   std::unique_ptr<request_metrics> metrics_;
   std::unique_ptr<server> server_;
-  std::filesystem::path socket_;
+  socket_file socket_;
   std::unique_ptr<server> handshake_server_;
   /// Null if there is none.
   directory_actor directory_;

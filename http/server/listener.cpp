@@ -69,6 +69,18 @@ void listener::close() {
   local_.reset();
 }
 
+void listener::replace(local_listener door) {
+  // Closed by now: nobody listens any more.
+  if (!acceptor_.is_open())
+    return;
+  error_code ignored;
+  acceptor_.close(ignored);
+  pause_.cancel();
+  if (auto opened = open(std::move(door)); !opened)
+    shared_.log->error("{}", to_string(opened.error()));
+  start();
+}
+
 void listener::accept_some() {
   for (int i = 0; i < accepts_at_once; ++i) {
     sockaddr_storage from{};

@@ -33,6 +33,8 @@ public:
 
   void start();
   void close();
+  /// Listens on another Unix socket in the place of the one before, whose file was removed.
+  void replace(local_listener door);
 
 private:
   void accept_some();

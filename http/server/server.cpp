@@ -171,6 +171,13 @@ result<void> server::reload_tokens() {
   return implementation_->shared.keys.reload();
 }
 
+void server::replace_local(local_listener door) {
+  // What is posted has to be copied.
+  const auto kept = std::make_shared<local_listener>(std::move(door));
+  asio::post(implementation_->workers.front()->context(),
+             [x = implementation_.get(), kept] { x->at_file->replace(std::move(*kept)); });
+}
+
 void server::stop(duration patience) {
   implementation_->stop(patience);
 }

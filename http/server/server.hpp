@@ -58,6 +58,10 @@ public:
   /// Without tokens file and TLS, there is nothing to do.
   result<void> reload_tokens();
 
+  /// Listens on this Unix socket from now on, in the place of the one that there was: its file was removed. Returns
+  /// before it does. Any thread.
+  void replace_local(local_listener door);
+
   /// Stops listening, closes idle connections, and waits for requests under way to be answered, `patience` at most;
   /// then closes what is left. Handlers that are still running are waited for without a limit. The first call decides.
   void stop(duration patience);
