@@ -1,5 +1,6 @@
 #include "actors/support/system_config.hpp"
 
+#include "actors/support/random_identity.hpp"
 #include "base/threads.hpp"
 #include "messages/messages.hpp"
 
@@ -30,7 +31,7 @@ std::size_t polls(std::uint32_t wanted) {
 
 system_config::system_config(const config::caf_config& options) {
   register_messages(*this);
-  load<caf::io::middleman>();
+  load<random_identity>();
   if (options.scheduler_threads > 0)
     set("scheduler.max-threads", std::size_t{options.scheduler_threads});
   set("scheduler.policy", caf::atom_from_string(options.scheduler_policy));

@@ -1,0 +1,36 @@
+#include "actors/support/random_identity.hpp"
+
+#include <cstdint>
+#include <random>
+
+namespace troupe {
+
+namespace {
+
+/// As long as CAF's own, of 160 bits.
+caf::node_id drawn() {
+  // Where the system has no entropy, it throws rather than to draw what others can guess.
+  std::random_device entropy;
+  caf::node_id::default_data::host_id_type host{};
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    if (i % sizeof bits == 0)
+      bits = entropy();
+    host[i] = static_cast<std::uint8_t>(bits >> 8U * (i % sizeof bits));
+  }
+  return caf::make_node_id(entropy(), host);
+}
+
+} // namespace
+
+caf::actor_system::module* random_identity::make(caf::actor_system& system, caf::detail::type_list<>) {
+  return new random_identity(system);
+}
+
+void random_identity::init(caf::actor_system_config& config) {
+  caf::io::middleman::init(config);
+  // CAF lets nobody but its own middleman set it. The system itself is no constant.
+  const_cast<caf::node_id&>(system().node()) = drawn();
+}
+
+} // namespace troupe
