@@ -290,6 +290,7 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
     ways = std::move(*made);
     where.where = *on.remote;
     where.entrance = ways->entrance();
+    where.handed = ways->handed();
   }
   const auto code = session(system, where, config, trace, options, signals, progress).run();
   if (node)

@@ -34,6 +34,7 @@ public:
       return tl::unexpected<error>(opened.error());
     out->doors_ = std::move(*opened);
     out->node_.where.entrance = out->doors_->entrance();
+    out->node_.where.handed = out->doors_->handed();
     return out;
   }
 

@@ -31,8 +31,8 @@ struct attach_request {
   std::uint32_t protocol = protocol_version;
   std::string client_name;
   std::int32_t process = 0;
-  /// Where that number means this process (`host_identity`). Empty: where the node is. Anywhere else, the client
-  /// cannot map the node's memory, and its process cannot be watched.
+  /// "elsewhere": the client wants to be treated as one on another host. All else counts for nothing, as the number
+  /// does unless an actor of the node's own process sends it: the connection proves which process a client is.
   std::string home{};
   /// The namespace the client wants, by name; empty for the node's first.
   std::string space_name;

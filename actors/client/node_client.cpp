@@ -45,6 +45,7 @@ result<attach_reply> node_client::attach(link_options where, duration limit) {
   where.remote_bytes = options_.transfer.remote_bytes;
   where_ = where.where;
   entrance_ = where.entrance;
+  handed_ = where.handed;
   local_ = where.local;
   where.attach = options_.attach;
   where.seed = entropy();
@@ -78,7 +79,7 @@ result<void> node_client::add_rank(rank_memory memory) {
   how.blocks_per_page = memory.mover->cache().blocks_per_page;
   how.batch_pages = std::min(options_.transfer.batch_pages, node_.limits.batch_pages);
   how.tasks_max = options_.transfer.max_tasks;
-  copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>()};
+  copy_engine_options copies{how.space, how.rank, how.batch_pages, std::make_shared<io::arena_finder>(handed_)};
   copies.exposer = make_memory_exposer(options_.remote, where_.is_path() ? "127.0.0.1" : where_.host);
   copies.remote_bytes = options_.transfer.remote_bytes;
   auto state = std::make_shared<copy_engine_state>(copies, std::move(memory.mover), std::move(memory.events));

@@ -88,6 +88,7 @@ private:
   attach_reply node_;
   node_address where_;
   caf::io::middleman_actor entrance_;
+  std::shared_ptr<const io::handed_memory> handed_;
   /// Of a node of this process.
   reception_actor local_;
   link_actor link_;

@@ -3,7 +3,7 @@
     python -m sglang.launch_server --model MODEL --enable-hierarchical-cache --hicache-mem-layout page_first
         --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
             "backend_name": "troupe", "module_path": "troupe.sglang", "class_name": "TroupeStorage", "interface_v1": 1,
-            "troupe.address": "127.0.0.1:4600"}'
+            "troupe.address": "/var/lib/troupe"}'
 
 Pages are copied once, between SGLang's pool and memory of the node. docs/sglang.md says what was tried.
 """

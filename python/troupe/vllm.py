@@ -3,7 +3,7 @@
     vllm serve MODEL --kv-transfer-config '{
         "kv_connector": "TroupeConnector", "kv_connector_module_path": "troupe.vllm",
         "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"troupe.address": "127.0.0.1:4600"}}'
+        "kv_connector_extra_config": {"troupe.address": "/var/lib/troupe"}}'
 
 vLLM's objects become arrays here, and bytes become objects. What to load and to save is decided in libtroupe.so.
 docs/vllm.md says what to expect.

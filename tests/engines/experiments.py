@@ -167,7 +167,7 @@ def warm_node(lab, name="warm", **settings):
     return made
 
 
-@experiment("an empty cache; then another engine finds all full blocks; then by the node's socket")
+@experiment("an empty cache; then another engine finds all full blocks; then by the path of the node's socket")
 def cold_and_restarted(lab):
     made = lab.warm()
     outputs, metrics = lab.play(usual(), lab.connector(made))

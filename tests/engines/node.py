@@ -30,6 +30,7 @@ class node:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port, self.lmcache_port, self.process = free_port(), free_port() if lmcache else None, None
         self.metrics_port = free_port()
+        self.remote = remote
         self.config = self.directory / "node.json"
         self.config.write_text(json.dumps({
             "node_name": "engines",
@@ -45,7 +46,8 @@ class node:
 
     @property
     def address(self):
-        return f"127.0.0.1:{self.port}"
+        """As an engine on its host finds it; where it moves pages over the network, as any engine does."""
+        return f"127.0.0.1:{self.port}" if self.remote else str(self.directory / "data")
 
     @property
     def socket_path(self):

@@ -214,11 +214,15 @@ TEST_CASE("a second node on a data directory is refused while the first one live
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start(0);
-  // As on another host: locks are of no use between them.
+  // As on another host, where the lock of the directory is not seen: the claims are, and the slab file.
   const auto data = nodes.scratch.path() / "0/data";
-  fs::rename(data / "lock", nodes.scratch.path() / "lock");
+  const auto seen = nodes.scratch.path() / "seen";
+  fs::create_directory(seen, data);
+  fs::create_directory_symlink(data / "claims", seen / "claims");
+  const auto slab = slab_path(nodes.config(0));
+  fs::create_hard_link(slab, seen / slab.filename());
   auto config = nodes.config(1);
-  config["data_dir"] = data.string();
+  config["data_dir"] = seen.string();
   const auto file = nodes.scratch.path() / "second.json";
   std::ofstream(file) << config.dump();
   const auto second = run(program_with({"serve", "--config", file.string()}));

@@ -39,9 +39,9 @@ struct capi_outcome {
 
 /// Calls `function` with the arguments and a place for an error.
 template <class F, class... Ts>
-capi_outcome said_by(F function, Ts... arguments) {
+capi_outcome said_by(F function, Ts... values) {
   auto error = sized<troupe_error>();
-  const auto code = function(arguments..., &error);
+  const auto code = function(values..., &error);
   return {code, code == TROUPE_OK ? "" : error.text};
 }
 
@@ -49,8 +49,8 @@ capi_outcome said_by(F function, Ts... arguments) {
 void demand_ok(const capi_outcome& x);
 
 template <class F, class... Ts>
-void call(F function, Ts... arguments) {
-  demand_ok(said_by(function, arguments...));
+void call(F function, Ts... values) {
+  demand_ok(said_by(function, values...));
 }
 
 std::vector<std::string> ids_of(const troupe_ids& ids);

@@ -38,7 +38,9 @@ bool has_memcheck() {
 
 TEST_CASE("the examples in C and C++ find every byte again", "[capi]") {
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
+  auto config = node_config(scratch.path());
+  config["remote"] = {{"enabled", true}};
+  serving_node node(write_config(scratch.path(), config));
   for (const auto* program : {TROUPE_EXAMPLE_C_ENGINE, TROUPE_EXAMPLE_C_PAGES, TROUPE_EXAMPLE_CPP_POOL}) {
     const auto x = run_program({program, node.address()});
     INFO(program << "\n" << x.out << x.err);

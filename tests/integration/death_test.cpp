@@ -95,6 +95,7 @@ TEST_CASE("a replay goes on when its node is killed and comes back") {
 TEST_CASE("a node that comes back with another namespace is refused by the client") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
+  config["remote"] = {{"enabled", true}};
   std::optional<serving_node> node(std::in_place, write_config(scratch.path(), config));
   const auto port = std::to_string(node->port());
   process client(replay_command({"--attach", node->endpoint(), "--trace", endless_trace, "--attach-limit", "60"}));

@@ -23,7 +23,10 @@ constexpr const char* small_trace = "loogle:2,1024,3,128";
 TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on SIGINT") {
   const auto signal_number = GENERATE(SIGTERM, SIGINT);
   const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
+  auto config = node_config(scratch.path());
+  // Over TCP nobody maps its memory.
+  config["remote"] = {{"enabled", true}};
+  serving_node node(write_config(scratch.path(), config));
   CHECK(node.port() != 0);
   const auto socket = (scratch.path() / "data" / "troupe.sock").string();
   CHECK(node.ready_line() == R"({"event":"ready","node":"tested","actors":{"socket":")" + socket +

@@ -93,7 +93,7 @@ tl::expected<own_node, std::vector<config::problem>> make_own_node(const own_nod
     auto scratch = scratch_directory::make(here);
     if (!scratch)
       return wrong("data_dir", scratch.error().text);
-    out.config.data_dir = scratch->path();
+    out.config.data_dir = scratch->path() / scratch_directory::node_name;
     out.scratch = std::move(*scratch);
   }
   auto effective = config::parse(config::to_json(out.config), "built-in config", options.overrides);

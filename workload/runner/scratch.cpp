@@ -1,5 +1,7 @@
 #include "workload/runner/scratch.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -43,9 +45,13 @@ bool names(const fs::path& path, int descriptor) {
 }
 
 /// A node in it locks a file of its own: also where the directory itself is not locked, somebody is at work there.
+/// Earlier versions had their nodes in the directory itself.
 bool has_node(const fs::path& path) {
-  const unique_descriptor lock(::open((path / "lock").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+  return std::ranges::any_of(std::array{path / scratch_directory::node_name / "lock", path / "lock"},
+                             [](const fs::path& x) {
+                               const unique_descriptor lock(::open(x.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+                               return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+                             });
 }
 
 bool belongs_to_this_user(const fs::path& path) {

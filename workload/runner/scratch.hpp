@@ -14,6 +14,9 @@ namespace troupe::replay {
 /// its end.
 class scratch_directory {
 public:
+  /// Of the directory in it that a node gets, which locks that one itself.
+  static constexpr const char* node_name = "data";
+
   /// In `parent`; for this user alone.
   static result<scratch_directory> make(const std::filesystem::path& parent);
 

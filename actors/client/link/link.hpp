@@ -4,6 +4,7 @@
 #include "actors/client/link/node_address.hpp"
 #include "base/next_tick.hpp"
 #include "config/node_config.hpp"
+#include "io/handed_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/middleman_actor.hpp>
@@ -22,6 +23,8 @@ struct link_options {
   node_address where;
   /// Who connects; null: the middleman of CAF, which knows TCP without TLS only.
   caf::io::middleman_actor entrance;
+  /// Memory that nodes hand over to the entrance; null: the node is of this process, or elsewhere.
+  std::shared_ptr<const io::handed_memory> handed{};
   std::string client_name;
   std::string space_name;
   /// Set: the namespace as a whole, in the place of its name. One of another identity under its name is refused.

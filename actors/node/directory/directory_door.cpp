@@ -46,6 +46,9 @@ directory_door::behavior_type directory_door::make_behavior() {
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)), bound());
       },
       [this](watch_atom verb, std::string& engine, const handshake_watcher_actor& who) -> caf::result<std::uint64_t> {
+        // Else the directory would send updates to an actor of somebody else, or of the node.
+        if (who && (!current_sender() || who.node() != current_sender()->node()))
+          return to_caf(error{errc::invalid_argument, "who watches is notified in its own process"});
         return hand_on(*this, behind_, nullptr, caf::make_message(verb, std::move(engine), who));
       },
       [this](const handshake_seen_request& x) -> caf::result<void> {

@@ -115,13 +115,13 @@ result<void> client_rights::may_place(rank_number rank, const frame_request& x) 
 
 bool client_rights::end() noexcept {
   ended_.store(true);
-  return asked_.load();
+  return had_memory_.load();
 }
 
-result<void> client_rights::begin_request() {
+result<void> client_rights::begin_request(bool of_memory) {
   // Written once, since all that serve the client come by here.
-  if (!asked_.load())
-    asked_.store(true);
+  if (of_memory && !had_memory_.load())
+    had_memory_.store(true);
   if (ended_.load())
     return fail(errc::unreachable, "the client is not attached any more");
   if (under_way_.fetch_add(1, std::memory_order_relaxed) < scope_.requests)

@@ -60,13 +60,13 @@ public:
   /// Also, pages that are reserved for it only.
   result<void> may_place(rank_number rank, const frame_request& x) const;
 
-  /// Each request that is begun is to be ended. `limit_exceeded` where too many are under way, `unreachable` where the
-  /// attachment is over.
-  result<void> begin_request();
+  /// Each request that is begun is to be ended. `of_memory`: it is about frames, which the client may touch from then
+  /// on. `limit_exceeded` where too many are under way, `unreachable` where the attachment is over.
+  result<void> begin_request(bool of_memory = false);
   void end_request() noexcept { under_way_.fetch_sub(1, std::memory_order_relaxed); }
 
-  /// The attachment is over: no request begins any more. Whether one ever did: a client that has never asked for
-  /// anything has nothing of the node's in use.
+  /// The attachment is over: no request begins any more. Whether one of memory ever did: a client that has never asked
+  /// for a frame has no memory of the node's in use, whatever else it asked.
   bool end() noexcept;
 
 private:
@@ -75,9 +75,9 @@ private:
 
   client_scope scope_;
   std::atomic<std::uint32_t> under_way_{0};
-  /// Whoever begins a request sets the one and looks at the other, and who ends it all does so the other way round. So
-  /// either that request is refused or the end knows of it.
-  std::atomic<bool> asked_{false};
+  /// Whoever begins a request of memory sets the one and looks at the other, and who ends it all does so the other way
+  /// round. So either that request is refused or the end knows of it.
+  std::atomic<bool> had_memory_{false};
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;
   /// By rank and slot. One entry per slot at most, so it is bounded by the slabs.

@@ -20,7 +20,7 @@ caf::result<Reply> client_worker::pass_on(const result<void>& allowed, Ts&&... r
     return to_caf(not_this_client());
   if (!allowed)
     return to_caf(allowed.error());
-  if (auto begun = rights_->begin_request(); !begun)
+  if (auto begun = rights_->begin_request(true); !begun)
     return to_caf(begun.error());
   auto message = caf::make_message(std::forward<Ts>(request)...);
   return remote_ ? hand_on(*this, remote_, rights_, std::move(message))

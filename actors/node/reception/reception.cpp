@@ -51,6 +51,10 @@ reception::behavior_type reception::make_behavior() {
   monitor(node_);
   return {
       [this](attach_request& wanted, const caf::actor& link) -> caf::result<attach_reply> {
+        // What is known of the process that asks is known of its connection. A handle of another one would be attached,
+        // and sent away, in its place.
+        if (!link || !current_sender() || current_sender()->node() != link.node())
+          return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own process"});
         const auto& space = wanted.space;
         for (const auto* text : {&space.name, &space.model, &space.revision, &space.dtype, &space.layout, &space.salt})
           if (text->size() > name_bytes_max)

@@ -17,8 +17,9 @@ constexpr remote_job probe_job = 0;
 constexpr duration tick_pause = std::chrono::milliseconds(100);
 
 error not_here() {
-  return {errc::unsupported, "this client is on another host than the node, or in another process namespace, and the "
-                             "node moves no pages between hosts: set remote.enabled in its config"};
+  return {errc::unsupported, "this client does not share the node's memory, since it attaches over TCP or from another "
+                             "host, and the node moves no pages over the network: attach by the node's Unix socket "
+                             "(its data_dir), or set remote.enabled in the node's config"};
 }
 
 } // namespace

@@ -7,7 +7,6 @@
 #include "io/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
-#include <caf/policy/tcp.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,8 +21,6 @@ namespace troupe {
 
 namespace {
 
-using caf::io::network::rw_state;
-
 constexpr auto receive_header = caf::io::receive_policy_flag::exactly;
 
 /// What waits to be sent to a peer that does not read, in the longest messages.
@@ -31,10 +28,6 @@ constexpr std::size_t unsent_messages_max = 4;
 
 /// A peer that takes nothing for so long is not waited for any more, where others need the room.
 constexpr auto silence_max = std::chrono::seconds(10);
-
-rw_state as_state(tls_channel::outcome x) {
-  return x == tls_channel::outcome::failed ? rw_state::failure : rw_state::success;
-}
 
 std::string bytes_of(caf::actor_system& system, const caf::message& x) {
   std::vector<char> out;
@@ -176,38 +169,6 @@ void door_hall::turned_away(const std::string& why) {
   log::get("node")->warn("a connection to the actors was ended: {} ({} so far)", why, turned_away_);
 }
 
-// -- connections ------------------------------------------------------------------------------------------------------
-
-std::optional<door_connection> door_connection::make(unique_descriptor& socket, const tls_context* tls,
-                                                     tls_channel::side which) {
-  const auto descriptor = socket.release();
-  std::unique_ptr<tls_channel> channel;
-  if (tls != nullptr) {
-    channel = tls_channel::start(*tls, descriptor, which);
-    if (!channel) {
-      ::close(descriptor);
-      return std::nullopt;
-    }
-  }
-  return door_connection(descriptor, std::move(channel));
-}
-
-std::optional<door_connection> door_connection::to_node(unique_descriptor& socket, const tls_context* tls) {
-  return make(socket, tls, tls_channel::side::client);
-}
-
-std::optional<door_connection> door_connection::to_client(unique_descriptor& socket, const tls_context* tls) {
-  return make(socket, tls, tls_channel::side::server);
-}
-
-rw_state door_connection::read_some(std::size_t& got, int descriptor, void* into, std::size_t size) {
-  return tls_ ? as_state(tls_->read(got, into, size)) : caf::policy::tcp::read_some(got, descriptor, into, size);
-}
-
-rw_state door_connection::write_some(std::size_t& put, int descriptor, const void* from, std::size_t size) {
-  return tls_ ? as_state(tls_->write(put, from, size)) : caf::policy::tcp::write_some(put, descriptor, from, size);
-}
-
 // -- scribes ----------------------------------------------------------------------------------------------------------
 
 door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
@@ -216,9 +177,10 @@ door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_co
       tls_(connection.tls()), stream_(backend, connection.descriptor(), std::move(connection)) {}
 
 door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
-                         std::shared_ptr<door_hall> hall, guest_list::guest who)
+                         std::shared_ptr<door_hall> hall, guest_list::guest who, std::optional<local_process> process)
     : door_scribe(backend, std::move(connection), std::move(hall)) {
   who_ = who;
+  process_ = std::move(process);
   gate_.emplace(hall_->new_gate());
   hall_->came(who, this);
   stream_.ack_writes(hall_->outgoing() != nullptr);
@@ -231,6 +193,8 @@ door_scribe::~door_scribe() {
     hall_->leave(*who_);
   if (!known_as_client_.empty())
     hall_->roles()->left(known_as_client_);
+  if (!known_as_local_.empty())
+    hall_->peers()->left(known_as_local_);
 }
 
 void door_scribe::cut() noexcept {
@@ -294,6 +258,10 @@ bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) 
   if (new_here && hall_->roles() && tls_ != nullptr && !tls_->peer_has_unit(node_roles::unit)) {
     known_as_client_ = gate_->identity();
     hall_->roles()->came_as_client(known_as_client_);
+  }
+  if (new_here && process_) {
+    known_as_local_ = gate_->identity();
+    hall_->peers()->came(known_as_local_, *std::exchange(process_, std::nullopt));
   }
   // The broker takes what it reads out of the stream's buffer.
   std::vector<char> payload;
@@ -414,25 +382,45 @@ bool door_man::new_connection() {
   unique_descriptor accepted(acceptor_.accepted_socket());
   if (detached())
     return false;
-  if (options_.local) {
-    const auto user = peer_user(accepted.get());
-    if (!user || (*user != ::geteuid() && *user != 0)) {
-      hall_->turned_away("it came from another user");
-      return true;
-    }
-  }
+  std::optional<local_process> process;
+  if (options_.local && !judge_local(accepted.get(), process))
+    return true;
   const auto who = hall_->come();
   if (!who)
     return true;
-  auto connection = door_connection::to_client(accepted, options_.tls.get());
+  auto connection = door_connection::to_client(accepted, options_.tls.get(), process ? process->handover : nullptr);
   if (!connection) {
     hall_->leave(*who);
     return true;
   }
-  auto scribe = caf::make_counted<door_scribe>(acceptor_.backend(), std::move(*connection), hall_, *who);
+  auto scribe =
+      caf::make_counted<door_scribe>(acceptor_.backend(), std::move(*connection), hall_, *who, std::move(process));
   const auto handle = scribe->hdl();
   parent()->add_scribe(std::move(scribe));
   return caf::io::doorman::new_connection(&acceptor_.backend(), handle);
+}
+
+bool door_man::judge_local(int accepted, std::optional<local_process>& process) {
+  const auto who = peer_of(accepted);
+  if (!who || (who->user != ::geteuid() && who->user != 0)) {
+    hall_->turned_away("it came from another user");
+    return false;
+  }
+  if (!hall_->peers())
+    return true;
+  local_process out;
+  out.number = who->process;
+  // Now, while the connection is new: later its number may be another's.
+  if (auto watch = process_watch::of_peer(accepted)) {
+    out.watch = std::make_shared<process_watch>(std::move(*watch));
+  } else if (watch.error().code == errc::unsupported) {
+    out.unwatched = watch.error().text;
+  } else {
+    hall_->turned_away(watch.error().text);
+    return false;
+  }
+  process = std::move(out);
+  return true;
 }
 
 void door_man::graceful_shutdown() {

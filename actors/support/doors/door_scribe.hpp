@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/support/doors/connected_peers.hpp"
 #include "actors/support/doors/frame_gate.hpp"
 #include "actors/support/doors/guest_list.hpp"
 #include "actors/support/doors/node_roles.hpp"
@@ -7,6 +8,7 @@
 #include "actors/support/doors/tls_channel.hpp"
 #include "base/clock.hpp"
 #include "base/unique_descriptor.hpp"
+#include "io/handed_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/all.hpp>
@@ -42,6 +44,8 @@ public:
     std::shared_ptr<outgoing_budget> outgoing{};
     /// Of whoever this process connects to with TLS; empty: none.
     std::string required_unit{};
+    /// May be null.
+    std::shared_ptr<connected_peers> peers{};
   };
 
   static std::shared_ptr<door_hall> make(caf::actor_system& system, const options& how);
@@ -55,6 +59,7 @@ public:
   bool greet(guest_list::guest who, const std::string& name) { return guests_.greet(who, name); }
   void leave(guest_list::guest who);
   const std::shared_ptr<node_roles>& roles() const noexcept { return options_.roles; }
+  const std::shared_ptr<connected_peers>& peers() const noexcept { return options_.peers; }
   const std::shared_ptr<outgoing_budget>& outgoing() const noexcept { return options_.outgoing; }
   const std::string& required_unit() const noexcept { return options_.required_unit; }
   /// Where room for what is on its way has become scarce: ends connections whose peers have taken nothing for long.
@@ -83,12 +88,18 @@ private:
   std::uint64_t turned_away_ = 0;
 };
 
-/// A connected socket, plain or with TLS. How streams of CAF read and write it.
+/// A connected socket, plain or with TLS. How streams of CAF read and write it. Over a Unix socket a node hands
+/// descriptors to a client, along with the bytes that are sent next.
 class door_connection {
 public:
   /// One that this process has made; none if TLS fails at once.
   static std::optional<door_connection> to_node(unique_descriptor& socket, const tls_context* tls);
-  static std::optional<door_connection> to_client(unique_descriptor& socket, const tls_context* tls);
+  /// By a Unix socket. `handed` gets the descriptors that come.
+  static std::optional<door_connection> to_local_node(unique_descriptor& socket,
+                                                      std::unique_ptr<io::handed_memory::connection> handed);
+  /// `handover`: descriptors for the other process, over a Unix socket; may be null.
+  static std::optional<door_connection> to_client(unique_descriptor& socket, const tls_context* tls,
+                                                  std::shared_ptr<descriptor_handover> handover = nullptr);
 
   int descriptor() const noexcept { return descriptor_; }
   /// Null without TLS. Stays where it is when the connection is moved.
@@ -105,9 +116,14 @@ private:
   static std::optional<door_connection> make(unique_descriptor& socket, const tls_context* tls,
                                              tls_channel::side which);
 
+  caf::io::network::rw_state receive(std::size_t& got, int descriptor, void* into, std::size_t size);
+  caf::io::network::rw_state send(std::size_t& put, int descriptor, const void* from, std::size_t size);
+
   /// CAF's, which closes it.
   int descriptor_;
   std::unique_ptr<tls_channel> tls_;
+  std::unique_ptr<io::handed_memory::connection> handed_{};
+  std::shared_ptr<descriptor_handover> handover_{};
 };
 
 class door_scribe : public caf::io::scribe {
@@ -116,9 +132,9 @@ public:
   /// for.
   door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
               std::shared_ptr<door_hall> hall);
-  /// From a client.
+  /// From a client; `process`, where it came by a Unix socket and somebody asks.
   door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
-              std::shared_ptr<door_hall> hall, guest_list::guest who);
+              std::shared_ptr<door_hall> hall, guest_list::guest who, std::optional<local_process> process = {});
   ~door_scribe() override;
 
   /// Ends the connection, as if the peer had.
@@ -162,6 +178,9 @@ private:
   const tls_channel* tls_ = nullptr;
   /// As whom it came in with a certificate that is no node's; else empty.
   std::string known_as_client_;
+  /// Until it greets; and as whom the hall's peers know it then, else empty.
+  std::optional<local_process> process_{};
+  std::string known_as_local_;
   /// What is counted in the hall's budget: what the stream has not sent. Of that, what lies in `wr_buf` was counted
   /// before.
   std::size_t unsent_ = 0;
@@ -192,6 +211,9 @@ public:
   void remove_from_loop() override { acceptor_.passivate(); }
 
 private:
+  /// Whether who connects by the Unix socket may come in. `process` is set where somebody asks for it.
+  bool judge_local(int accepted, std::optional<local_process>& process);
+
   /// Accepts; where descriptors have run out, it takes the connection with one kept for that, and ends it, since the
   /// system would tell of it again and again.
   class accept_policy {

@@ -15,8 +15,9 @@ namespace troupe {
 
 namespace {
 
-/// The Unix socket among the ports that the broker knows; no TCP port that a node could have without being root.
-constexpr std::uint16_t local_port = 1;
+/// The Unix socket among the ports that the broker knows: each that is opened has another one, since the one before it
+/// is closed a little later. No TCP ports that a node could have without being root.
+constexpr std::uint16_t local_ports = 1000;
 
 constexpr auto connect_limit = std::chrono::seconds(10);
 
@@ -31,8 +32,10 @@ struct doors::state {
   std::shared_ptr<tls_context> tls;
   /// Why there is none although it was asked for.
   std::optional<error> no_tls;
+  std::shared_ptr<io::handed_memory> handed;
   /// What is to be opened next: set before the entrance is asked to.
   unique_descriptor listener;
+  std::uint16_t local_port = 0;
 };
 
 /// CAF's own, but for what it makes connections of.
@@ -49,7 +52,8 @@ protected:
     const bool secret = !is_path(host);
     if (secret && state_->no_tls)
       return to_caf(*state_->no_tls);
-    auto connection = door_connection::to_node(*made, secret ? state_->tls.get() : nullptr);
+    auto connection = secret ? door_connection::to_node(*made, state_->tls.get())
+                             : door_connection::to_local_node(*made, state_->handed->connect());
     if (!connection)
       return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " fails"});
     return caf::io::scribe_ptr(caf::make_counted<door_scribe>(backend(), std::move(*connection), state_->hall));
@@ -59,7 +63,7 @@ protected:
     const bool local = is_path(address == nullptr ? "" : address);
     return caf::io::doorman_ptr(caf::make_counted<door_man>(
         backend(), state_->listener.release(), state_->hall,
-        door_man::options{local, local ? local_port : std::uint16_t{0}, local ? nullptr : state_->tls}));
+        door_man::options{local, local ? state_->local_port : std::uint16_t{0}, local ? nullptr : state_->tls}));
   }
 
 private:
@@ -74,7 +78,8 @@ result<std::unique_ptr<doors>> doors::make(caf::actor_system& system, const door
   std::unique_ptr<doors> out(new doors(system));
   const auto shared = std::make_shared<state>();
   shared->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
-                                          options.roles, options.outgoing, options.required_unit});
+                                          options.roles, options.outgoing, options.required_unit, options.peers});
+  shared->handed = out->handed_;
   if (options.tls) {
     if (auto loaded = tls_context::load(*options.tls))
       shared->tls = std::move(*loaded);
@@ -99,6 +104,7 @@ doors::~doors() {
   // It ignores all other exits, as CAF's own does.
   caf::anon_send_exit(entrance_, caf::exit_reason::kill);
   state_->hall->close();
+  local_to_ = nullptr;
 }
 
 namespace {
@@ -120,10 +126,32 @@ result<void> doors::open_local(const reception_actor& to, const std::filesystem:
   auto made = local_listener::open("actors.socket", path);
   if (!made)
     return tl::unexpected<error>(made.error());
+  local_to_ = to;
+  local_port_ = static_cast<std::uint16_t>(local_port_ % local_ports + 1);
   state_->listener = made->take();
-  local_.emplace(std::move(*made));
+  state_->local_port = local_port_;
+  {
+    const std::lock_guard guard(mutex_);
+    local_ = std::move(*made);
+  }
   if (auto opened = publish(system_, entrance_, to, "/" + path.string()); !opened)
     return tl::unexpected<error>(opened.error());
+  return {};
+}
+
+bool doors::local_is_there() const {
+  const std::lock_guard guard(mutex_);
+  return !local_ || local_->file().is_there();
+}
+
+result<void> doors::reopen_local() {
+  if (!local_)
+    return {};
+  const auto before = local_port_;
+  // A copy: the path is that of what is replaced.
+  if (auto opened = open_local(local_to_, std::filesystem::path(local_->file().path())); !opened)
+    return opened;
+  caf::anon_send(entrance_, caf::close_atom_v, before);
   return {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/support/doors/connected_peers.hpp"
 #include "actors/support/doors/node_roles.hpp"
 #include "actors/support/doors/outgoing_budget.hpp"
 #include "actors/support/doors/tls_identity.hpp"
@@ -7,6 +8,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/local_socket.hpp"
+#include "io/handed_memory.hpp"
 #include "messages/messages.hpp"
 
 #include <caf/io/all.hpp>
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -32,6 +35,8 @@ struct door_options {
   std::string required_unit{};
   /// Is told of whoever comes in with a certificate that is no node's; may be null.
   std::shared_ptr<node_roles> roles{};
+  /// Is told which processes of this host have come in by the Unix socket; null: nobody asks.
+  std::shared_ptr<connected_peers> peers{};
   /// Counts what clients that came in have not been sent yet; may be null.
   std::shared_ptr<outgoing_budget> outgoing{};
 };
@@ -52,12 +57,21 @@ public:
   /// `local_listener::open`.
   result<void> open_local(const reception_actor& to, const std::filesystem::path& path);
 
+  /// Whether the socket of `open_local` is found at its path; true where there is none. Any thread.
+  bool local_is_there() const;
+  /// Opens it anew, after it was removed. Connections that there are stay. Not by an actor, and by one thread at a
+  /// time. Errors: those of `local_listener::open`.
+  result<void> reopen_local();
+
   /// The same over TCP, for whoever has a certificate, or for everybody where there is no TLS.
   result<std::uint16_t> open_tcp(const reception_actor& to, bound_socket where);
 
   /// Whom a link asks for connections. A host with a slash in it is the path of a Unix socket, or of the `data_dir` of
   /// a node; its port is 0.
   const caf::io::middleman_actor& entrance() const noexcept { return entrance_; }
+
+  /// Memory that nodes have handed over to this process, on connections that the entrance has made.
+  const std::shared_ptr<io::handed_memory>& handed() const noexcept { return handed_; }
 
 private:
   class entrance_actor;
@@ -66,8 +80,14 @@ private:
   explicit doors(caf::actor_system& system) : system_(system) {}
 
   caf::actor_system& system_;
+  std::shared_ptr<io::handed_memory> handed_ = io::handed_memory::make();
   std::shared_ptr<state> state_;
   caf::io::middleman_actor entrance_;
+  /// Of the Unix socket, among the ports that CAF knows.
+  std::uint16_t local_port_ = 0;
+  reception_actor local_to_;
+  /// Guards `local_`.
+  mutable std::mutex mutex_;
   std::optional<local_listener> local_;
 };
 
