@@ -1,5 +1,6 @@
 #include "actors/cluster/cluster_service.hpp"
 #include "actors/node/lmcache/lmcache_service.hpp"
+#include "actors/node/supervisor/door_keeper.hpp"
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
@@ -28,6 +29,7 @@
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace troupe::cli {
 
@@ -42,8 +44,10 @@ struct served_node {
   std::unique_ptr<lmcache_service> lmcache;
   /// Null if it is part of none. Likewise.
   std::unique_ptr<cluster::cluster_service> cluster;
-  /// Ends first.
+  /// Ends before all of them.
   node_doors doors;
+  /// Ends first.
+  std::unique_ptr<door_keeper> keeper{};
 };
 
 /// What is thrown where threads, open files or memory run out, as an error.
@@ -82,6 +86,22 @@ result<void> open_to_others(caf::actor_system& system, const config::node_config
   return {};
 }
 
+/// What is to stay where it is as long as the node runs, and is made again where it was removed.
+std::vector<door_keeper::file> kept_files(served_node& x) {
+  std::vector<door_keeper::file> out;
+  auto* const node = x.node.get();
+  out.push_back({"the lock of " + node->lock().directory().string(), [node] { return node->lock().is_there(); },
+                 [node] { return node->lock().renew(); }});
+  if (!x.doors.socket.empty())
+    out.push_back({"the socket " + x.doors.socket.string(),
+                   [open = x.doors.open.get()] { return open->local_is_there(); },
+                   [open = x.doors.open.get()] { return open->reopen_local(); }});
+  if (auto* const http = x.http.get(); http != nullptr && !http->socket().empty())
+    out.push_back({"the socket " + http->socket().string(), [http] { return http->socket_is_there(); },
+                   [http] { return http->reopen_socket(); }});
+  return out;
+}
+
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
   // What can be wrong at once is looked at first: slabs may take their time, and are left behind.
@@ -109,8 +129,12 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
       out.lmcache = std::make_unique<lmcache_service>(system, out.node->services(), options, std::move(lmcache_door));
       return {};
     });
-  if (opened)
+  if (opened) {
+    out.keeper = std::make_unique<door_keeper>(out.node->services().condition, kept_files(out));
+    if (auto looked_after = out.keeper->start(); !looked_after)
+      log::get("node")->warn("{}: where they are removed, nobody makes them again", looked_after.error().text);
     return out;
+  }
   out.doors = {};
   if (out.http)
     out.http->stop(duration::zero());
@@ -236,6 +260,8 @@ constexpr duration close_limit = std::chrono::seconds(30);
 /// Ends it, and the process where it does not end.
 void stop(served_node& x, caf::actor_system& system, duration drain_timeout) {
   const auto logger = log::get("node");
+  // It looks at files of a file system that may hang.
+  const bool is_unwatched = ends_within(leave_limit, [&x] { x.keeper.reset(); });
   // First those who ask, so that what they ask is still answered. Clients that are attached stay until the node has
   // come to rest.
   if (x.http)
@@ -248,7 +274,7 @@ void stop(served_node& x, caf::actor_system& system, duration drain_timeout) {
   result<void> stopped;
   const bool is_closed =
       ends_within(2 * drain_timeout + close_limit, [&] { stopped = x.node->stop(system, drain_timeout); });
-  if (is_closed && stopped && has_left)
+  if (is_closed && stopped && has_left && is_unwatched)
     return;
   if (!is_closed)
     logger->error("stopped, but not at rest: the file system of 'data_dir' does not answer");

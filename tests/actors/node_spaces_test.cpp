@@ -51,8 +51,8 @@ struct making_world : node_world {
     namespaces.reply(asked(), caf::make_message(served()));
     run();
     auto reply = client().answer_to(number).value<attach_reply>();
-    begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
-    shard.take<match_request>();
+    begin(reply.ranks.front().worker, fetch_atom_v, frame_request{{}, std::chrono::seconds(1)});
+    CHECK(worker.take<fetch_atom, owner_id, frame_request>().size() == 1);
     return reply;
   }
 };

@@ -74,6 +74,8 @@ struct node_world : sim {
   probe namespaces{system()};
   std::shared_ptr<::troupe::config::node_config> options = node_options();
   node_actor supervisor;
+  /// Who has come by the Unix socket.
+  std::shared_ptr<connected_peers> peers = std::make_shared<connected_peers>();
   /// Whether clients may make namespaces.
   bool makes = false;
   /// Of the first rank, which other nodes may read.
@@ -92,7 +94,7 @@ struct node_world : sim {
     children.add({"the namespaces actor", namespaces.as<caf::actor>(), "it is gone"});
     if (makes)
       children.namespaces = namespaces.as<namespaces_actor>();
-    supervisor = spawn<node>(options, std::move(children), processes.watcher());
+    supervisor = spawn<node>(options, std::move(children), processes.watcher(), std::nullopt, peers);
   }
 
   static attach_request request(const std::string& space_name = "") {
@@ -140,11 +142,11 @@ struct node_world : sim {
     return out;
   }
 
-  /// Attaches a client that then asks for something.
+  /// Attaches a client that then asks for memory.
   owner_id busy_client(const probe& link, std::int32_t process = 1) {
     const auto reply = attach(link, request_of(process)).value<attach_reply>();
-    begin(reply.shards.front(), match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}});
-    CHECK(shard.take<match_request>().size() == 1);
+    begin(reply.ranks.front().worker, fetch_atom_v, frame_request{{}, std::chrono::seconds(1)});
+    CHECK(worker0.take<fetch_atom, owner_id, frame_request>().size() == 1);
     return reply.owner;
   }
 };

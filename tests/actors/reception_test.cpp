@@ -285,7 +285,7 @@ TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[
 
 TEST_CASE_METHOD(reception_world, "reception: whoever knows the number of a client says that it is at rest",
                  "[reception]") {
-  begin(desk(), match(mine.owner));
+  begin(io(), fetch_atom_v, batch());
   CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::busy);
   link.die();
   run();

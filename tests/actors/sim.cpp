@@ -20,9 +20,11 @@ void probe_actor::enqueue(caf::mailbox_element_ptr element, caf::execution_unit*
   inbox_.push_back({element->sender, element->mid, element->move_content_to_message()});
 }
 
-probe::probe(caf::actor_system& system) {
+probe::probe(caf::actor_system& system) : probe(system, system.node()) {}
+
+probe::probe(caf::actor_system& system, const caf::node_id& home) {
   caf::actor_config config;
-  self_ = caf::make_actor<probe_actor, caf::strong_actor_ptr>(system.next_actor_id(), system.node(), &system, config);
+  self_ = caf::make_actor<probe_actor, caf::strong_actor_ptr>(system.next_actor_id(), home, &system, config);
 }
 
 probe::~probe() {

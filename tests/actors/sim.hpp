@@ -73,6 +73,8 @@ private:
 class probe {
 public:
   explicit probe(caf::actor_system& system);
+  /// One of another process, as it seems to those whom it asks.
+  probe(caf::actor_system& system, const caf::node_id& home);
   probe(const probe&) = delete;
   probe& operator=(const probe&) = delete;
   ~probe();

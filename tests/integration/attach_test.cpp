@@ -3,7 +3,6 @@
 #include "tests/integration/support.hpp"
 
 #include <csignal>
-#include <fstream>
 #include <sys/stat.h>
 
 namespace attach_test {
@@ -12,9 +11,6 @@ using namespace troupe::test;
 using stream = process::stream;
 
 namespace {
-
-/// Runs a program in a process namespace of its own.
-const arguments process_namespace{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
@@ -160,7 +156,7 @@ TEST_CASE("more clients than the node takes are refused, and there is room again
     process first(replay_command(long_one));
     node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.keys > 0; });
     auto impatient = how;
-    impatient.insert(impatient.end(), {"--attach-limit", "1"});
+    impatient.insert(impatient.end(), {"--attach-limit", "5"});
     const auto second = run_replay(impatient);
     INFO(second.err);
     CHECK(second.code == 1);
@@ -175,62 +171,6 @@ TEST_CASE("more clients than the node takes are refused, and there is room again
   CHECK(node.stop() == 0);
 }
 
-namespace {
-
-/// What a client says that runs in the process namespace of one node and asks another one for room, which has the same
-/// process id in a process namespace of its own.
-std::string said_in_the_wrong_namespace() {
-  const scratch_directory here;
-  const scratch_directory there;
-  const auto program = std::string(TROUPE_PROGRAM);
-  const auto serve = [&](const scratch_directory& where) {
-    return program + " serve --config " + write_config(where.path(), node_config(where.path())).string();
-  };
-  const auto replay = [&](const scratch_directory& where, const std::string& trace) {
-    return program + " replay --json --quiet --attach " + (where.path() / "data").string() + " --trace " + trace;
-  };
-  const auto in_namespace = [&](const std::string& script) {
-    launch out;
-    out.arguments = process_namespace + arguments{"/bin/sh", "-c", script};
-    return out;
-  };
-  // Whatever number the client has where it runs, somebody has that number here, or the node would not let it in.
-  process first(in_namespace(serve(there) + " & for i in $(seq 60); do sleep 600 & done; wait"));
-  first.wait_for_line(process::stream::out, "\"ready\"");
-
-  const auto ready = (here.path() / "ready").string();
-  const auto go = (here.path() / "go").string();
-  for (const auto& x : {ready, go})
-    REQUIRE(::mkfifo(x.c_str(), 0600) == 0);
-  process second(in_namespace(serve(here) + " & read ready < " + ready + "; " +
-                              replay(here, "loogle:4000,4096,20,128") + " & read attached < " + go + "; " +
-                              replay(there, "loogle:1,1024,2,128") + "; echo ended with $?"));
-  second.wait_for_line(process::stream::out, "\"ready\"");
-  std::ofstream(ready) << "ready\n";
-  // The client is bound, and its memory there, when it works.
-  second.wait_for_line(process::stream::err, [](const std::string& line) {
-    return line.find(" wrote ") != std::string::npos && line.find(" wrote 0 pages") == std::string::npos;
-  });
-  std::ofstream(go) << "attached\n";
-  CHECK(second.wait_for_line(process::stream::out, "ended with").text == "ended with 1");
-  first.wait_for_line(process::stream::err, "attached as");
-  return second.wait_for_line(process::stream::err, "remote.enabled").text;
-}
-
-} // namespace
-
-TEST_CASE("a client in another process namespace counts as one on another host, and is told what it lacks") {
-  launch trial;
-  trial.arguments = process_namespace + arguments{"/bin/true"};
-  if (!std::filesystem::exists(process_namespace.front()) || run(trial).code != 0) {
-    WARN("skipped: this user may not make a process namespace");
-    return;
-  }
-  const auto said = said_in_the_wrong_namespace();
-  INFO(said);
-  CHECK(said.find("remote.enabled") != std::string::npos);
-}
-
 TEST_CASE("over TCP with certificates, those of the same authority attach and nobody else") {
   if (!std::filesystem::exists("/usr/bin/openssl")) {
     WARN("skipped: no program to make certificates with");
@@ -243,10 +183,10 @@ TEST_CASE("over TCP with certificates, those of the same authority attach and no
   config["actors"]["handshake_time"] = "500 ms";
   serving_node node(write_config(scratch.path(), config), files.settings("node"));
   const arguments how{"--attach", node.endpoint(), "--trace", small_trace};
-  check_clean(run_replay(how + files.settings("engine")), {});
-  // Where nothing is said of clients elsewhere, they are told what is missing.
-  const auto elsewhere = run_replay(how + files.settings("engine") + arguments{"--set", "attach.always_remote=true"});
+  // Nobody maps memory over TCP, and where nothing is said of clients elsewhere, they are told what is missing.
+  const auto elsewhere = run_replay(how + files.settings("engine"));
   CHECK(elsewhere.code == 1);
+  CHECK(elsewhere.err.find("Unix socket") != std::string::npos);
   CHECK(elsewhere.err.find("remote.enabled") != std::string::npos);
   // By the socket, as ever.
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});

@@ -138,4 +138,21 @@ TEST_CASE("A node whose claim is late says so until it is renewed, and no more o
   CHECK(condition->refuses_saves({1, 1}));
 }
 
+TEST_CASE("A node whose places are taken by clients that have gone says so, and which processes to end",
+          "[condition]") {
+  watched w;
+  CHECK(w.watch.look({3, 0, 3, ""}).empty()); // all attached: that is what it is for
+  CHECK(w.watch.look({1, 1, 3, "4711"}).empty());
+  const auto begun = w.watch.look({1, 2, 3, "4711, 4712"});
+  REQUIRE(begun.size() == 1);
+  for (const auto* part : {"2 of 3", "io.max_clients", "4711, 4712"})
+    CHECK(begun[0].find(part) != std::string::npos);
+  CHECK(w.condition->has(trouble::clients_full));
+  CHECK(w.condition->shortcomings() == begun);
+  CHECK(w.condition->ready());
+  CHECK(w.watch.look({1, 2, 3, "4711, 4712"}).empty()); // told once
+  CHECK(w.watch.look({1, 1, 3, "4712"}).size() == 1);
+  CHECK_FALSE(w.condition->has(trouble::clients_full));
+}
+
 } // namespace node_watch_test

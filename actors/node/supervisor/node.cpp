@@ -36,9 +36,9 @@ duration statistics_tick(duration statistics_interval) {
 } // namespace
 
 node::node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
-           process_watcher processes, std::optional<node_watch> watch)
+           process_watcher processes, std::optional<node_watch> watch, std::shared_ptr<const connected_peers> peers)
     : node_actor::base(config), options_(std::move(options)), children_(std::move(children)), state_(state_options()),
-      processes_(std::move(processes)), watch_(std::move(watch)) {
+      processes_(std::move(processes)), local_peers_(std::move(peers)), watch_(std::move(watch)) {
   for (auto i = options_->namespaces.size(); i < children_.spaces.size(); ++i)
     state_.add_space(children_.spaces[i]);
   set_down_handler([this](caf::down_msg& down) { on_down(down); });
@@ -104,9 +104,12 @@ void node::tick() {
     return;
   next_turn_ = now + statistics_tick(options_->statistics_interval);
   delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
-  if (watch_)
+  if (watch_) {
     for (const auto& change : watch_->look(log::dropped_lines(), now))
       log::get("node")->warn("{}", change);
+    for (const auto& change : watch_->look(places_of_clients()))
+      log::get("node")->warn("{}", change);
+  }
   if (options_->statistics_interval == duration::zero() || now < next_statistics_)
     return;
   // Counted from when the last ones were due: ticks come a little late, and one that then comes a little too early for
@@ -130,11 +133,15 @@ void node::look_at_departed(timestamp now) {
     if (x.process && x.process->gone())
       static_cast<void>(state_.owner_at_rest(owner)); // it is not attached
   for (const auto& x : state_.take_overdue(now)) {
-    if (const auto found = departed_.find(x.owner); found != departed_.end())
+    std::int32_t process = 0;
+    if (const auto found = departed_.find(x.owner); found != departed_.end()) {
       found->second.overdue = true;
-    log::get("node")->warn("client '{}' ({:016x}) is gone, but its process is not, nor does it say that its transfers "
-                           "have ended: memory that it used stays set aside until then",
-                           x.name, x.owner);
+      process = found->second.process_id;
+    }
+    log::get("node")->warn(
+        "client '{}' ({:016x}, process {}) is gone, but its process is not, nor does it say that its "
+        "transfers have ended: memory that it used stays set aside until then",
+        x.name, x.owner, process);
   }
   release_departed();
 }
@@ -147,11 +154,6 @@ node::link_number node::number_of(const caf::actor_addr& link) {
 }
 
 namespace {
-
-/// Its number of a process means nothing here, and it cannot map what is here.
-bool is_elsewhere(const attach_request& wanted) {
-  return !wanted.home.empty() && wanted.home != host_identity();
-}
 
 node_state::caller caller_of(const attach_request& wanted) {
   node_state::caller out{wanted.protocol, wanted.client_name, wanted.space_name, {}, wanted.wish == space_wish::made};
@@ -171,22 +173,20 @@ caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::
   if (!wanted.cluster.empty())
     if (auto taken = judge_peer(card_, wanted.cluster); !taken)
       return to_caf(taken.error());
-  // While it is there to ask: later its number may be another's.
-  auto process = is_elsewhere(wanted) ? result<std::unique_ptr<watched_process>>() : processes_(wanted.process);
-  if (!process) {
-    note_failed(wanted, process.error());
-    return to_caf(process.error());
+  auto from = origin_of(wanted, link);
+  if (!from) {
+    note_failed(wanted, from.error());
+    return to_caf(from.error());
   }
   if (children_.namespaces && state_.is_to_make(caller_of(wanted)))
-    return make_and_admit(wanted, link, std::move(*process));
-  return to_caf(admit(wanted, link, std::move(*process)));
+    return make_and_admit(wanted, link, std::move(*from));
+  return to_caf(admit(wanted, link, std::move(*from)));
 }
 
-caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, const caf::actor& link,
-                                               std::unique_ptr<watched_process> process) {
+caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, const caf::actor& link, origin from) {
   auto promise = make_response_promise();
   const auto number = making_.add(promise);
-  const auto kept = std::make_shared<std::unique_ptr<watched_process>>(std::move(process));
+  const auto kept = std::make_shared<origin>(std::move(from));
   request(children_.namespaces, caf::infinite, make_namespace_request{wanted.space})
       .then(
           [this, number, wanted, link, kept](const served_space& made) {
@@ -253,8 +253,7 @@ void node::let_go() {
   });
 }
 
-result<attach_reply> node::admit(const attach_request& wanted, const caf::actor& link,
-                                 std::unique_ptr<watched_process> process) {
+result<attach_reply> node::admit(const attach_request& wanted, const caf::actor& link, origin from) {
   const auto number = number_of(link.address());
   const auto arrived = state_.attach(caller_of(wanted), number, clock().now());
   // Also when it is refused. And before it is watched: this ends the watch of the client that the link was before.
@@ -266,15 +265,15 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
                        .emplace(arrived->owner, client{link,
                                                        number,
                                                        {},
-                                                       std::move(process),
+                                                       std::move(from.process),
                                                        {},
                                                        {},
                                                        arrived->space,
-                                                       is_elsewhere(wanted),
+                                                       from.elsewhere,
                                                        !wanted.cluster.empty()})
                        .first->second;
   attached.name = wanted.client_name;
-  attached.process_id = wanted.process;
+  attached.process_id = from.number;
   attached.since = clock().now();
   const auto& space = children_.spaces[arrived->space];
   attach_reply reply;
@@ -291,8 +290,11 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
     reply.limits.pinned_bytes = pinned_bytes_max(*options_, facts, space.geometry.page_bytes());
   }
   welcome(attached, arrived->space, reply);
-  log::get("node")->info("client '{}' (process {}) attached as {:016x} to namespace '{}'", wanted.client_name,
-                         wanted.process, reply.owner, reply.space.name);
+  // Before the reply, which is sent after this: so they come with it, or before.
+  if (from.handover)
+    from.handover->put(std::move(from.arena));
+  log::get("node")->info("client '{}' (process {}{}) attached as {:016x} to namespace '{}'", wanted.client_name,
+                         from.number, from.elsewhere ? ", elsewhere" : "", reply.owner, reply.space.name);
   return reply;
 }
 
@@ -397,7 +399,8 @@ void node::release_departed() {
     const auto& departed =
         departed_
             .emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false,
-                                                 left.mapped().elsewhere, std::move(left.mapped().remotes)})
+                                                 left.mapped().elsewhere, std::move(left.mapped().remotes),
+                                                 left.mapped().name, left.mapped().process_id})
             .first->second;
     for (const auto& remote : departed.remotes)
       send(remote, unbind_atom_v, gone.owner);

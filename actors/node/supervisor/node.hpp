@@ -6,6 +6,7 @@
 #include "actors/node/supervisor/node_state.hpp"
 #include "actors/node/supervisor/node_watch.hpp"
 #include "actors/support/actor_support.hpp"
+#include "actors/support/doors/connected_peers.hpp"
 #include "base/log_limit.hpp"
 #include "base/process_watch.hpp"
 #include "config/node_config.hpp"
@@ -28,10 +29,11 @@ namespace troupe {
 /// are in use; drains before the node stops.
 class node : public node_actor::base {
 public:
-  /// `processes`: how to know that a client's process is gone. `watch`: nothing if nobody asks for the node's
-  /// condition.
+  /// `processes`: how to know that a process is gone for which an actor of this process attaches. `watch`: nothing if
+  /// nobody asks for the node's condition. `peers`: who has come by the node's Unix socket; null: nobody.
   node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
-       process_watcher processes = watch_process, std::optional<node_watch> watch = std::nullopt);
+       process_watcher processes = watch_process, std::optional<node_watch> watch = std::nullopt,
+       std::shared_ptr<const connected_peers> peers = nullptr);
 
   const char* name() const override { return "node"; }
   void on_exit() override;
@@ -76,6 +78,9 @@ private:
     bool elsewhere = false;
     /// Until they are at rest: an actor to which nobody has a handle is gone, whatever it waits for.
     std::vector<remote_worker_actor> remotes{};
+    /// For people.
+    std::string name{};
+    std::int32_t process_id = 0;
   };
 
   /// A namespace that is removed, and who waits until nothing of it is in use.
@@ -85,16 +90,30 @@ private:
     caf::response_promise promise;
   };
 
+  /// Whose process a client is, as its connection proves, and how it gets at the arena.
+  struct origin {
+    /// Null if the client itself has to say that it is at rest, or if it is elsewhere.
+    std::unique_ptr<watched_process> process{};
+    /// For people.
+    std::int32_t number = 0;
+    /// It cannot map the arena.
+    bool elsewhere = false;
+    /// Null where it has the arena's descriptors already.
+    std::shared_ptr<descriptor_handover> handover{};
+    /// What it is handed as it attaches.
+    std::vector<unique_descriptor> arena{};
+  };
+
   node_state::options state_options();
+  /// Errors: those of the watch of processes, and `unsupported` where its process cannot be watched.
+  result<origin> origin_of(const attach_request& wanted, const caf::actor& link) const;
   /// The number of a link that is attached, or a new one.
   link_number number_of(const caf::actor_addr& link);
   caf::result<attach_reply> attach(const attach_request& wanted, const caf::actor& link);
   /// The same when its namespace is there, or cannot be made.
-  result<attach_reply> admit(const attach_request& wanted, const caf::actor& link,
-                             std::unique_ptr<watched_process> process);
+  result<attach_reply> admit(const attach_request& wanted, const caf::actor& link, origin from);
   /// The namespace is made first.
-  caf::result<attach_reply> make_and_admit(const attach_request& wanted, const caf::actor& link,
-                                           std::unique_ptr<watched_process> process);
+  caf::result<attach_reply> make_and_admit(const attach_request& wanted, const caf::actor& link, origin from);
   /// Logs what this host lacks for a client, which would else be known to the client alone.
   void note_failed(const attach_request& wanted, const error& why);
   void adopt(const served_space& made);
@@ -126,6 +145,8 @@ private:
   void collect_stats(std::function<void(const result<node_stats>&)> on_done);
   void log_statistics(const node_stats& stats) const;
   void tick();
+  /// For `node_watch`.
+  node_watch::places places_of_clients() const;
   void plan_look_at_departed(timestamp now);
 
   std::shared_ptr<const config::node_config> options_;
@@ -136,6 +157,7 @@ private:
   node_state state_;
   std::unordered_map<owner_id, client> clients_;
   process_watcher processes_;
+  std::shared_ptr<const connected_peers> local_peers_;
   /// Of those who have departed and are not at rest.
   std::unordered_map<owner_id, departed_client> departed_;
   std::vector<departing_space> departing_spaces_;

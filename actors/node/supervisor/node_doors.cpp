@@ -54,6 +54,7 @@ result<node_doors> open_doors(caf::actor_system& system, const running_node& nod
   auto how = options_of_doors(options.actors);
   how.roles = node.services().roles;
   how.outgoing = node.services().outgoing;
+  how.peers = node.services().peers;
   auto made = doors::make(system, how);
   if (!made)
     return tl::unexpected<error>(made.error());

@@ -481,8 +481,8 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   for (const auto& x : options.namespaces)
     services.own_spaces.push_back(x.id());
   auto all = handles_of(children);
-  auto supervisor =
-      spawn_actor<node>(system, shared_options, children, watch_process, node_watch(condition, memory, gate, *extents));
+  auto supervisor = spawn_actor<node>(system, shared_options, children, watch_process,
+                                      node_watch(condition, memory, gate, *extents), services.peers);
   begun.supervisor = supervisor;
   services.node = supervisor;
   services.outgoing = outgoing;

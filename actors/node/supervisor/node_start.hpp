@@ -2,6 +2,7 @@
 
 #include "actors/node/namespaces/namespace_names.hpp"
 #include "actors/node/supervisor/trace_file.hpp"
+#include "actors/support/doors/connected_peers.hpp"
 #include "actors/support/doors/node_roles.hpp"
 #include "actors/support/doors/outgoing_budget.hpp"
 #include "base/error.hpp"
@@ -10,6 +11,7 @@
 #include "base/unique_descriptor.hpp"
 #include "config/node_config.hpp"
 #include "io/claim_keeper.hpp"
+#include "io/data_directory.hpp"
 #include "io/disk_budget.hpp"
 #include "io/extent_source.hpp"
 #include "lmcache/counters.hpp"
@@ -72,6 +74,8 @@ struct node_services {
   std::shared_ptr<const request_latencies> latencies;
   /// Who has come in by the node's doors.
   std::shared_ptr<node_roles> roles = std::make_shared<node_roles>();
+  /// Which processes of this host have come in by the node's Unix socket.
+  std::shared_ptr<connected_peers> peers = std::make_shared<connected_peers>();
   /// Bytes that are on their way to clients of other processes.
   std::shared_ptr<outgoing_budget> outgoing{};
 };
@@ -84,9 +88,9 @@ std::string lmcache_memory_name(const std::filesystem::path& data_dir);
 class running_node {
 public:
   running_node(node_actor supervisor, std::vector<caf::actor> children, node_services services,
-               std::shared_ptr<store::metadata_store> store, unique_descriptor directory_lock,
+               std::shared_ptr<store::metadata_store> store, io::directory_lock lock,
                std::unique_ptr<io::claim_keeper> claim)
-      : supervisor_(std::move(supervisor)), directory_lock_(std::move(directory_lock)), claim_(std::move(claim)),
+      : supervisor_(std::move(supervisor)), directory_lock_(std::move(lock)), claim_(std::move(claim)),
         children_(std::move(children)), services_(std::move(services)), store_(std::move(store)) {}
 
   const node_actor& supervisor() const noexcept { return supervisor_; }
@@ -97,6 +101,9 @@ public:
   /// On the data directory; null where no other host can reach it.
   io::claim_keeper* claim() const noexcept { return claim_.get(); }
 
+  /// Of the data directory. By one thread at a time.
+  io::directory_lock& lock() noexcept { return directory_lock_; }
+
   /// Kept until the node has stopped.
   void record(std::unique_ptr<trace_file> recorded) { recorded_ = std::move(recorded); }
 
@@ -106,7 +113,7 @@ public:
 
 private:
   node_actor supervisor_;
-  unique_descriptor directory_lock_;
+  io::directory_lock directory_lock_;
   /// Null where no other host can reach the data directory. Ends after all that writes there.
   std::unique_ptr<io::claim_keeper> claim_;
   /// Its children, to see them end.

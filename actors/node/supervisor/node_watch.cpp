@@ -49,6 +49,18 @@ std::string node_watch::lack_of_extents(timestamp now) {
   return {};
 }
 
+std::vector<std::string> node_watch::look(const places& of_clients) {
+  std::vector<std::string> changes;
+  const auto& x = of_clients;
+  note(trouble::clients_full, x.departed > 0 && x.attached + x.departed >= x.most,
+       "no new client is admitted: " + std::to_string(x.departed) + " of " + std::to_string(x.most) +
+           " places (io.max_clients) are taken by clients that have disconnected while their processes go on and may "
+           "write to memory of the node; end these processes (" +
+           x.processes + "), or raise io.max_clients",
+       changes);
+  return changes;
+}
+
 void node_watch::note(trouble what, bool is_so, std::string text, std::vector<std::string>& changes) {
   if (is_so) {
     if (condition_->begins(what, 0, text))

@@ -6,6 +6,7 @@
 #include "base/write_gate.hpp"
 #include "io/extent_source.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,17 @@ public:
 
   /// `dropped`: lines of the log that were ever dropped. What has begun or ended since the last look, for the log.
   std::vector<std::string> look(std::uint64_t dropped, timestamp now);
+
+  /// The places of clients, which those take as well that have disconnected and may still touch the node's memory.
+  struct places {
+    std::size_t attached = 0;
+    std::size_t departed = 0;
+    std::size_t most = 0;
+    /// Which processes the departed are, for people.
+    std::string processes;
+  };
+  /// Whether clients that have departed keep others out. What has begun or ended since the last look, for the log.
+  std::vector<std::string> look(const places& of_clients);
 
 private:
   /// What is wrong with the memory for pages; empty if nothing is.

@@ -1,0 +1,58 @@
+#include "actors/node/supervisor/door_keeper.hpp"
+
+#include "base/log.hpp"
+
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto look_pause = std::chrono::seconds(1);
+
+} // namespace
+
+std::vector<std::string> door_keeper::look() {
+  std::vector<std::string> out;
+  for (std::uint32_t i = 0; i < files_.size(); ++i) {
+    const auto& x = files_[i];
+    const bool was_there = x.is_there();
+    const auto made = was_there ? result<void>() : x.make_anew();
+    if (!made) {
+      auto text = x.name + " was removed while the node runs, and cannot be made again: " + to_string(made.error()) +
+                  "; it is tried again every second";
+      if (condition_->begins(trouble::socket_lost, i, text))
+        out.push_back(std::move(text));
+      continue;
+    }
+    const bool ended = condition_->ends(trouble::socket_lost, i);
+    if (!was_there)
+      out.push_back(x.name + " was removed while the node runs, and has been made again; keep programs that clean up "
+                             "away from it (systemd-tmpfiles, for one)");
+    else if (ended)
+      out.push_back("no longer: " + x.name + " is there again");
+  }
+  return out;
+}
+
+result<void> door_keeper::start() {
+  try {
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    return {};
+  } catch (const std::system_error& e) {
+    return fail(errc::io_error, std::string("no thread is to be had that looks after the node's sockets: ") + e.what());
+  }
+}
+
+void door_keeper::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    for (const auto& line : look())
+      log::get("node")->warn("{}", line);
+    std::unique_lock guard(mutex_);
+    stopped_.wait_for(guard, stop, look_pause, [] { return false; });
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,96 @@
+#include "actors/node/supervisor/node.hpp"
+#include "actors/support/doors/greeting_name.hpp"
+#include "io/arena_name.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// A client may want to be treated as one on another host. That it is on this one it does not say: its connection
+/// proves it.
+bool wants_elsewhere(const attach_request& wanted) {
+  return wanted.home == "elsewhere";
+}
+
+/// A process that the door watches as well, as long as the connection lasts.
+class shared_watch final : public watched_process {
+public:
+  explicit shared_watch(std::shared_ptr<watched_process> of) : of_(std::move(of)) {}
+  bool gone() override { return of_->gone(); }
+
+private:
+  std::shared_ptr<watched_process> of_;
+};
+
+/// Descriptors of the arena and of its proof, for another process.
+result<std::vector<unique_descriptor>> descriptors_of(const io::shared_memory_name& name) {
+  const auto own = io::decode_arena_name(name);
+  if (!own)
+    return tl::unexpected<error>(own.error());
+  std::vector<unique_descriptor> out;
+  for (const auto number : {own->descriptor, own->proof_descriptor}) {
+    out.emplace_back(::fcntl(number, F_DUPFD_CLOEXEC, 0));
+    if (!out.back())
+      return tl::unexpected<error>(system_error(errno, "the node cannot hand over its memory"));
+  }
+  return out;
+}
+
+} // namespace
+
+result<node::origin> node::origin_of(const attach_request& wanted, const caf::actor& link) const {
+  origin out;
+  out.number = wanted.process;
+  out.elsewhere = wants_elsewhere(wanted);
+  if (out.elsewhere)
+    return out;
+  // An actor of this process says whose pages it moves, and knows it.
+  if (link.node() == system().node()) {
+    // While it is there to ask: later its number may be another's.
+    auto process = processes_(wanted.process);
+    if (!process)
+      return tl::unexpected<error>(process.error());
+    out.process = std::move(*process);
+    return out;
+  }
+  const auto local = local_peers_ ? local_peers_->find(greeting_name(system(), link.node())) : std::nullopt;
+  if (local)
+    out.number = local->number;
+  if (local && !local->watch && !options_->remote.enabled)
+    return fail(errc::unsupported, "the node cannot watch the process of this client, and shares no memory with it: " +
+                                       local->unwatched + "; or set remote.enabled in the node's config");
+  if (!local || !local->watch) {
+    out.elsewhere = true;
+    return out;
+  }
+  out.process = std::make_unique<shared_watch>(local->watch);
+  if (!children_.extents)
+    return out;
+  auto arena = descriptors_of(children_.extents->info().name);
+  if (!arena)
+    return tl::unexpected<error>(arena.error());
+  out.arena = std::move(*arena);
+  out.handover = local->handover;
+  return out;
+}
+
+node_watch::places node::places_of_clients() const {
+  constexpr std::size_t named_max = 8;
+  node_watch::places out{state_.clients(), state_.departed_clients(), options_->io.max_clients, {}};
+  std::size_t named = 0;
+  for (const auto& [owner, x] : departed_) {
+    if (++named > named_max) {
+      out.processes += ", …";
+      break;
+    }
+    out.processes += out.processes.empty() ? "" : ", ";
+    out.processes += x.elsewhere ? "of another host" : std::to_string(x.process_id);
+  }
+  return out;
+}
+
+} // namespace troupe

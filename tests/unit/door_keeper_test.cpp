@@ -1,0 +1,71 @@
+#include "actors/node/supervisor/door_keeper.hpp"
+#include "tests/catch.hpp"
+
+namespace door_keeper_test {
+
+using namespace troupe;
+
+namespace {
+
+/// Two files that a test removes, and whether they can be made again.
+struct kept {
+  struct state {
+    bool there = true;
+    bool can_be_made = true;
+    int made = 0;
+  };
+
+  door_keeper::file file(const char* name, state& of) {
+    return {name, [&of] { return of.there; },
+            [&of]() -> result<void> {
+              if (!of.can_be_made)
+                return fail(errc::busy, "something else is there");
+              of.there = true;
+              ++of.made;
+              return {};
+            }};
+  }
+
+  std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
+  state socket;
+  state lock;
+  door_keeper keeper{condition, {file("the socket /x/s", socket), file("the lock of /x", lock)}};
+};
+
+} // namespace
+
+TEST_CASE("A socket that was removed is made again, once and with a word", "[door_keeper]") {
+  kept x;
+  CHECK(x.keeper.look().empty());
+  x.socket.there = false;
+  const auto said = x.keeper.look();
+  REQUIRE(said.size() == 1);
+  for (const auto* part : {"the socket /x/s", "made again", "systemd-tmpfiles"})
+    CHECK(said[0].find(part) != std::string::npos);
+  CHECK(x.socket.made == 1);
+  CHECK(x.lock.made == 0);
+  CHECK_FALSE(x.condition->has(trouble::socket_lost));
+  CHECK(x.keeper.look().empty());
+}
+
+TEST_CASE("While a socket cannot be made again the node says so, tries on, and says when it can", "[door_keeper]") {
+  kept x;
+  x.socket.there = x.lock.there = false;
+  x.socket.can_be_made = x.lock.can_be_made = false;
+  CHECK(x.keeper.look().size() == 2);
+  CHECK(x.condition->has(trouble::socket_lost));
+  CHECK(x.condition->ready()); // it serves who is connected
+  REQUIRE(x.condition->shortcomings().size() == 2);
+  CHECK(x.condition->shortcomings()[0].find("something else is there") != std::string::npos);
+  CHECK(x.keeper.look().empty()); // told once
+  x.lock.can_be_made = true;
+  CHECK(x.keeper.look().size() == 1);
+  CHECK(x.condition->shortcomings().size() == 1);
+  // Somebody else put it back.
+  x.socket.there = true;
+  CHECK(x.keeper.look().size() == 1);
+  CHECK_FALSE(x.condition->has(trouble::socket_lost));
+  CHECK(x.keeper.look().empty());
+}
+
+} // namespace door_keeper_test
