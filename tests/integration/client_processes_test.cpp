@@ -148,6 +148,19 @@ TEST_CASE("clients that have one number in two process namespaces are attached a
   CHECK(node.stop() == 0);
 }
 
+TEST_CASE("on kernels that name processes by number, the node watches a client by that") {
+  const scratch_directory scratch;
+  launch old;
+  old.without_pidfd_of_peers = true;
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())), {}, old);
+  check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
+  process killed(replay_command({"--attach", node.address(), "--trace", endless_trace}));
+  node.wait_for_statistics([](const auto& s) { return s.clients == 1 && s.keys > 100; });
+  killed.kill();
+  CHECK(node.wait_until_at_rest().at_rest());
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("clients that say they are process 1 take no place for good, by the socket or over TCP") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_with_http(scratch.path())), {"--set", "io.max_clients=2"});

@@ -294,16 +294,11 @@ TEST_CASE("attaching to a dead port ends with an error within the limit") {
 
 TEST_CASE("a client waits for a node that is still to be started") {
   const scratch_directory scratch;
-  std::uint16_t port = 0;
-  {
-    const listener gone(listener::manner::silent);
-    port = gone.port();
-  }
-  process client(replay_command({"--attach", "127.0.0.1:" + std::to_string(port), "--trace", "loogle:2,1024,3,128",
-                                 "--attach-limit", "60", "--set", "log_level=debug"}));
+  const auto socket = (scratch.path() / "data" / "troupe.sock").string();
+  process client(replay_command(
+      {"--attach", socket, "--trace", "loogle:2,1024,3,128", "--attach-limit", "60", "--set", "log_level=debug"}));
   client.wait_for_line(stream::err, "cannot reach a node");
-  serving_node node(write_config(scratch.path(), node_config(scratch.path())),
-                    {"--set", "actors.port=" + std::to_string(port)});
+  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   check_clean(result_of(client), {});
   CHECK(node.stop() == 0);
 }

@@ -187,6 +187,7 @@ TEST_CASE("a container that lets io_uring be set up and not be used gets a pool 
 TEST_CASE("a node that may not watch processes says so at once, to the client and in its log") {
   const scratch_directory scratch;
   launch container;
+  container.without_pidfd_of_peers = true;
   container.forbidden_call = SYS_pidfd_open;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), {}, container);
   const auto x = run_replay({"--attach", node.address(), "--trace", small_trace, "--attach-limit", "3600"});

@@ -69,19 +69,29 @@ constexpr std::uint32_t populate_advice = MADV_POPULATE_WRITE;
 constexpr std::uint32_t populate_advice = 23;
 #endif
 
-/// Memory is not got ahead of its use, which is what an arena does.
-bool forbid_page_memory() {
+/// The system call ends with that error in this process from now on, where its third argument is that.
+bool forbid(std::uint32_t call, std::uint32_t third_argument, std::uint32_t code) {
   std::array<sock_filter, 6> program{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
-      // The lower half of the third argument.
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
+      // The lower half of it.
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 2 * sizeof(std::uint64_t)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, populate_advice, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, third_argument, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | code),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+/// Memory is not got ahead of its use, which is what an arena does.
+bool forbid_page_memory() {
+  return forbid(SYS_madvise, populate_advice, ENOMEM);
+}
+
+/// SO_PEERPIDFD is what kernels before 6.5 do not know.
+bool forbid_pidfd_of_peers() {
+  return forbid(SYS_getsockopt, 77, ENOPROTOOPT);
 }
 
 /// Between fork and exec: nothing but calls that are safe there, since another thread may hold any lock.
@@ -113,6 +123,8 @@ bool forbid_page_memory() {
   if (what.forbidden_call && !forbid(*what.forbidden_call))
     ::_exit(127);
   if (what.without_page_memory && !forbid_page_memory())
+    ::_exit(127);
+  if (what.without_pidfd_of_peers && !forbid_pidfd_of_peers())
     ::_exit(127);
   ::execv(arguments[0], arguments);
   ::_exit(127);

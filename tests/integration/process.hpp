@@ -47,6 +47,8 @@ struct launch {
   bool without_io_uring = false;
   /// As on a host that has no memory for pages: what the arena asks for is refused.
   bool without_page_memory = false;
+  /// As on Linux before 6.5: a socket does not say which process is at its other end but by number.
+  bool without_pidfd_of_peers = false;
   /// Another system call that does.
   std::optional<long> forbidden_call{};
   /// RLIMIT_FSIZE: no file can become longer.

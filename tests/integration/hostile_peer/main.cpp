@@ -69,7 +69,8 @@ public:
     bool answered = false;
     self_->request(reply_.ranks.front().worker, patience, fetch_atom_v, frame_request{{}, std::chrono::seconds(1)})
         .receive([&](const frame_reply&) { answered = true; },
-                 [&](const caf::error& e) { answered = from_caf(e).code == errc::unsupported; });
+                 // Over TCP it has no memory, as it offers none.
+                 [&](const caf::error& e) { answered = from_caf(e).text.find("no memory") != std::string::npos; });
     return answered;
   }
 
