@@ -1,7 +1,7 @@
 #include "http/server/server.hpp"
 
+#include "base/descriptors.hpp"
 #include "base/threads.hpp"
-#include "http/server/descriptors.hpp"
 #include "http/server/listener.hpp"
 #include "http/server/shared_state.hpp"
 #include "http/server/worker.hpp"
@@ -36,11 +36,12 @@ config::http_config within_descriptors(config::http_config config) {
     log->warn("the number of connections is not set against the limit of open files: {}", to_string(limit.error()));
     return config;
   }
-  const auto open = open_descriptors();
+  const auto open = open_descriptors() + set_aside_descriptors();
   const auto fitting =
       connections_within(limit->now, open, worker::max_reserve * threads_of(config), config.limits.connections);
   if (fitting < config.limits.connections)
-    log->warn("http.limits.connections is {}, and {} is what fits: {} files may be open, {} are, and the node may need "
+    log->warn("http.limits.connections is {}, and {} is what fits: {} files may be open, {} are or are set aside, and "
+              "the node may need "
               "more; raise the limit (ulimit -n, LimitNOFILE=)",
               config.limits.connections, fitting, limit->now, open);
   else if (limit->now > limit->before)

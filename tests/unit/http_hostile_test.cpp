@@ -1,9 +1,9 @@
 // What a client without any right can take from others, and what it cannot.
 
+#include "base/descriptors.hpp"
 #include "http/admin.hpp"
 #include "http/server/address_counts.hpp"
 #include "http/server/body_budget.hpp"
-#include "http/server/descriptors.hpp"
 #include "http/server/host_rule.hpp"
 #include "http/server/json_body.hpp"
 #include "tests/unit/http_support.hpp"
@@ -306,6 +306,18 @@ TEST_CASE("Connections leave descriptors to the rest of the node", "[http][hosti
   CHECK(connections_within(256, 50, 64, 1024) == 16);
   CHECK(connections_within(256, 50, 64, 8) == 8);
   CHECK(connections_within(0, 0, 0, 1024) == 16);
+}
+
+TEST_CASE("Descriptors that are set aside are counted until whoever has them ends", "[http][hostile]") {
+  const auto before = set_aside_descriptors();
+  {
+    descriptors_set_aside first(5);
+    CHECK(set_aside_descriptors() == before + 5);
+    const descriptors_set_aside second(std::move(first));
+    first = descriptors_set_aside(7);
+    CHECK(set_aside_descriptors() == before + 12);
+  }
+  CHECK(set_aside_descriptors() == before);
 }
 
 TEST_CASE("The limit of open files is raised as far as it goes", "[http][hostile]") {

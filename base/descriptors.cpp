@@ -1,13 +1,14 @@
-#include "http/server/descriptors.hpp"
+#include "base/descriptors.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <sys/resource.h>
 #include <utility>
 
-namespace troupe::http {
+namespace troupe {
 
 namespace {
 
@@ -17,6 +18,8 @@ constexpr std::uint64_t kept_for_the_node = 512 + 128;
 constexpr std::uint64_t least_connections = 16;
 /// More would cost memory in programs that count up to the limit.
 constexpr std::uint64_t enough_descriptors = std::uint64_t{1} << 20U;
+
+std::atomic<std::uint64_t> set_aside{0};
 
 } // namespace
 
@@ -46,4 +49,24 @@ std::uint64_t open_descriptors() {
   return failure ? 0 : static_cast<std::uint64_t>(std::distance(begin(all), end(all)));
 }
 
-} // namespace troupe::http
+descriptors_set_aside::descriptors_set_aside(std::uint32_t count) noexcept : count_(count) {
+  set_aside.fetch_add(count, std::memory_order_relaxed);
+}
+
+descriptors_set_aside::descriptors_set_aside(descriptors_set_aside&& other) noexcept
+    : count_(std::exchange(other.count_, 0)) {}
+
+descriptors_set_aside& descriptors_set_aside::operator=(descriptors_set_aside&& other) noexcept {
+  std::swap(count_, other.count_);
+  return *this;
+}
+
+descriptors_set_aside::~descriptors_set_aside() {
+  set_aside.fetch_sub(count_, std::memory_order_relaxed);
+}
+
+std::uint64_t set_aside_descriptors() noexcept {
+  return set_aside.load(std::memory_order_relaxed);
+}
+
+} // namespace troupe

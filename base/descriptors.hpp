@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace troupe::http {
+namespace troupe {
 
 /// How many connections fit, of those that are wanted, if `open` of `limit` descriptors are taken already, `spare` are
 /// for connections beyond those, and the rest of the node keeps what it may come to need: its store, above all.
@@ -23,4 +23,20 @@ result<descriptor_limit> raise_descriptor_limit();
 /// How many it has.
 std::uint64_t open_descriptors();
 
-} // namespace troupe::http
+/// Descriptors that a part of this process will open, connection by connection, and that no other part is to count as
+/// free: those that are set aside at all are in `set_aside_descriptors`. Thread-safe.
+class descriptors_set_aside {
+public:
+  descriptors_set_aside() = default;
+  explicit descriptors_set_aside(std::uint32_t count) noexcept;
+  descriptors_set_aside(descriptors_set_aside&& other) noexcept;
+  descriptors_set_aside& operator=(descriptors_set_aside&& other) noexcept;
+  ~descriptors_set_aside();
+
+private:
+  std::uint32_t count_ = 0;
+};
+
+std::uint64_t set_aside_descriptors() noexcept;
+
+} // namespace troupe
