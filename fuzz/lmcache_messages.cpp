@@ -75,8 +75,12 @@ bool read_lmcache_message(std::string_view text) {
     in.skip();
     demand(in.done(), "a refusal that is no value");
   }
-  if (message->malformed)
+  demand(message->malformed == (message->why != lmcache::problem::none), "a refusal without a reason");
+  demand(message->malformed == message->versions.empty(), "a message of no version");
+  if (message->malformed) {
+    demand(!lmcache::difference_of(message->why, frames).empty(), "a difference that is none");
     return false;
+  }
   check_right(*message);
   return true;
 }

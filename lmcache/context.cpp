@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,9 +37,45 @@ std::string name_of(const namespace_spec& space) {
   return out + "-" + to_string(space.id()).substr(0, 16);
 }
 
+/// Groups of a worker that are described one by one.
+constexpr std::size_t groups_shown_max = 8;
+
+std::string describe(const wire::group_layout& x) {
+  auto out = std::to_string(x.layers) + " layers ";
+  if (x.recurrent)
+    return out + "of recurrent states";
+  if (x.window_chunks > 0)
+    return out + "with a window of " + std::to_string(x.window_chunks) + " chunks";
+  return out + "of the whole prefix";
+}
+
+/// Several groups need pages of several sizes for one chunk, and hits that depend on the group.
+result<void> check_groups(const wire::context_registration& x, std::uint32_t chunk_tokens) {
+  if (x.groups.empty())
+    return {};
+  if (x.groups.size() > 1) {
+    std::string all;
+    for (const auto& group : std::span(x.groups).first(std::min(x.groups.size(), groups_shown_max)))
+      all.append(all.empty() ? "" : "; ").append(describe(group));
+    return fail(errc::unsupported, "several groups of KV caches (" + std::to_string(x.groups.size()) + ": " + all +
+                                       "), and this node keeps one group of layers that are alike: where the groups "
+                                       "are windows, vLLM makes one of them with --disable-hybrid-kv-cache-manager");
+  }
+  const auto& group = x.groups.front();
+  if (group.recurrent || group.window_chunks > 0)
+    return fail(errc::unsupported, "a KV cache of " + describe(group));
+  if (group.layers != x.layers || group.hidden != x.hidden || group.dtype != x.dtype ||
+      (group.window_tokens != 0 && group.window_tokens != chunk_tokens) ||
+      (group.planes != 0 && (group.planes == 1) != x.one_plane))
+    return fail(errc::invalid_argument, "a group of KV caches that differs from the registration that names it");
+  return {};
+}
+
 } // namespace
 
 result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens, block_order order) {
+  if (auto served = check_groups(x, chunk_tokens); !served)
+    return tl::unexpected<error>(served.error());
   const auto type = std::ranges::find(element_types, x.dtype, &element_type::torch);
   if (type == element_types.end())
     return fail(errc::unsupported, "elements of type '" + std::string(x.dtype.substr(0, 64)) + "'");

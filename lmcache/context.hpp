@@ -24,8 +24,8 @@ enum class block_order : std::uint8_t { tokens_first, heads_first };
 /// layers, tokens, hidden elements. Workers that differ in anything that changes these bytes have different namespaces:
 /// model, world size, type of the elements, and the four numbers.
 ///
-/// Errors: invalid_argument, with what is wrong; unsupported for a type of elements that is not known, and for workers
-/// whose chunks do not have the node's number of tokens.
+/// Errors: invalid_argument, with what is wrong; unsupported for a type of elements that is not known, for workers
+/// whose chunks do not have the node's number of tokens, and for several groups of layers, each of which is named.
 ///
 /// `heads_first`: a page has the worker's blocks one behind the other within a layer, each as it is.
 result<context> context_of(const wire::context_registration& x, std::uint32_t chunk_tokens,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace troupe::lmcache {
 
@@ -20,12 +21,14 @@ std::string text_of(byte_view x) {
   return {reinterpret_cast<const char*>(x.data()), x.size()};
 }
 
-bool read_chunks(byte_view frame, std::uint32_t chunk_tokens, chunk_range& out) {
+problem read_chunks(byte_view frame, std::uint32_t chunk_tokens, incoming& to) {
   // Kept between messages: they have up to some hundred thousand tokens.
   thread_local std::vector<std::uint32_t> tokens;
   wire::sequence_key key;
   if (chunk_tokens == 0 || !wire::read_key(frame, key, tokens))
-    return false;
+    return problem::key;
+  to.versions &= key.versions;
+  auto& out = to.chunks;
   out.model = key.model;
   out.world_size = key.world_size;
   out.worker = key.worker;
@@ -35,117 +38,170 @@ bool read_chunks(byte_view frame, std::uint32_t chunk_tokens, chunk_range& out) 
   out.end = key.end / chunk_tokens;
   out.aligned = key.begin % chunk_tokens == 0 && key.end % chunk_tokens == 0;
   out.keys = chunk_keys(key, tokens, chunk_tokens);
-  return out.keys.size() == out.end && (!key.worker || *key.worker < key.world_size);
+  return out.keys.size() == out.end && (!key.worker || *key.worker < key.world_size) ? problem::none : problem::key;
 }
 
-bool read_instance(byte_view frame, std::optional<std::int64_t>& out) {
+problem read_instance(byte_view frame, std::optional<std::int64_t>& out) {
   out = wire::read_integer(frame);
-  return out.has_value();
+  return out ? problem::none : problem::payload;
 }
 
-bool read_request_name(byte_view frame, std::string& out) {
+/// A key of one worker's whole chunks, and an instance.
+problem read_transfer(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  if (const auto why = read_chunks(x[0], chunk_tokens, out); why != problem::none)
+    return why;
+  return out.chunks.worker && out.chunks.aligned ? read_instance(x[1], out.instance) : problem::key;
+}
+
+problem read_prepare_store(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  if (const auto why = read_transfer(x, chunk_tokens, out); why != problem::none || x.size() == 2)
+    return why;
+  std::vector<std::vector<std::uint32_t>> skipped;
+  if (!wire::read_skipped_chunks(x[2], skipped))
+    return problem::payload;
+  // Workers with one group send none.
+  return skipped.empty() ? problem::none : problem::groups;
+}
+
+/// Of earlier lookups of the same request, which hold nothing any more: a lookup ends the one before it.
+problem read_freed(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> earlier;
+  if (x.size() == 3 && !wire::read_ranges(x[2], earlier))
+    return problem::payload;
+  return read_chunks(x[0], chunk_tokens, out);
+}
+
+problem read_request_name(byte_view frame, std::string& out) {
   const auto text = wire::read_text(frame);
   if (!text || text->size() > wire::text_max)
-    return false;
+    return problem::payload;
   out = *text;
-  return true;
+  return problem::none;
 }
 
 /// How long an event may be that somebody names; more than any has.
 constexpr std::size_t event_bytes_max = 1024;
 
 /// What is wrong with the memory is said to people, since this operation has no other way to say no.
-bool read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
-  if (x.empty() || !read_instance(x[0], out.instance))
-    return false;
+problem read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  if (const auto why = read_instance(x[0], out.instance); why != problem::none)
+    return why;
   wire::kv_cache_registration registration;
   if (wire::read_kv_cache(x.subspan(1), registration))
     out.opened = open_context_of(registration, chunk_tokens);
   else
     out.opened = fail(errc::invalid_argument, "handles of memory that cannot be read");
-  return true;
+  return problem::none;
 }
 
 /// A key, an instance, blocks and an event.
-bool read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
-  if (!read_chunks(x[0], chunk_tokens, out.chunks) || !out.chunks.worker || !out.chunks.aligned ||
-      !read_instance(x[1], out.instance))
-    return false;
+problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+  if (const auto why = read_transfer(x, chunk_tokens, out); why != problem::none)
+    return why;
   std::vector<std::vector<std::uint32_t>> groups;
   wire::msgpack_reader event(x[3]);
   const auto bytes = event.bytes();
-  if (!wire::read_blocks(x[2], groups) || groups.size() != 1 || !event.done() || bytes.size() > event_bytes_max)
-    return false;
+  if (!wire::read_blocks(x[2], groups) || groups.empty() || !event.done() || bytes.size() > event_bytes_max)
+    return problem::payload;
+  if (groups.size() > 1)
+    return problem::groups;
   out.blocks = std::move(groups.front());
   out.event = text_of(bytes);
-  return true;
+  if (x.size() == 4)
+    return problem::none;
+  const auto skip = wire::read_integer(x[4]);
+  if (!skip || *skip < 0 || *skip > 0xffffffffLL)
+    return problem::payload;
+  out.skip_tokens = static_cast<std::uint32_t>(*skip);
+  return problem::none;
 }
 
-/// Reads what the operation needs; false if it is not there.
-bool read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
+problem read_wait(std::span<const byte_view> x, incoming& out) {
+  const auto seconds = wire::read_real(x[1]);
+  if (!seconds)
+    return problem::payload;
+  out.patience = std::chrono::duration_cast<duration>(
+      std::chrono::duration<double>(std::clamp(*seconds, 0.0, patience_max_seconds)));
+  return read_request_name(x[0], out.request);
+}
+
+problem read_alignment(byte_view frame, incoming& out) {
+  const auto tokens = wire::read_integer(frame);
+  if (!tokens || *tokens < 1 || *tokens > 0xffffffffLL)
+    return problem::payload;
+  out.alignment = static_cast<std::uint32_t>(*tokens);
+  return problem::none;
+}
+
+problem read_context(byte_view frame, std::uint32_t chunk_tokens, incoming& out) {
+  wire::context_registration registration;
+  if (!wire::read_registration(frame, registration))
+    return problem::payload;
+  out.versions &= registration.versions;
+  out.instance = registration.instance;
+  out.registration = context_of(registration, chunk_tokens);
+  return problem::none;
+}
+
+/// Reads what the operation needs, of as many payloads as a version has.
+problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   switch (out.what) {
   case operation::lookup:
-  case operation::free_lookup_locks:
     // How many workers there are stands in the key.
-    return (x.size() == 1 || x.size() == 2) && read_chunks(x[0], chunk_tokens, out.chunks);
+    return read_chunks(x[0], chunk_tokens, out);
+  case operation::free_lookup_locks:
+    return read_freed(x, chunk_tokens, out);
   case operation::prepare_store:
+    return read_prepare_store(x, chunk_tokens, out);
   case operation::prepare_retrieve:
   case operation::commit_retrieve:
-    return x.size() == 2 && read_chunks(x[0], chunk_tokens, out.chunks) && out.chunks.worker && out.chunks.aligned &&
-           read_instance(x[1], out.instance);
   case operation::commit_store:
-    return x.size() == 3 && read_chunks(x[0], chunk_tokens, out.chunks) && out.chunks.worker && out.chunks.aligned &&
-           read_instance(x[1], out.instance);
+    return read_transfer(x, chunk_tokens, out);
   case operation::query_prefetch_status:
   case operation::end_session:
-    return x.size() == 1 && read_request_name(x[0], out.request);
-  case operation::wait_prefetch_status: {
-    if (x.size() != 2 || !read_request_name(x[0], out.request))
-      return false;
-    const auto seconds = wire::read_real(x[1]);
-    if (!seconds)
-      return false;
-    out.patience = std::chrono::duration_cast<duration>(
-        std::chrono::duration<double>(std::clamp(*seconds, 0.0, patience_max_seconds)));
-    return true;
-  }
-  case operation::register_context: {
-    wire::context_registration registration;
-    if (x.size() != 1 || !wire::read_registration(x[0], registration))
-      return false;
-    out.instance = registration.instance;
-    out.registration = context_of(registration, chunk_tokens);
-    return true;
-  }
+    return read_request_name(x[0], out.request);
+  case operation::wait_prefetch_status:
+    return read_wait(x, out);
+  case operation::register_context:
+    return read_context(x[0], chunk_tokens, out);
   case operation::register_kv_cache:
     return read_memory(x, chunk_tokens, out);
   case operation::store:
-    return x.size() == 4 && read_copy(x, chunk_tokens, out);
-  case operation::retrieve: {
-    if ((x.size() != 4 && x.size() != 5) || !read_copy(x, chunk_tokens, out))
-      return false;
-    const auto skip = x.size() == 5 ? wire::read_integer(x[4]) : std::optional<std::int64_t>(0);
-    if (!skip || *skip < 0 || *skip > 0xffffffffLL)
-      return false;
-    out.skip_tokens = static_cast<std::uint32_t>(*skip);
-    return true;
-  }
+  case operation::retrieve:
+    return read_copy(x, chunk_tokens, out);
   case operation::unregister_context:
   case operation::unregister_kv_cache:
-    return x.size() == 1 && read_instance(x[0], out.instance);
+    return read_instance(x[0], out.instance);
+  case operation::negotiate_chunk_size:
+    return read_alignment(x[0], out);
   case operation::ping: {
     // Older clients do not say who they are.
     if (x.empty())
-      return true;
+      return problem::none;
     const auto instance = wire::read_integer_or_nil(x[0]);
-    if (x.size() != 1 || !instance)
-      return false;
-    out.instance = *instance;
-    return true;
+    out.instance = instance.value_or(std::nullopt);
+    return instance ? problem::none : problem::payload;
   }
   default:
-    return true;
+    return problem::none;
   }
+}
+
+problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_tokens, incoming& out) {
+  const auto what = wire::read_operation(frames[1]);
+  out.what = what.value_or(operation::unknown);
+  if (!wire::read_integer(frames[0]))
+    return problem::envelope;
+  if (out.what == operation::unknown)
+    return problem::operation;
+  const auto payloads = frames.subspan(2);
+  out.versions = wire::versions_of(out.what, payloads.size());
+  if (out.versions.empty())
+    return problem::payload_count;
+  if (const auto why = read_payloads(payloads, chunk_tokens, out); why != problem::none)
+    return why;
+  // Each part is of a version, and the whole of none.
+  return out.versions.empty() ? problem::key : problem::none;
 }
 
 } // namespace
@@ -158,9 +214,10 @@ std::optional<incoming> read_message(std::span<const byte_view> frames, std::uin
   out.opened = fail(errc::invalid_argument, "no registration");
   out.number = text_of(frames[0]);
   out.operation_frame = text_of(frames[1]);
-  const auto what = wire::read_operation(frames[1]);
-  out.what = what.value_or(operation::unknown);
-  out.malformed = !what || !wire::read_integer(frames[0]) || !read_payloads(frames.subspan(2), chunk_tokens, out);
+  out.why = read_request(frames, chunk_tokens, out);
+  out.malformed = out.why != problem::none;
+  if (out.malformed)
+    out.versions = {};
   return out;
 }
 

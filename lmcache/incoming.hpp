@@ -3,6 +3,7 @@
 #include "lmcache/chunk_keys.hpp"
 #include "lmcache/context.hpp"
 #include "lmcache/open_context.hpp"
+#include "lmcache/problem.hpp"
 #include "lmcache/session_table.hpp"
 
 #include <cstdint>
@@ -36,8 +37,11 @@ struct incoming {
   std::string number;
   std::string operation_frame;
   wire::operation what = wire::operation::unknown;
-  /// It is answered with a refusal.
+  /// It is answered with a refusal: `why` is not `none`.
   bool malformed = false;
+  problem why = problem::none;
+  /// Those in which the message can be written like this; none where it is malformed.
+  wire::version_set versions = wire::version_set::all();
 
   chunk_range chunks;
   std::optional<std::int64_t> instance;
@@ -50,6 +54,8 @@ struct incoming {
   std::vector<std::uint32_t> blocks;
   std::string event;
   std::uint32_t skip_tokens = 0;
+  /// Of `negotiate_chunk_size`: what the number of tokens of a chunk has to be a multiple of.
+  std::uint32_t alignment = 0;
   /// Of status requests and `end_session`.
   std::string request;
   duration patience{};
@@ -59,7 +65,7 @@ struct incoming {
 
 /// Reads a message without the frame that names its client. Nothing if there is nothing to answer: not even a number
 /// and an operation. Everything that the message may lack is found here: what is not `malformed` has what its operation
-/// needs, and no more payloads than that is an error.
+/// needs, and as many payloads as a version has.
 std::optional<incoming> read_message(std::span<const wire::byte_view> frames, std::uint32_t chunk_tokens);
 
 } // namespace troupe::lmcache

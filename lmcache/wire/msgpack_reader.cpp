@@ -247,6 +247,19 @@ void msgpack_reader::numbers(std::vector<std::uint32_t>& out) {
   rest_ = {at, static_cast<std::size_t>(end - at)};
 }
 
+void msgpack_reader::words(std::vector<std::uint32_t>& out) {
+  out.clear();
+  const auto in = bytes();
+  if (in.size() % sizeof(std::uint32_t) != 0)
+    return fail();
+  out.resize(in.size() / sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto* const at = in.data() + i * sizeof(std::uint32_t);
+    out[i] = static_cast<std::uint32_t>(u8(at[0])) << 24U | static_cast<std::uint32_t>(u8(at[1])) << 16U |
+             static_cast<std::uint32_t>(u8(at[2])) << 8U | u8(at[3]);
+  }
+}
+
 void msgpack_reader::skip() noexcept {
   skip(0);
 }

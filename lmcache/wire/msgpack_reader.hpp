@@ -60,6 +60,9 @@ public:
   /// An array of numbers below 2^32, in place of what `out` held.
   void numbers(std::vector<std::uint32_t>& out);
 
+  /// A binary of 32-bit words, the highest byte of each first, in place of what `out` held.
+  void words(std::vector<std::uint32_t>& out);
+
   /// Passes by one value, whatever it is.
   void skip() noexcept;
 

@@ -33,6 +33,7 @@ constexpr std::array<operation_entry, operation_count> operations{{
     {"commit_retrieve", 19},
     {"clear", 20},
     {"get_chunk_size", 21},
+    {"negotiate_chunk_size", -1},
     {"ping", 22},
     {"report_block_allocation", 23},
     {"noop", 24},
@@ -48,6 +49,7 @@ constexpr std::array<operation_entry, operation_count> operations{{
     {"cb_reorder_plan", -1},
     {"subscribe_kv_events", -1},
     {"server_module_call", -1},
+    {"server_module_affinity_call", -1},
     {"unknown", -1},
 }};
 

@@ -31,6 +31,7 @@ enum class operation : std::uint8_t {
   commit_retrieve,
   clear,
   get_chunk_size,
+  negotiate_chunk_size,
   ping,
   report_block_allocation,
   noop,
@@ -46,6 +47,7 @@ enum class operation : std::uint8_t {
   cb_reorder_plan,
   subscribe_kv_events,
   server_module_call,
+  server_module_affinity_call,
   /// None of these.
   unknown,
 };

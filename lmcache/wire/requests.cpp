@@ -14,6 +14,56 @@ bool is_salt(std::string_view x) noexcept {
   return x.size() <= salt_max && x.find_first_of(std::string_view("@/\\\0", 4)) == std::string_view::npos;
 }
 
+version_set without(versioned_field x) noexcept {
+  version_set out;
+  for (const auto each : versions)
+    if (!versions_of(x).contains(each))
+      out = out | version_set{each};
+  return out;
+}
+
+void read_group_layout(msgpack_reader& in, group_layout& out) {
+  enum : unsigned { layers = 1, hidden = 2, dtype = 4, block = 8, all = 15 };
+  unsigned seen = 0;
+  for (auto fields = in.map(); fields > 0 && in.ok(); --fields) {
+    const auto name = in.text();
+    if (name == "num_layers") {
+      out.layers = in.natural32();
+      seen |= layers;
+    } else if (name == "hidden_dim_size") {
+      out.hidden = in.natural32();
+      seen |= hidden;
+    } else if (name == "dtype_str") {
+      out.dtype = in.text();
+      seen |= dtype;
+    } else if (name == "tokens_per_block") {
+      out.block_tokens = in.natural32();
+      seen |= block;
+    } else if (name == "window_tokens") {
+      out.window_tokens = in.natural32();
+    } else if (name == "kv_size") {
+      out.planes = in.natural32();
+    } else if (name == "window_chunks") {
+      out.window_chunks = in.natural32();
+    } else if (name == "recurrent") {
+      out.recurrent = in.boolean();
+    } else {
+      in.skip();
+    }
+  }
+  if (seen != all || out.planes > 2)
+    in.fail();
+}
+
+void read_group_layouts(msgpack_reader& in, std::vector<group_layout>& out) {
+  out.clear();
+  const auto count = in.array();
+  if (count > group_layouts_max)
+    return in.fail();
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i)
+    read_group_layout(in, out.emplace_back());
+}
+
 void write_slots(msgpack_writer& out, std::span<const slot_place> slots, const slot_shape& shape) {
   out.text("slots").array(static_cast<std::uint32_t>(slots.size()));
   for (const auto& x : slots) {
@@ -35,8 +85,13 @@ bool read_key(byte_view frame, sequence_key& out, std::vector<std::uint32_t>& to
   msgpack_reader in(frame);
   for (auto fields = in.map(); fields > 0 && in.ok(); --fields) {
     const auto name = in.text();
-    if (name == "token_ids") {
+    if (name == name_of(versioned_field::token_ids)) {
       in.numbers(tokens);
+      out.versions &= versions_of(versioned_field::token_ids);
+      seen |= sequence;
+    } else if (name == name_of(versioned_field::token_bytes)) {
+      in.words(tokens);
+      out.versions &= versions_of(versioned_field::token_bytes);
       seen |= sequence;
     } else if (name == "model_name") {
       out.model = in.text();
@@ -64,12 +119,13 @@ bool read_key(byte_view frame, sequence_key& out, std::vector<std::uint32_t>& to
       in.skip();
     }
   }
-  return in.done() && seen == all && out.begin <= out.end && out.end <= tokens.size() && out.world_size > 0 &&
-         out.model.size() <= text_max && out.request.size() <= text_max && is_salt(out.salt);
+  return in.done() && seen == all && !out.versions.empty() && out.begin <= out.end && out.end <= tokens.size() &&
+         out.world_size > 0 && out.model.size() <= text_max && out.request.size() <= text_max && is_salt(out.salt);
 }
 
 bool read_registration(byte_view frame, context_registration& out) {
   out = {};
+  out.versions = without(versioned_field::group_layouts);
   enum : unsigned {
     instance = 1,
     model = 2,
@@ -112,6 +168,9 @@ bool read_registration(byte_view frame, context_registration& out) {
     } else if (name == "num_physical_slots") {
       if (!in.take_nil())
         out.chunk_slots = in.natural32();
+    } else if (name == name_of(versioned_field::group_layouts)) {
+      read_group_layouts(in, out.groups);
+      out.versions = versions_of(versioned_field::group_layouts);
     } else {
       in.skip();
     }
@@ -145,6 +204,33 @@ std::optional<std::optional<std::int64_t>> read_integer_or_nil(byte_view frame) 
   return out ? std::make_optional<integer_or_nil>(out) : std::nullopt;
 }
 
+bool read_skipped_chunks(byte_view frame, std::vector<std::vector<std::uint32_t>>& out) {
+  out.clear();
+  msgpack_reader in(frame);
+  const auto count = in.array();
+  if (count > group_layouts_max)
+    return false;
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i)
+    in.numbers(out.emplace_back());
+  return in.done();
+}
+
+bool read_ranges(byte_view frame, std::vector<std::pair<std::uint32_t, std::uint32_t>>& out) {
+  out.clear();
+  msgpack_reader in(frame);
+  const auto count = in.array();
+  if (count > ranges_max)
+    return false;
+  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
+    if (in.array() != 2)
+      return false;
+    const auto begin = in.natural32();
+    const auto end = in.natural32();
+    out.emplace_back(begin, end);
+  }
+  return in.done();
+}
+
 std::string answer(bool x) {
   return msgpack_writer().boolean(x).take();
 }
@@ -170,7 +256,16 @@ std::string answer_transfer(std::string_view event, bool ok) {
 }
 
 std::string answer_registration(std::string_view shared_memory, std::uint64_t bytes) {
-  return msgpack_writer().map(2).text("shm_name").text(shared_memory).text("pool_size").natural(bytes).take();
+  // Clients that do not know a field pass it by.
+  return msgpack_writer()
+      .map(3)
+      .text("shm_name")
+      .text(shared_memory)
+      .text("pool_size")
+      .natural(bytes)
+      .text("null_block_id")
+      .natural(null_block)
+      .take();
 }
 
 std::string answer_prepared_store(std::span<const slot_place> slots, std::span<const std::uint32_t> chunks,
@@ -251,6 +346,7 @@ std::optional<std::string> refusal(operation x) {
   case operation::cb_protocol_handshake:
     return msgpack_writer().array(2).natural(0).boolean(false).take();
   case operation::server_module_call:
+  case operation::server_module_affinity_call:
     return answer_module_call("this server has no modules");
   default:
     return std::nullopt;

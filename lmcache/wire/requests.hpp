@@ -1,11 +1,12 @@
 #pragma once
 
-#include "lmcache/wire/operation.hpp"
+#include "lmcache/wire/versions.hpp"
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::lmcache::wire {
@@ -22,6 +23,8 @@ struct sequence_key {
   std::string_view salt;
   /// How many workers will read each object; 0: the client did not say.
   std::uint32_t readers = 0;
+  /// Those that write tokens in this way.
+  version_set versions = version_set::all();
 };
 
 /// Longest text of a key that is looked at: models and requests have names, and salts have at most 128 bytes.
@@ -31,6 +34,24 @@ inline constexpr std::size_t salt_max = 128;
 /// Reads a key and its tokens. False if it is not one: a field is missing or of another kind, chunks end before they
 /// begin or behind the tokens, or the salt has a byte that salts have not. Fields that are not known are passed by.
 bool read_key(byte_view frame, sequence_key& out, std::vector<std::uint32_t>& tokens);
+
+/// Layers of a worker's KV cache that are alike, where it has several kinds of them.
+struct group_layout {
+  std::uint32_t layers = 0;
+  std::uint32_t hidden = 0;
+  std::string_view dtype;
+  std::uint32_t block_tokens = 0;
+  /// Tokens of a chunk that are stored; 0: all.
+  std::uint32_t window_tokens = 0;
+  /// 2: K and V apart, 1: one plane; 0: as the registration says.
+  std::uint32_t planes = 0;
+  /// Trailing chunks that a hit needs; 0: the whole prefix.
+  std::uint32_t window_chunks = 0;
+  /// Pages hold states of recurrent layers.
+  bool recurrent = false;
+};
+
+inline constexpr std::uint32_t group_layouts_max = 64;
 
 /// How a worker's KV cache is cut into chunks.
 struct context_registration {
@@ -45,6 +66,10 @@ struct context_registration {
   bool one_plane = false;
   /// Tokens of a chunk as they are stored; 0: the client did not say.
   std::uint32_t chunk_slots = 0;
+  /// Empty where all layers are alike, as the fields above say. The order numbers the groups.
+  std::vector<group_layout> groups;
+  /// Those that have these fields.
+  version_set versions = version_set::all();
 };
 
 bool read_registration(byte_view frame, context_registration& out);
@@ -56,11 +81,23 @@ std::optional<std::string_view> read_text(byte_view frame) noexcept;
 /// Of a frame with nil: nothing inside.
 std::optional<std::optional<std::int64_t>> read_integer_or_nil(byte_view frame) noexcept;
 
+/// Chunks that a worker does not store: for each of its groups their positions, counted from the first of the request.
+/// False if the frame holds anything else.
+bool read_skipped_chunks(byte_view frame, std::vector<std::vector<std::uint32_t>>& out);
+
+inline constexpr std::uint32_t ranges_max = 4096;
+
+/// Ranges of tokens, each from its first to before its last. False if the frame holds anything else.
+bool read_ranges(byte_view frame, std::vector<std::pair<std::uint32_t, std::uint32_t>>& out);
+
 /// A place in the shared memory that a worker may copy one chunk to or from.
 struct slot_place {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
+
+/// The block of an engine that stands for one it does not have, as workers are told when they register.
+inline constexpr std::uint32_t null_block = 0;
 
 /// What every slot of a worker looks like.
 struct slot_shape {

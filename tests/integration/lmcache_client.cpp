@@ -56,6 +56,16 @@ json lmcache_key(std::uint32_t sequence, const std::string& request, std::uint32
           {"num_kv_readers", 1}};
 }
 
+json lmcache_key_of_0_5_7(json key) {
+  std::vector<std::uint8_t> words;
+  for (const auto& token : key.at("token_ids"))
+    for (const auto shift : {24U, 16U, 8U, 0U})
+      words.push_back(static_cast<std::uint8_t>(token.get<std::uint32_t>() >> shift));
+  key.erase("token_ids");
+  key["token_bytes"] = json::binary(std::move(words));
+  return key;
+}
+
 struct lmcache_client::implementation {
   void* context = zmq_ctx_new();
   void* socket = zmq_socket(context, ZMQ_DEALER);

@@ -27,6 +27,9 @@ std::uint16_t lmcache_port(const std::string& ready_line);
 nlohmann::json lmcache_key(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
                            std::optional<std::uint32_t> worker = std::nullopt, std::uint32_t world = 1);
 
+/// The key as LMCache 0.5.7 writes it.
+nlohmann::json lmcache_key_of_0_5_7(nlohmann::json key);
+
 /// Speaks as a client of LMCache's multi-process mode does, over ZeroMQ and with another writer of MessagePack than the
 /// node's. What it is not answered in time, it throws.
 class lmcache_client {

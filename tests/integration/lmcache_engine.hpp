@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace troupe::test {
 
@@ -55,21 +57,29 @@ struct lmcache_engine {
   std::uint16_t port;
   std::int64_t instance;
   shape of;
+  /// Speaks as LMCache 0.5.7 does, and else as 0.5.6.
+  bool newer = false;
   lmcache_client scheduler{port};
   lmcache_client worker{port};
   std::unique_ptr<lmcache_pool> pool{};
   std::uint32_t requests = 0;
 
-  lmcache_engine(std::uint16_t at, std::int64_t id, shape how) : port(at), instance(id), of(how) {
-    CHECK(scheduler.call(lmcache_operation::chunk_size) == lmcache_chunk);
+  lmcache_engine(std::uint16_t at, std::int64_t id, shape how, bool as_newer = false)
+      : port(at), instance(id), of(how), newer(as_newer) {
+    if (newer)
+      CHECK(scheduler.call("negotiate_chunk_size", {8}) == lmcache_chunk);
+    else
+      CHECK(scheduler.call(lmcache_operation::chunk_size) == lmcache_chunk);
     enroll();
   }
   lmcache_engine(std::uint16_t at, std::int64_t id, std::uint32_t hidden = 64)
       : lmcache_engine(at, id, shape{hidden, 1, 0}) {}
 
   void enroll() {
-    const auto told =
-        worker.call(lmcache_operation::register_worker, {lmcache_registration(instance, of.hidden, of.world)});
+    auto registration = lmcache_registration(instance, of.hidden, of.world);
+    if (newer)
+      registration["group_layouts"] = json::array();
+    const auto told = worker.call(lmcache_operation::register_worker, {registration});
     REQUIRE(told);
     REQUIRE(told->at("pool_size").get<std::size_t>() > 0);
     pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
@@ -78,10 +88,19 @@ struct lmcache_engine {
 
   std::string new_request() { return "r-" + std::to_string(instance) + "-" + std::to_string(++requests); }
 
+  json key_of(std::uint32_t sequence, const std::string& request, std::uint32_t begin, std::uint32_t end,
+              std::optional<std::uint32_t> rank) const {
+    auto key = lmcache_key(sequence, request, begin, end, rank, of.world);
+    return newer ? lmcache_key_of_0_5_7(std::move(key)) : key;
+  }
+
   /// Stores what is not there of the leading chunks; whether it was committed.
   bool store(std::uint32_t sequence, std::uint32_t chunks) {
-    const auto key = lmcache_key(sequence, new_request(), 0, chunks, of.rank, of.world);
-    const auto told = worker.call(lmcache_operation::prepare_store, {key, instance});
+    const auto key = key_of(sequence, new_request(), 0, chunks, of.rank);
+    std::vector<json> payloads{key, instance};
+    if (newer)
+      payloads.push_back(json::array());
+    const auto told = worker.call(lmcache_operation::prepare_store, payloads);
     REQUIRE(told);
     const auto& context = told->at("context");
     if (!context.contains("slots"))
@@ -94,8 +113,8 @@ struct lmcache_engine {
   }
 
   void begin_lookup(std::uint32_t sequence, std::uint32_t chunks, const std::string& request) {
-    CHECK_FALSE(scheduler.call(lmcache_operation::lookup,
-                               {lmcache_key(sequence, request, 0, chunks, std::nullopt, of.world), of.world}));
+    CHECK_FALSE(
+        scheduler.call(lmcache_operation::lookup, {key_of(sequence, request, 0, chunks, std::nullopt), of.world}));
   }
   std::uint32_t found_by(const std::string& request) {
     for (;;)
@@ -109,7 +128,7 @@ struct lmcache_engine {
 
   /// Whether all of it was there, and right.
   bool retrieve(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const std::string& request) {
-    const auto key = lmcache_key(sequence, request, begin, end, of.rank, of.world);
+    const auto key = key_of(sequence, request, begin, end, of.rank);
     const auto told = worker.call(lmcache_operation::prepare_retrieve, {key, instance});
     REQUIRE(told);
     const bool right = told->at("success") == true;

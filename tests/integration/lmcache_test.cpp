@@ -116,8 +116,39 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK_FALSE(client.call(unregister, {7}));
   auto strange = registration(7);
   strange["dtype_str"] = "complex128";
-  CHECK(client.call(register_worker, {strange}) == json{{"shm_name", ""}, {"pool_size", 0}});
+  // It has the memory's name, so that it sends no tensors, and it is told no for good.
+  CHECK_FALSE(client.call(register_worker, {strange})->at("shm_name").get<std::string>().empty());
+  CHECK(client.call(prepare_store, {lmcache_key(1, "r", 0, 1, 0), 7})->at("context").empty());
+  CHECK(client.call(ping, {7}) == false);
+  CHECK(client.call(ping, {7}) == false);
+  // Until it registers as one that can be served.
+  CHECK(client.call(register_worker, {registration(7)})->at("pool_size").get<std::size_t>() > 0);
   CHECK(client.call(ping, {7}) == true);
+  CHECK(node.stop() == 0);
+}
+
+TEST_CASE("clients of two versions of LMCache share what they store", "[lmcache]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  const auto port = lmcache_port(node.ready_line());
+  engine older(port, 1);
+  lmcache_engine newer(port, 2, {}, true);
+  CHECK(older.store(1, 3));
+  CHECK(newer.look_up(1, 3, "n-1") == 3);
+  CHECK(newer.retrieve(1, 0, 3, "n-1"));
+  CHECK(newer.store(2, 2));
+  CHECK(older.look_up(2, 2, "o-1") == 2);
+  CHECK(older.retrieve(2, 0, 2, "o-1"));
+  // What only the newer one has.
+  const auto key = lmcache_key_of_0_5_7(lmcache_key(1, "n-1", 0, 3));
+  CHECK_FALSE(newer.scheduler.call(free_locks, {key, 1, json::array({json::array({0, 16})})}));
+  CHECK(newer.scheduler.call("negotiate_chunk_size", {48}) == chunk);
+  node.wait_for_log("needs chunks of a multiple of 48 tokens");
+  CHECK(newer.scheduler.call("server_module_affinity_call", {{{"method", "m"}, {"payload", json::binary({})}}})
+            ->at("success") == false);
+  // And what neither has.
+  CHECK(newer.worker.call(prepare_store, {key, 2, json::array(), 5})->at("context").empty());
+  node.wait_for_log("2 in 0.5.6, 3 in 0.5.7");
   CHECK(node.stop() == 0);
 }
 
@@ -161,7 +192,7 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   CHECK(one.store(1, 2));
   CHECK(one.look_up(1, 2, "r") == 2);
   CHECK(one.retrieve(1, 0, 2, "r"));
-  node.wait_for_log("no request of LMCache");
+  node.wait_for_log("request refused");
   CHECK(node.stop() == 0);
 }
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <netinet/in.h>
 #include <sys/resource.h>
+#include <utility>
 #include <unistd.h>
 
 namespace http_hostile_test {

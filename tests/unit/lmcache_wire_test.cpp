@@ -113,7 +113,7 @@ TEST_CASE("Operations of newer clients are known by name or not at all", "[lmcac
   CHECK(read("subscribe_kv_events", {1, "m", 0, 10})->what == operation::subscribe_kv_events);
   CHECK(read("cb_reorder_plan", {})->what == operation::cb_reorder_plan);
   CHECK(read("something_new", {})->what == operation::unknown);
-  CHECK_FALSE(read("something_new", {})->malformed);
+  CHECK(read("something_new", {})->why == problem::operation);
   CHECK(read(11, {})->what == operation::unknown);
   CHECK(read(-1, {})->what == operation::unknown);
   CHECK(read(json::array(), {})->malformed);
@@ -272,7 +272,7 @@ TEST_CASE("Answers are what LMCache's types are", "[lmcache]") {
   auto second = first;
   second["offset"] = std::uint64_t{1} << 40U;
   CHECK(unpacked(wire::answer_registration("troupe-lmcache-1", 1 << 20)) ==
-        json{{"shm_name", "troupe-lmcache-1"}, {"pool_size", 1 << 20}});
+        json{{"shm_name", "troupe-lmcache-1"}, {"pool_size", 1 << 20}, {"null_block_id", 0}});
   CHECK(unpacked(wire::answer_prepared_store(slots, std::vector<std::uint32_t>{0, 2}, shape)) ==
         json{{"context", {{"slots", {first, second}}, {"chunk_indices", {0, 2}}}}});
   CHECK(unpacked(wire::answer_prepared_store({}, {}, shape)) ==
@@ -294,7 +294,7 @@ TEST_CASE("Every operation has a way of saying no", "[lmcache]") {
   CHECK(no(operation::wait_prefetch_status) == 0);
   CHECK(no(operation::prepare_store) == json{{"context", json::object()}});
   CHECK(no(operation::prepare_retrieve)["success"] == false);
-  CHECK(no(operation::register_context) == json{{"shm_name", ""}, {"pool_size", 0}});
+  CHECK(no(operation::register_context) == json{{"shm_name", ""}, {"pool_size", 0}, {"null_block_id", 0}});
   CHECK(no(operation::store)[1] == false);
   CHECK(no(operation::retrieve)[1] == false);
   CHECK(no(operation::server_module_call)["success"] == false);

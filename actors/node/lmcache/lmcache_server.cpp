@@ -122,6 +122,8 @@ void lmcache_server::begin(const request_ptr& x) {
     return refuse(x);
   switch (x->what) {
   case operation::get_chunk_size:
+  case operation::negotiate_chunk_size:
+    // A worker that needs another multiple says so itself, and does not start.
     return answer(x, lmcache::wire::answer(std::uint64_t{parts_.chunk_tokens}));
   case operation::ping:
     return answer(x, lmcache::wire::answer(answer_ping(*x)));
@@ -174,6 +176,10 @@ void lmcache_server::begin(const request_ptr& x) {
 
 void lmcache_server::refuse(const request_ptr& x) {
   parts_.counters->refused.fetch_add(1, std::memory_order_relaxed);
+  // A worker without shared memory would send its tensors over the wire, and wait for each of them: one that is refused
+  // gets the name of the memory as well, and no place in it.
+  if (x->what == operation::register_context)
+    return answer(x, lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes));
   answer(x, lmcache::wire::refusal(x->what));
 }
 
@@ -270,6 +276,9 @@ void lmcache_server::register_instance(const request_ptr& x) {
   const auto logger = log::get("lmcache");
   if (!x->registration) {
     logger->warn("instance {} is refused: {}", *x->instance, to_string(x->registration.error()));
+    // It would be the same each time: its pings are answered with no, and then it asks for nothing.
+    if (refused_.size() < told_max && clients_.contains(x->client))
+      refused_.emplace(x->client, *x->instance);
     return refuse(x);
   }
   const auto& space = x->registration->space;

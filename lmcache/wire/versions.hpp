@@ -1,0 +1,70 @@
+#pragma once
+
+#include "lmcache/wire/operation.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace troupe::lmcache::wire {
+
+/// Versions of the protocol that are served, by the release of LMCache that brought them. No message says its version:
+/// it follows from the number of payloads and the names of fields, see versions.cpp.
+enum class version : std::uint8_t { v0_5_6, v0_5_7 };
+
+inline constexpr std::array versions{version::v0_5_6, version::v0_5_7};
+
+/// "0.5.6"
+std::string_view to_string(version x) noexcept;
+
+/// The versions that something may belong to.
+class version_set {
+public:
+  constexpr version_set() noexcept = default;
+  constexpr version_set(std::initializer_list<version> all) noexcept {
+    for (const auto x : all)
+      bits_ = static_cast<std::uint8_t>(bits_ | bit(x));
+  }
+  static constexpr version_set all() noexcept { return {version::v0_5_6, version::v0_5_7}; }
+
+  constexpr bool contains(version x) const noexcept { return (bits_ & bit(x)) != 0; }
+  constexpr bool empty() const noexcept { return bits_ == 0; }
+
+  friend constexpr version_set operator&(version_set a, version_set b) noexcept {
+    a.bits_ = static_cast<std::uint8_t>(a.bits_ & b.bits_);
+    return a;
+  }
+  friend constexpr version_set operator|(version_set a, version_set b) noexcept {
+    a.bits_ = static_cast<std::uint8_t>(a.bits_ | b.bits_);
+    return a;
+  }
+  constexpr version_set& operator&=(version_set x) noexcept { return *this = *this & x; }
+  friend constexpr bool operator==(version_set, version_set) noexcept = default;
+
+private:
+  static constexpr std::uint8_t bit(version x) noexcept {
+    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(x));
+  }
+
+  std::uint8_t bits_ = 0;
+};
+
+/// "0.5.6", "0.5.6 or 0.5.7", or "unknown" for none.
+std::string to_string(version_set x);
+
+/// Versions in which this operation has so many payloads. Empty for an unknown operation.
+version_set versions_of(operation x, std::size_t payloads) noexcept;
+
+/// How many payloads an operation has: "2 in 0.5.6, 3 in 0.5.7".
+std::string payload_counts(operation x);
+
+/// Fields that some versions have and others do not.
+enum class versioned_field : std::uint8_t { token_ids, token_bytes, group_layouts };
+
+std::string_view name_of(versioned_field x) noexcept;
+version_set versions_of(versioned_field x) noexcept;
+
+} // namespace troupe::lmcache::wire
