@@ -26,6 +26,25 @@ connection* connection_table::find(int descriptor, connection_moment admitted) {
   return i == connections_.end() || i->second.began > admitted ? nullptr : &i->second;
 }
 
+connection* connection_table::find_begun(int descriptor, connection_moment began) {
+  const auto i = connections_.find(descriptor);
+  return i == connections_.end() || i->second.began != began ? nullptr : &i->second;
+}
+
+std::vector<int> connection_table::descriptors() const {
+  std::vector<int> out;
+  out.reserve(connections_.size());
+  for (const auto& [descriptor, x] : connections_)
+    out.push_back(descriptor);
+  return out;
+}
+
+bool connection_table::is_flooding(connection& x, std::uint64_t received, std::uint64_t limit) noexcept {
+  if (std::exchange(x.delivered, false) || received < x.received)
+    x.received = received;
+  return received - x.received > limit;
+}
+
 void connection_table::enroll(connection& x, std::string name) {
   x.number = ++last_client_;
   descriptors_[x.number] = x.descriptor;

@@ -1,30 +1,46 @@
 #pragma once
 
+#include "base/clock.hpp"
 #include "lmcache/peer.hpp"
 #include "lmcache/session_table.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace troupe::lmcache {
 
 /// Position in the order in which connections begin and end.
 using connection_moment = std::uint64_t;
 
+/// Whether the other end of a connection may be served.
+enum class verdict : std::uint8_t { undecided, admitted, refused };
+
 /// A connection that there is.
 struct connection {
   int descriptor = -1;
   connection_moment began = 0;
+  /// Found when it began. The cookie is that of its socket, 0 where that is not known; the other end is known of one
+  /// that is admitted.
+  verdict decided = verdict::undecided;
+  std::uint64_t cookie = 0;
+  std::optional<peer_socket> socket;
+
   /// 0 until the first message of it has come, and then everything below holds.
   client_number number = 0;
   /// Where answers go.
   std::string name;
-  /// Nothing for one that is another user's: it is told no.
-  std::optional<peer_socket> socket;
   std::int32_t process = 0;
   bool process_known = false;
+  /// When it may next be written of that its messages are wrong.
+  timestamp next_complaint = timestamp::min();
+
+  /// What had arrived when the last message was known to be complete, and whether one was since the last look.
+  std::uint64_t received = 0;
+  bool delivered = false;
 };
 
 /// Which connection a message has come by.
@@ -54,6 +70,17 @@ public:
 
   /// Null if it has ended. Valid until a connection begins or ends.
   connection* find(int descriptor, connection_moment admitted);
+
+  /// The connection that began at this moment; null if it has ended. Valid likewise.
+  connection* find_begun(int descriptor, connection_moment began);
+
+  /// Descriptors of all connections, also of those of which nothing has come.
+  std::vector<int> descriptors() const;
+  std::size_t size() const noexcept { return connections_.size(); }
+
+  /// Looks at a connection that has `received` so many bytes, at a time when all its complete messages have been taken.
+  /// True if more than `limit` bytes have come since its last message: that is not the beginning of one.
+  static bool is_flooding(connection& x, std::uint64_t received, std::uint64_t limit) noexcept;
 
   /// Of a connection that `find` has given, and whose first message this is: it is a client from now on.
   void enroll(connection& x, std::string name);

@@ -1,12 +1,29 @@
 #pragma once
 
+#include "lmcache/client_list.hpp"
+#include "lmcache/problem.hpp"
 #include "lmcache/wire/operation.hpp"
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 namespace troupe::lmcache {
+
+/// Why a connection is not served.
+enum class refused_connection : std::uint8_t {
+  /// It is another user's.
+  user,
+  /// The kernel does not say whose it is.
+  unknown,
+  /// There are as many as may be.
+  limit,
+  /// It sends, and its messages have no end.
+  flood,
+};
+
+inline constexpr std::array<std::string_view, 4> refused_connection_names{"user", "unknown", "limit", "flood"};
 
 /// What was asked for by clients of LMCache, and what became of it: for metrics. Whoever likes may read, at any time.
 struct counters {
@@ -14,9 +31,12 @@ struct counters {
 
   /// By operation.
   std::array<number, wire::operation_count> requests{};
-  /// Answered with the operation's way of saying no; those of these that could not be read.
+  /// Answered with the operation's way of saying no.
   number refused{0};
-  number malformed{0};
+  /// Those of these that could not be read, by `problem`; those of `problem::envelope` have no answer.
+  std::array<number, problem_count> malformed{};
+  /// By `refused_connection`.
+  std::array<number, refused_connection_names.size()> connections_refused{};
   number stored_pages{0};
   number retrieved_pages{0};
   /// By lookups.
@@ -29,6 +49,9 @@ struct counters {
   number locks{0};
   /// Requests whose locks ran out.
   number expired_sessions{0};
+
+  /// Clients that are connected, one by one.
+  client_list list;
 };
 
 } // namespace troupe::lmcache

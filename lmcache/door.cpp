@@ -1,11 +1,16 @@
 #include "lmcache/door.hpp"
 
+#include "base/descriptors.hpp"
 #include "base/event_signal.hpp"
 #include "base/log.hpp"
+#include "base/log_limit.hpp"
 #include "base/threads.hpp"
 #include "base/unique_descriptor.hpp"
+#include "lmcache/accepted_socket.hpp"
 #include "lmcache/connection_table.hpp"
+#include "lmcache/zmq_socket.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -28,17 +33,25 @@ namespace {
 /// No operation has more payloads than seven.
 constexpr std::size_t frames_max = 16;
 
-/// Some ten million tokens.
-constexpr std::int64_t message_bytes_max = std::int64_t{64} << 20U;
-
 /// Messages that are taken before answers are sent again.
 constexpr int messages_per_turn = 64;
 
 /// Answers that wait for one client; more are lost, and its requests with them.
 constexpr int answers_waiting_max = 100000;
 
-/// A client that sends rubbish writes a line every so often, however much it sends.
-constexpr auto complaint_interval = std::chrono::seconds(1);
+/// Complete messages of one client that wait in ZeroMQ; more wait in the kernel, and then in the client.
+constexpr int messages_waiting_max = 64;
+
+/// How long a connection may take until it speaks ZeroMQ's protocol.
+constexpr int handshake_milliseconds_max = 10000;
+
+/// A client whose messages are wrong has a line in this time, and all of them together so many.
+constexpr auto complaint_interval = std::chrono::minutes(1);
+constexpr std::uint32_t complaints_max = 20;
+
+/// How often it is looked whether messages end, and what a connection may have sent beside its messages until then.
+constexpr auto look_interval = std::chrono::milliseconds(200);
+constexpr std::uint64_t bytes_beside_messages = std::uint64_t{8} << 20U;
 
 constexpr const char* monitor_address = "inproc://troupe-lmcache-monitor";
 
@@ -46,16 +59,6 @@ constexpr const char* monitor_address = "inproc://troupe-lmcache-monitor";
 /// a message of one that was admitted says of it.
 constexpr const char* admission_address = "inproc://zeromq.zap.01";
 constexpr const char* admission_domain = "lmcache";
-constexpr const char* admitted_as = "User-Id";
-
-struct end_context {
-  void operator()(void* x) const noexcept { zmq_ctx_term(x); }
-};
-struct close_socket {
-  void operator()(void* x) const noexcept { zmq_close(x); }
-};
-using zmq_context = std::unique_ptr<void, end_context>;
-using socket_handle = std::unique_ptr<void, close_socket>;
 
 tl::unexpected<error> zmq_error(const std::string& what) {
   const auto code = zmq_errno();
@@ -66,47 +69,26 @@ tl::unexpected<error> zmq_error(const std::string& what) {
                         (kind == errc::busy ? "; set lmcache.port to another one, or to 0 for any" : ""));
 }
 
-template <class T>
-bool set_option(void* socket, int option, T value) {
-  return zmq_setsockopt(socket, option, &value, sizeof value) == 0;
+/// ZeroMQ's own, and the one that serves.
+constexpr std::size_t threads_needed = 3;
+constexpr std::uint32_t descriptors_needed = 24;
+
+/// As many connections as there are descriptors for; of what the node does not need itself, other servers have more.
+std::uint32_t connections_within_limit(std::uint32_t wanted) {
+  constexpr std::uint32_t others = 3;
+  const auto limit = raise_descriptor_limit();
+  if (!limit)
+    return wanted;
+  const auto open = open_descriptors() + set_aside_descriptors();
+  const auto room = connections_within(limit->now, open, descriptors_needed, (others + 1) * wanted);
+  const auto fitting = std::max(room / (others + 1), std::min(wanted, 16U));
+  if (fitting < wanted)
+    log::get("lmcache")->warn("{} connections of LMCache's clients are served instead of {}: {} files may be open, {} "
+                              "are or are set aside, and the node may need more; raise the limit (ulimit -n, "
+                              "LimitNOFILE=)",
+                              fitting, wanted, limit->now, open);
+  return fitting;
 }
-
-/// One frame of a message.
-class zmq_frame {
-public:
-  zmq_frame() { zmq_msg_init(&x_); }
-  zmq_frame(const zmq_frame&) = delete;
-  zmq_frame& operator=(const zmq_frame&) = delete;
-  ~zmq_frame() { zmq_msg_close(&x_); }
-
-  /// False if there is none now.
-  bool receive(void* socket) {
-    for (;;) {
-      if (zmq_msg_recv(&x_, socket, ZMQ_DONTWAIT) >= 0)
-        return true;
-      if (zmq_errno() != EINTR)
-        return false;
-    }
-  }
-  bool more() const { return zmq_msg_more(&x_) != 0; }
-  wire::byte_view bytes() { return {static_cast<const std::byte*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
-  std::string text() { return {static_cast<const char*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
-  /// Of the connection that it came by.
-  int descriptor() { return zmq_msg_get(&x_, ZMQ_SRCFD); }
-  /// When that was admitted; nothing if it was not.
-  std::optional<connection_moment> admitted() {
-    const char* const text = zmq_msg_gets(&x_, admitted_as);
-    if (text == nullptr)
-      return std::nullopt;
-    const auto* const end = text + std::strlen(text);
-    connection_moment out = 0;
-    const auto [at, code] = std::from_chars(text, end, out);
-    return code == std::errc{} && at == end ? std::optional(out) : std::nullopt;
-  }
-
-private:
-  zmq_msg_t x_{};
-};
 
 struct outgoing {
   client_number client = 0;
@@ -119,6 +101,7 @@ struct outgoing {
 
 struct door::implementation {
   door_options options;
+  descriptors_set_aside set_aside;
   zmq_context context;
   socket_handle router;
   socket_handle monitor;
@@ -128,7 +111,12 @@ struct door::implementation {
   listener to;
 
   connection_table connections;
-  timestamp next_complaint = timestamp::min();
+  /// Those that have begun, and are to be decided.
+  std::deque<std::pair<int, connection_moment>> begun;
+  log_limit complaints{complaints_max, complaint_interval};
+  /// By reason.
+  std::vector<log_limit> refusals{refused_connection_names.size(), log_limit(1, complaint_interval)};
+  timestamp next_look = timestamp::min();
 
   std::mutex mutex;
   std::deque<outgoing> answers;
@@ -146,17 +134,21 @@ struct door::implementation {
                                          {admission.get(), 0, ZMQ_POLLIN, 0},
                                          {nullptr, wake.get(), ZMQ_POLLIN, 0}}};
     while (!stop.stop_requested()) {
-      if (zmq_poll(items.data(), static_cast<int>(items.size()), -1) < 0 && zmq_errno() != EINTR) {
+      const auto wait = connections.size() == 0 ? -1 : static_cast<long>(look_interval.count());
+      if (zmq_poll(items.data(), static_cast<int>(items.size()), wait) < 0 && zmq_errno() != EINTR) {
         log::get("lmcache")->error("the socket of LMCache's clients has failed: {}", zmq_strerror(zmq_errno()));
         return;
       }
       clear_event(wake.get());
       send_answers();
-      look_at_monitor();
-      while (admit()) {
+      decide_begun();
+      while (answer_admission()) {
       }
-      for (int i = 0; i < messages_per_turn && take_message(); ++i) {
-      }
+      int taken = 0;
+      while (taken < messages_per_turn && take_message())
+        ++taken;
+      if (taken < messages_per_turn)
+        look_for_floods();
     }
     send_answers();
   }
@@ -200,17 +192,72 @@ struct door::implementation {
         more = rest.receive(monitor.get()) && rest.more();
       }
       const auto descriptor = static_cast<int>(value);
-      if (const auto gone = what == ZMQ_EVENT_ACCEPTED       ? connections.begun(descriptor)
-                            : what == ZMQ_EVENT_DISCONNECTED ? connections.ended(descriptor)
-                                                             : std::nullopt) {
+      std::optional<client_number> gone;
+      if (what == ZMQ_EVENT_ACCEPTED) {
+        gone = connections.begun(descriptor);
+        begun.emplace_back(descriptor, connections.now());
+      } else if (what == ZMQ_EVENT_DISCONNECTED) {
+        gone = connections.ended(descriptor);
+      }
+      if (gone) {
         options.counts->clients.store(connections.clients(), std::memory_order_relaxed);
+        options.counts->list.disconnected(*gone);
         to.gone(*gone);
       }
     }
   }
 
-  /// Everybody is: this is to know which connection a message is from. False if nobody asks.
-  bool admit() {
+  /// Finds out whose the connections are that have begun.
+  void decide_begun() {
+    look_at_monitor();
+    while (!begun.empty()) {
+      const auto [descriptor, moment] = begun.front();
+      begun.pop_front();
+      decide(descriptor, moment);
+    }
+  }
+
+  /// Leaves it undecided where there is no descriptor to look at it with: then its messages are dropped.
+  void decide(int descriptor, connection_moment moment) {
+    const auto held = held_socket::hold(descriptor);
+    if (!held)
+      return;
+    // A file of the kernel that changes while it is read may lack a line.
+    auto peer = find_peer(held->descriptor());
+    if (!peer)
+      peer = find_peer(held->descriptor());
+    // Had it ended before, what is held is another one's.
+    look_at_monitor();
+    auto* const x = connections.find_begun(descriptor, moment);
+    if (x == nullptr || x->decided != verdict::undecided)
+      return;
+    x->cookie = held->cookie();
+    if (connections.size() > options.connections_max)
+      return refuse(*x, *held, refused_connection::limit,
+                    "there are " + std::to_string(options.connections_max) + " connections, and no more may be");
+    if (!peer)
+      return refuse(*x, *held, refused_connection::unknown, "/proc does not say whose it is");
+    if (!options.admits(*peer))
+      return refuse(*x, *held, refused_connection::user,
+                    "it is of user " + std::to_string(peer->user) + ", and this node serves user " +
+                        std::to_string(::geteuid()) + " and root");
+    x->socket = peer;
+    x->decided = verdict::admitted;
+  }
+
+  void refuse(connection& x, const held_socket& socket, refused_connection why, const std::string& text) {
+    x.decided = verdict::refused;
+    const auto reason = static_cast<std::size_t>(why);
+    auto& count = options.counts->connections_refused[reason];
+    const auto so_far = count.fetch_add(1, std::memory_order_relaxed) + 1;
+    socket.shut_down();
+    if (refusals[reason].tell(std::chrono::steady_clock::now()))
+      log::get("lmcache")->warn("connection refused: {}; closed, {} for this reason so far", text, so_far);
+  }
+
+  /// ZeroMQ asks of each connection, and does not say which one it is: each is told the moment, by which its messages
+  /// are known. Those of strangers have been shut down by then. False if nobody asks.
+  bool answer_admission() {
     // A version, a number, the domain, where it is from, its name, the mechanism; credentials there are none.
     std::array<std::string, 2> said;
     std::size_t count = 0;
@@ -222,7 +269,7 @@ struct door::implementation {
         said[count] = frame.text();
       more = frame.more();
     }
-    look_at_monitor();
+    decide_begun();
     const auto moment = std::to_string(connections.now());
     const auto send = [&](std::string_view frame, int flags) {
       return zmq_send(admission.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
@@ -233,29 +280,44 @@ struct door::implementation {
     return true;
   }
 
-  /// Null if the connection that the message is from has ended.
+  /// All messages that were complete have been taken.
+  void look_for_floods() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look)
+      return;
+    next_look = now + look_interval;
+    const auto limit = options.message_bytes_max + bytes_beside_messages;
+    for (const auto descriptor : connections.descriptors()) {
+      auto* const x = connections.find(descriptor, connections.now());
+      if (x == nullptr || x->decided != verdict::admitted ||
+          !connection_table::is_flooding(*x, received_bytes(descriptor), limit))
+        continue;
+      const auto held = held_socket::hold(descriptor);
+      if (!held || held->cookie() != x->cookie)
+        continue;
+      refuse(*x, *held, refused_connection::flood,
+             text_of(x->number) + " has sent more than " + std::to_string(limit >> 20U) +
+                 " MiB without the end of a message");
+    }
+  }
+
+  std::string text_of(client_number number) const {
+    const auto known = options.counts->list.find(number);
+    return known ? to_string(*known) : "a client of which no message has come";
+  }
+
+  /// Null if the connection that the message is from has ended, or is not served.
   connection* connection_of(zmq_frame& message, std::string name) {
     const auto admitted = message.admitted();
-    const auto descriptor = message.descriptor();
-    auto* out = admitted ? connections.find(descriptor, *admitted) : nullptr;
-    if (out == nullptr || out->number != 0)
-      return out;
-    auto socket = find_peer(descriptor);
-    // Had it ended meanwhile, that would have been another one's.
-    look_at_monitor();
-    out = connections.find(descriptor, *admitted);
-    if (out == nullptr)
+    auto* const out = admitted ? connections.find(message.descriptor(), *admitted) : nullptr;
+    if (out == nullptr || out->decided != verdict::admitted)
       return nullptr;
+    out->delivered = true;
+    if (out->number != 0)
+      return out;
     connections.enroll(*out, std::move(name));
     options.counts->clients.store(connections.clients(), std::memory_order_relaxed);
-    if (socket && socket->user != 0 && socket->user != ::geteuid()) {
-      log::get("lmcache")->warn("client {} is refused: it is of user {}, and this node serves its own", out->number,
-                                socket->user);
-      socket.reset();
-    } else if (!socket) {
-      log::get("lmcache")->warn("client {} is refused: /proc does not say whose it is", out->number);
-    }
-    out->socket = socket;
+    options.counts->list.connected(out->number, *out->socket);
     return out;
   }
 
@@ -286,30 +348,39 @@ struct door::implementation {
     auto* const found = connection_of(frames[0], name.text());
     if (found == nullptr)
       return true;
-    auto& from = *found;
-    auto message = read_message(std::span(bytes).first(count), options.chunk_tokens);
-    if (!message) {
-      complain(from, "no request at all");
+    // What a client says about a stream of events, of which it has none here.
+    if (count >= 2 && bytes[1].empty())
       return true;
-    }
+    hand_on(*found, std::span(bytes).first(count), too_many);
+    return true;
+  }
+
+  void hand_on(connection& from, std::span<const wire::byte_view> frames, bool too_many) {
+    auto message = read_message(frames, options.chunk_tokens);
+    if (!message)
+      return complain(from, problem::envelope, frames);
     message->client = from.number;
-    if (too_many || message->malformed) {
+    if (too_many && !message->malformed) {
       message->malformed = true;
-      complain(from, wire::to_string(message->what));
+      message->why = problem::payload_count;
     }
+    if (message->malformed)
+      complain(from, message->why, frames);
+    else
+      options.counts->list.served(from.number, message->versions);
+    if (message->what == wire::operation::negotiate_chunk_size && !message->malformed)
+      compare_alignment(from, message->alignment);
     if (message->what == wire::operation::register_context && !message->malformed) {
       if (!std::exchange(from.process_known, true))
-        from.process = from.socket ? process_with(*from.socket) : 0;
+        from.process = process_with(*from.socket);
       message->process = from.process;
     }
-    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max || !from.socket) {
+    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max) {
       options.counts->refused.fetch_add(1, std::memory_order_relaxed);
       post(*message, wire::refusal(message->what));
-      send_answers();
-      return true;
+      return send_answers();
     }
     to.asked(std::move(*message));
-    return true;
   }
 
   void post(const incoming& x, std::optional<std::string> frame) {
@@ -318,16 +389,43 @@ struct door::implementation {
     answers.push_back({x.client, x.number, x.operation_frame, std::move(frame)});
   }
 
-  void complain(const connection& about, std::string_view what) {
-    const auto so_far = options.counts->malformed.fetch_add(1, std::memory_order_relaxed) + 1;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_complaint)
+  /// Counts each, and writes of a client once in a while.
+  void complain(connection& about, problem what, std::span<const wire::byte_view> frames) {
+    options.counts->malformed[static_cast<std::size_t>(what)].fetch_add(1, std::memory_order_relaxed);
+    options.counts->list.malformed(about.number);
+    if (!may_complain(about))
       return;
-    next_complaint = now + complaint_interval;
-    log::get("lmcache")->warn("client {} has sent what is no request of LMCache 0.5.6 ({}); {} so far", about.number,
-                              what, so_far);
+    const auto difference = difference_of(what, frames);
+    options.counts->list.differed(about.number, difference);
+    const auto known = options.counts->list.find(about.number);
+    log::get("lmcache")->warn("request refused: {} sent what this node does not serve: {}; {}, {} of {} requests of "
+                              "this client so far",
+                              text_of(about.number), difference,
+                              what == problem::envelope ? "not answered" : "answered with no",
+                              known ? known->malformed : 1, known ? known->requests : 1);
+  }
+
+  /// LMCache's server chooses a number of tokens that fits the first engine; here it is configured.
+  void compare_alignment(connection& about, std::uint32_t alignment) {
+    if (options.chunk_tokens % alignment != 0 && may_complain(about))
+      log::get("lmcache")->warn(
+          "{} needs chunks of a multiple of {} tokens, and lmcache.chunk_tokens is {}: its engine "
+          "will not start; set lmcache.chunk_tokens to such a multiple",
+          text_of(about.number), alignment, options.chunk_tokens);
+  }
+
+  bool may_complain(connection& about) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < about.next_complaint || !complaints.tell(now))
+      return false;
+    about.next_complaint = now + complaint_interval;
+    return true;
   }
 };
+
+bool may_connect(const peer_socket& x) noexcept {
+  return x.user == 0 || x.user == ::geteuid();
+}
 
 door::door(std::unique_ptr<implementation> x) : x_(std::move(x)) {}
 
@@ -339,19 +437,21 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
   auto x = std::make_unique<implementation>();
   x->options = options;
   const auto place = options.host + ":" + std::to_string(options.port);
-  // ZeroMQ ends the process where it gets too few. Its two, and the one that serves.
-  constexpr std::size_t threads = 3;
-  constexpr std::size_t descriptors = 24;
-  if (auto room = check_threads(threads, "ZeroMQ (lmcache.enabled)"); !room)
+  // ZeroMQ ends the process where it gets too few.
+  if (auto room = check_threads(threads_needed, "ZeroMQ (lmcache.enabled)"); !room)
     return tl::unexpected<error>(room.error());
-  if (auto room = check_descriptors(descriptors, "ZeroMQ (lmcache.enabled)"); !room)
+  if (auto room = check_descriptors(descriptors_needed, "ZeroMQ (lmcache.enabled)"); !room)
     return tl::unexpected<error>(room.error());
+  x->options.connections_max = connections_within_limit(options.connections_max);
+  x->set_aside = descriptors_set_aside(x->options.connections_max);
   x->context.reset(zmq_ctx_new());
   if (!x->context)
     return zmq_error("cannot use ZeroMQ");
   x->router.reset(::zmq_socket(x->context.get(), ZMQ_ROUTER));
   if (!x->router || !set_option(x->router.get(), ZMQ_LINGER, 0) ||
-      !set_option(x->router.get(), ZMQ_MAXMSGSIZE, message_bytes_max) ||
+      !set_option(x->router.get(), ZMQ_MAXMSGSIZE, std::int64_t{options.message_bytes_max}) ||
+      !set_option(x->router.get(), ZMQ_RCVHWM, messages_waiting_max) ||
+      !set_option(x->router.get(), ZMQ_HANDSHAKE_IVL, handshake_milliseconds_max) ||
       !set_option(x->router.get(), ZMQ_SNDHWM, answers_waiting_max) ||
       zmq_setsockopt(x->router.get(), ZMQ_ZAP_DOMAIN, admission_domain, std::strlen(admission_domain)) != 0 ||
       (options.host.find(':') != std::string::npos && !set_option(x->router.get(), ZMQ_IPV6, 1)))

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "lmcache/counters.hpp"
 #include "lmcache/incoming.hpp"
+#include "lmcache/peer.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,9 @@
 
 namespace troupe::lmcache {
 
+/// Whether a connection may be served: the rule for `door_options::admits`.
+bool may_connect(const peer_socket& x) noexcept;
+
 struct door_options {
   std::string host = "127.0.0.1";
   /// 0: whichever port is free.
@@ -19,6 +23,12 @@ struct door_options {
   std::uint32_t chunk_tokens = 256;
   /// Requests that have been handed on and not answered; what is more is refused at once.
   std::uint32_t waiting_max = 65536;
+  /// Connections at one time; what is more is closed. See `connections_within`.
+  std::uint32_t connections_max = 1024;
+  /// A frame of a message, and what may come of a message before its end has come.
+  std::uint32_t message_bytes_max = std::uint32_t{32} << 20U;
+  /// Who is served: by default this process's user, and root.
+  std::function<bool(const peer_socket&)> admits = may_connect;
   /// What the door counts of.
   std::shared_ptr<counters> counts = std::make_shared<counters>();
 };
@@ -26,6 +36,14 @@ struct door_options {
 /// The ZeroMQ socket that LMCache's clients connect to, and its thread: takes messages apart, hashes their tokens,
 /// hands requests on, and sends answers. Knows a client by its connection: a number that is given once, and whose end
 /// is told.
+///
+/// Whose a connection is, is found out when it is accepted, before anything of it is read: what is a stranger's is
+/// closed. ZeroMQ's own question (ZAP) comes later and does not say which connection it is about, so it is answered
+/// with yes and serves to tell connections apart.
+///
+/// ZeroMQ limits a frame, and the complete messages that wait; it collects the parts of a message without a limit. So
+/// the door compares what has arrived at a connection, as the kernel counts it, with the messages that have come of it,
+/// and closes one whose message does not end.
 ///
 /// Nothing that arrives ends the thread: what cannot be read is logged, counted, and refused in the way of its
 /// operation, where it has one.

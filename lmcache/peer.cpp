@@ -1,5 +1,6 @@
 #include "lmcache/peer.hpp"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <charconv>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <netinet/in.h>
+#include <span>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -18,46 +20,51 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// An address as /proc/net/tcp and tcp6 write it: words of memory in hexadecimal, a colon, the port.
+/// An address as /proc/net/tcp and tcp6 write it: words of memory in hexadecimal, a colon, the port. One of IPv4 stands
+/// in either file, depending on the socket that has it: in tcp6 it is mapped (::ffff:127.0.0.1).
 struct written_address {
-  std::string text;
-  bool six = false;
+  /// Empty for one of IPv6 alone.
+  std::string four;
+  std::string six;
 };
+
+/// The words that map an address of IPv4, as they lie in memory.
+constexpr std::array<std::uint32_t, 3> mapped_words{0, 0, 0xffff0000U};
+
+std::string written(std::span<const std::uint32_t> words, std::uint16_t port) {
+  std::string out;
+  std::array<char, 16> text{};
+  for (const auto word : words) {
+    std::snprintf(text.data(), text.size(), "%08X", word);
+    out += text.data();
+  }
+  std::snprintf(text.data(), text.size(), ":%04X", static_cast<unsigned>(port));
+  return out + text.data();
+}
 
 template <class Call>
 written_address address_by(int descriptor, Call call) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
-  written_address out;
   if (call(descriptor, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
-    return out;
-  std::array<std::uint32_t, 4> words{};
-  std::size_t count = 0;
+    return {};
+  std::array<std::uint32_t, 4> words{mapped_words[0], mapped_words[1], mapped_words[2], 0};
   std::uint16_t port = 0;
   if (storage.ss_family == AF_INET) {
     sockaddr_in x{};
     std::memcpy(&x, &storage, sizeof x);
-    words[0] = x.sin_addr.s_addr;
-    count = 1;
+    words[3] = x.sin_addr.s_addr;
     port = ntohs(x.sin_port);
   } else if (storage.ss_family == AF_INET6) {
     sockaddr_in6 x{};
     std::memcpy(&x, &storage, sizeof x);
     std::memcpy(words.data(), &x.sin6_addr, sizeof words);
-    count = words.size();
     port = ntohs(x.sin6_port);
-    out.six = true;
   } else {
-    return out;
+    return {};
   }
-  std::array<char, 16> text{};
-  for (std::size_t i = 0; i < count; ++i) {
-    std::snprintf(text.data(), text.size(), "%08X", words[i]);
-    out.text += text.data();
-  }
-  std::snprintf(text.data(), text.size(), ":%04X", static_cast<unsigned>(port));
-  out.text += text.data();
-  return out;
+  const bool is_mapped = std::equal(mapped_words.begin(), mapped_words.end(), words.begin());
+  return {is_mapped ? written(std::span(words).last(1), port) : std::string(), written(words, port)};
 }
 
 template <class Number>
@@ -68,8 +75,8 @@ Number number_of(std::string_view text) {
 }
 
 /// The socket that has these addresses the other way round.
-std::optional<peer_socket> socket_with(const written_address& here, const written_address& there) {
-  std::ifstream table(here.six ? "/proc/net/tcp6" : "/proc/net/tcp");
+std::optional<peer_socket> socket_in(const char* file, const std::string& here, const std::string& there) {
+  std::ifstream table(file);
   std::string line;
   std::getline(table, line);
   while (std::getline(table, line)) {
@@ -85,7 +92,7 @@ std::optional<peer_socket> socket_with(const written_address& here, const writte
       field[fields++] = rest.substr(0, rest.find(' '));
       rest.remove_prefix(field[fields - 1].size());
     }
-    if (fields != field.size() || field[1] != there.text || field[2] != here.text)
+    if (fields != field.size() || field[1] != there || field[2] != here)
       continue;
     // One that its process has closed has no inode, and seems to be root's.
     const peer_socket out{number_of<std::uint64_t>(field[9]), number_of<uid_t>(field[7])};
@@ -118,9 +125,12 @@ bool holds(const std::string& process, const std::string& wanted) {
 std::optional<peer_socket> find_peer(int descriptor) {
   const auto here = address_by(descriptor, ::getsockname);
   const auto there = address_by(descriptor, ::getpeername);
-  if (here.text.empty() || there.text.empty() || here.six != there.six)
+  if (here.six.empty() || there.six.empty() || here.four.empty() != there.four.empty())
     return std::nullopt;
-  return socket_with(here, there);
+  if (!here.four.empty())
+    if (const auto found = socket_in("/proc/net/tcp", here.four, there.four))
+      return found;
+  return socket_in("/proc/net/tcp6", here.six, there.six);
 }
 
 std::int32_t process_with(const peer_socket& socket) {

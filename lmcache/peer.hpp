@@ -15,8 +15,9 @@ struct peer_socket {
   uid_t user = 0;
 };
 
-/// By the descriptor of this end. Nothing if the other one is not on this host, or in another network namespace, or has
-/// been closed: then nobody knows any more whose it was. Takes milliseconds where there are many connections.
+/// By the descriptor of this end; IPv4, IPv6, and IPv4 that one end has mapped into IPv6. Nothing if the other one is
+/// not on this host, or in another network namespace, or has been closed: then nobody knows any more whose it was.
+/// Takes milliseconds where there are many connections.
 std::optional<peer_socket> find_peer(int descriptor);
 
 /// The process that has this socket; 0 where that cannot be told: it runs in another process namespace, or as somebody

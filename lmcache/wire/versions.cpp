@@ -133,7 +133,10 @@ std::string payload_counts(operation x) {
   const auto& row = row_of(x);
   std::string out;
   for (std::size_t i = 0; i < versions.size(); ++i)
-    out.append(out.empty() ? "" : ", ").append(count_text(row.payloads[i])).append(" in ").append(to_string(versions[i]));
+    out.append(out.empty() ? "" : ", ")
+        .append(count_text(row.payloads[i]))
+        .append(" in ")
+        .append(to_string(versions[i]));
   return out;
 }
 

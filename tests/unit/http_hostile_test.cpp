@@ -15,8 +15,8 @@
 #include <mutex>
 #include <netinet/in.h>
 #include <sys/resource.h>
-#include <utility>
 #include <unistd.h>
+#include <utility>
 
 namespace http_hostile_test {
 

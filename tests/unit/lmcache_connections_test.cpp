@@ -1,11 +1,14 @@
 #include "base/unique_descriptor.hpp"
+#include "lmcache/accepted_socket.hpp"
 #include "lmcache/connection_table.hpp"
 #include "tests/catch.hpp"
 
 #include <arpa/inet.h>
+#include <array>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <vector>
 
 namespace lmcache_connections_test {
 
@@ -83,6 +86,80 @@ TEST_CASE("A socket that its process has closed is nobody's, and not root's", "[
   CHECK(process_with(*peer) == ::getpid());
   there.reset();
   CHECK_FALSE(find_peer(here.get()));
+}
+
+TEST_CASE("A connection is one that has a descriptor since a moment", "[lmcache]") {
+  connection_table table;
+  CHECK_FALSE(table.begun(5));
+  const auto first = table.now();
+  REQUIRE(table.find_begun(5, first) != nullptr);
+  CHECK(table.find_begun(5, first)->decided == verdict::undecided);
+  CHECK(table.descriptors() == std::vector{5});
+  CHECK(table.size() == 1);
+  CHECK_FALSE(table.ended(5));
+  CHECK(table.find_begun(5, first) == nullptr);
+  CHECK_FALSE(table.begun(5));
+  CHECK(table.find_begun(5, first) == nullptr);
+}
+
+TEST_CASE("A message that does not end is a flood, and many that end are none", "[lmcache]") {
+  connection x;
+  constexpr std::uint64_t most = 100;
+  CHECK_FALSE(connection_table::is_flooding(x, 90, most));
+  // A message has come, so what had arrived by then is of it and of those before.
+  x.delivered = true;
+  CHECK_FALSE(connection_table::is_flooding(x, 5000, most));
+  CHECK_FALSE(connection_table::is_flooding(x, 5100, most));
+  CHECK(connection_table::is_flooding(x, 5101, most));
+  x.delivered = true;
+  CHECK_FALSE(connection_table::is_flooding(x, 5101, most));
+  // Where the kernel does not say.
+  CHECK_FALSE(connection_table::is_flooding(x, 0, most));
+}
+
+TEST_CASE("Addresses of IPv4 that a client has mapped into IPv6 are found", "[lmcache]") {
+  const unique_descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* const at = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(::bind(listening.get(), at, size) == 0);
+  REQUIRE(::listen(listening.get(), 1) == 0);
+  REQUIRE(::getsockname(listening.get(), at, &size) == 0);
+  const unique_descriptor there(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!there)
+    return; // a host without IPv6
+  sockaddr_in6 mapped{};
+  mapped.sin6_family = AF_INET6;
+  mapped.sin6_port = address.sin_port;
+  REQUIRE(::inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr) == 1);
+  REQUIRE(::connect(there.get(), reinterpret_cast<const sockaddr*>(&mapped), sizeof mapped) == 0);
+  const unique_descriptor here(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(here);
+  const auto peer = find_peer(here.get());
+  REQUIRE(peer);
+  CHECK(peer->user == ::geteuid());
+  CHECK(process_with(*peer) == ::getpid());
+}
+
+TEST_CASE("A socket is held as itself, whoever closes it", "[lmcache]") {
+  std::array<int, 2> pair{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
+  unique_descriptor mine(pair[0]);
+  const unique_descriptor other(pair[1]);
+  const auto held = held_socket::hold(mine.get());
+  REQUIRE(held);
+  CHECK(held->cookie() != 0);
+  CHECK(held_socket::hold(other.get())->cookie() != held->cookie());
+  CHECK(held_socket::hold(mine.get())->cookie() == held->cookie());
+  const auto number = mine.get();
+  mine.reset();
+  CHECK_FALSE(held_socket::hold(number));
+  held->shut_down();
+  char byte = 0;
+  CHECK(::recv(other.get(), &byte, 1, 0) == 0);
+  CHECK(received_bytes(other.get()) == 0);
 }
 
 } // namespace lmcache_connections_test

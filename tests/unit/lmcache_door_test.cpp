@@ -1,12 +1,23 @@
+#include "base/unique_descriptor.hpp"
 #include "lmcache/door.hpp"
 #include "lmcache/wire/msgpack_writer.hpp"
 #include "tests/catch.hpp"
 
 #include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <netinet/in.h>
 #include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 #include <zmq.h>
@@ -230,6 +241,199 @@ TEST_CASE("A port that another one has is told of", "[lmcache]") {
   REQUIRE_FALSE(second);
   CHECK(second.error().code == errc::busy);
   CHECK(second.error().text.find("lmcache.port") != std::string::npos);
+}
+
+namespace {
+
+/// A raw connection, which speaks as much of ZeroMQ's protocol (ZMTP 3) as it is told.
+struct raw_peer {
+  unique_descriptor socket;
+
+  explicit raw_peer(std::uint16_t port) : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+
+  bool send(std::string_view bytes) const {
+    while (!bytes.empty()) {
+      const auto sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0)
+        return false;
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
+  }
+  /// Until the other end has closed.
+  bool ends() const {
+    timeval wait{};
+    wait.tv_sec = limit.count();
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    std::array<char, 4096> buffer{};
+    for (;;) {
+      const auto got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
+      if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
+        return true;
+      if (got < 0)
+        return false;
+    }
+  }
+  /// What a client says first: a greeting of 64 bytes with the mechanism NULL, and that it is a DEALER.
+  void greet() const {
+    std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
+    greeting.resize(64, '\0');
+    std::string ready("\x05READY\x0bSocket-Type\0\0\0\x06"
+                      "DEALER",
+                      28);
+    REQUIRE(send(greeting));
+    REQUIRE(send(std::string("\x04", 1) + static_cast<char>(ready.size()) + ready));
+  }
+  /// Until the other end has said as much; what is sent before is an error to it.
+  void wait_until_ready() const {
+    std::array<char, 64 + 32> buffer{};
+    REQUIRE(::recv(socket.get(), buffer.data(), buffer.size(), MSG_WAITALL) > 64);
+  }
+};
+
+template <class Condition>
+bool comes_true(Condition holds) {
+  for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
+    if (holds())
+      return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+std::uint64_t refused(const door_options& how, refused_connection why) {
+  return how.counts->connections_refused[static_cast<std::size_t>(why)];
+}
+
+} // namespace
+
+TEST_CASE("A door closes the connection of a stranger before anything of it is read", "[lmcache]") {
+  door_options how;
+  std::atomic<bool> strangers{true};
+  how.admits = [&](const peer_socket& x) { return x.inode != 0 && !strangers; };
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  // One that says nothing, and one that greets.
+  const raw_peer quiet((*opened)->port());
+  CHECK(quiet.ends());
+  const raw_peer loud((*opened)->port());
+  loud.greet();
+  CHECK(loud.ends());
+  CHECK(comes_true([&] { return refused(how, refused_connection::user) >= 2; }));
+  CHECK(how.counts->clients == 0);
+  {
+    const std::lock_guard guard(from.mutex);
+    CHECK(from.asked.empty());
+  }
+  // Clients of ZeroMQ come back by themselves.
+  const dealer a((*opened)->port());
+  a.send(ping_of(1));
+  CHECK(comes_true([&] { return refused(how, refused_connection::user) >= 3; }));
+  strangers = false;
+  CHECK(from.next().what == wire::operation::ping);
+}
+
+TEST_CASE("A door closes connections beyond its limit, and serves others when some have ended", "[lmcache]") {
+  door_options how;
+  how.connections_max = 3;
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  std::vector<std::unique_ptr<dealer>> served;
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    served.push_back(std::make_unique<dealer>((*opened)->port()));
+    served.back()->send(ping_of(i));
+    CHECK(from.next().number == ping_of(i)[0]);
+  }
+  const raw_peer more((*opened)->port());
+  CHECK(more.ends());
+  CHECK(refused(how, refused_connection::limit) == 1);
+  const dealer late((*opened)->port());
+  late.send(ping_of(4));
+  CHECK(comes_true([&] { return refused(how, refused_connection::limit) >= 2; }));
+  served.pop_back();
+  CHECK(from.next().number == ping_of(4)[0]);
+}
+
+TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") {
+  door_options how;
+  how.message_bytes_max = 1U << 20U;
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  const dealer good((*opened)->port());
+  good.send(ping_of(1));
+  CHECK(from.next().number == ping_of(1)[0]);
+  const raw_peer bad((*opened)->port());
+  bad.greet();
+  bad.wait_until_ready();
+  // Frames without bytes, each with another one to come; ZeroMQ keeps all of them.
+  std::string frames;
+  for (int i = 0; i < 32768; ++i)
+    frames.append({"\x01\x00", 2});
+  // Far more than the kernel's buffers have: the connection has been closed by then.
+  bool open = true;
+  for (int i = 0; i < 8192 && open; ++i)
+    open = bad.send(frames);
+  CHECK_FALSE(open);
+  CHECK(refused(how, refused_connection::flood) == 1);
+  // Others go on, and large messages are no flood.
+  good.send({ping_of(2)[0], ping_of(2)[1], std::string(1000000, '\xc0')});
+  CHECK(from.next().number == ping_of(2)[0]);
+  for (std::uint64_t i = 3; i < 40; ++i) {
+    good.send({ping_of(i)[0], ping_of(i)[1], std::string(1000000, '\xc0')});
+    CHECK(from.next().number == ping_of(i)[0]);
+  }
+  CHECK(refused(how, refused_connection::flood) == 1);
+}
+
+TEST_CASE("A door knows which version a client speaks, and what was wrong with its messages", "[lmcache]") {
+  const door_options how;
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  const dealer a((*opened)->port());
+  a.send(ping_of(1));
+  static_cast<void>(from.next());
+  auto known = how.counts->list.all(10);
+  REQUIRE(known.size() == 1);
+  CHECK(known[0].process == ::getpid());
+  CHECK_FALSE(known[0].name.empty());
+  CHECK(known[0].user == ::geteuid());
+  CHECK(wire::to_string(known[0].versions) == "0.5.6 or 0.5.7");
+  a.send({msgpack_writer().natural(2).take(), msgpack_writer().text("negotiate_chunk_size").take(),
+          msgpack_writer().natural(16).take()});
+  CHECK(from.next().what == wire::operation::negotiate_chunk_size);
+  known = how.counts->list.all(10);
+  CHECK(wire::to_string(known[0].versions) == "0.5.7");
+  CHECK(to_string(known[0]).find("LMCache 0.5.7") != std::string::npos);
+
+  // Refused at once, and told apart by reason.
+  a.send({msgpack_writer().natural(3).take(), msgpack_writer().text("telepathy").take()});
+  const auto unknown = from.next();
+  CHECK(unknown.malformed);
+  CHECK(unknown.why == problem::operation);
+  CHECK(how.counts->malformed[static_cast<std::size_t>(problem::operation)] == 1);
+  known = how.counts->list.all(10);
+  CHECK(known[0].requests == 3);
+  CHECK(known[0].malformed == 1);
+  CHECK(known[0].difference.find("'telepathy'") != std::string::npos);
+  // What is said of a stream of events has no answer.
+  a.send({msgpack_writer().natural(4).take(), "", "cancel"});
+  a.send(ping_of(5));
+  CHECK(from.next().number == ping_of(5)[0]);
+  CHECK(how.counts->list.all(10)[0].malformed == 1);
 }
 
 } // namespace lmcache_door_test

@@ -414,7 +414,16 @@ std::vector<metric_family> families_of(const lmcache::counters& counts) {
     out.emplace_back(name, help).add({}, read(x));
   };
   total("troupe_lmcache_refused_total", "Requests of LMCache's clients that were answered with no.", counts.refused);
-  total("troupe_lmcache_malformed_total", "Messages that were no requests of LMCache's clients.", counts.malformed);
+  auto& malformed = out.emplace_back("troupe_lmcache_malformed_total",
+                                     "Messages of LMCache's clients that are as in no version that is served.",
+                                     metric_family::kind::Counter);
+  for (std::size_t i = 1; i < counts.malformed.size(); ++i)
+    malformed.add({{"reason", std::string(to_string(static_cast<lmcache::problem>(i)))}}, read(counts.malformed[i]));
+  auto& connections = out.emplace_back("troupe_lmcache_refused_connections_total",
+                                       "Connections to LMCache's port that were closed.", metric_family::kind::Counter);
+  for (std::size_t i = 0; i < counts.connections_refused.size(); ++i)
+    connections.add({{"reason", std::string(lmcache::refused_connection_names[i])}},
+                    read(counts.connections_refused[i]));
   total("troupe_lmcache_asked_chunks_total", "Chunks that lookups have asked for.", counts.asked_chunks);
   total("troupe_lmcache_found_chunks_total", "Chunks that lookups have found.", counts.found_chunks);
   total("troupe_lmcache_stored_pages_total", "Pages that LMCache's workers have stored.", counts.stored_pages);
