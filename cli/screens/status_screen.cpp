@@ -182,6 +182,25 @@ void add_clients(screen& to, const json& x) {
   }
 }
 
+void add_lmcache(screen& to, const json& x) {
+  if (!x.contains("lmcache"))
+    return;
+  to.add("");
+  to.add("lmcache", counted_at(x, {"lmcache", "connected"}) + " clients connected");
+  std::size_t shown = 0;
+  for (const auto& c : list_at(x, {"lmcache", "clients"})) {
+    if (++shown > clients_most)
+      break;
+    auto text = "client " + std::to_string(whole_at(c, {"client"}));
+    if (const auto process = whole_at(c, {"process"}); process != 0)
+      text += ", process " + std::to_string(process) + " (" + text_at(c, {"name"}) + ")";
+    text += ", LMCache " + text_at(c, {"version"}) + ", " + counted_at(c, {"requests"}) + " requests";
+    if (whole_at(c, {"malformed"}) > 0)
+      text += ", " + counted_at(c, {"malformed"}) + " refused: " + text_at(c, {"difference"});
+    to.add("", text);
+  }
+}
+
 } // namespace
 
 bool is_status(const json& x) {
@@ -198,6 +217,7 @@ std::string status_screen(const json& status, std::size_t columns) {
   add_tiers(out, status);
   add_namespaces(out, status);
   add_clients(out, status);
+  add_lmcache(out, status);
   return std::move(out).text();
 }
 

@@ -83,6 +83,11 @@ std::string status_desk::text_of(numbers x, bool with_history) const {
     out.made_slabs_bytes = services.disk->used();
     out.made_slabs_limit = services.disk->limit();
   }
+  if (services.lmcache) {
+    out.serves_lmcache = true;
+    out.lmcache_clients = services.lmcache->list.all(clients_most);
+    out.lmcache_clients_connected = services.lmcache->list.size();
+  }
   out.stats = std::move(x.stats);
   out.spaces = std::move(x.spaces);
   out.warnings = warnings_of(services.condition.get());

@@ -223,6 +223,24 @@ void append_clients(std::string& out, const status_report& x) {
   m.end();
 }
 
+void append_lmcache(std::string& out, const status_report& x) {
+  json_members m(out);
+  m.add("connected", x.lmcache_clients_connected);
+  append_list(m.key("clients"), std::span(x.lmcache_clients), [&](const lmcache::client_info& c) {
+    json_members(out)
+        .add("client", c.number)
+        .add("process", std::int64_t{c.process})
+        .add("name", c.name)
+        .add("user", c.user)
+        .add("version", lmcache::wire::to_string(c.versions))
+        .add("requests", c.requests)
+        .add("malformed", c.malformed)
+        .add("difference", c.difference)
+        .end();
+  });
+  m.end();
+}
+
 /// A column of the history.
 template <class Value>
 void append_column(json_members& m, std::string& out, std::string_view name, const status_report& x, Value value) {
@@ -333,6 +351,8 @@ std::string status_text(status_report x) {
               [&](const namespace_info& space) { append_namespace(out, x, space, known, ranks_left); });
   m.add("namespaces_omitted", std::uint64_t{x.spaces.size() - shown});
   append_clients(m.key("clients"), x);
+  if (x.serves_lmcache)
+    append_lmcache(m.key("lmcache"), x);
   if (x.with_history)
     append_history(m.key("history"), x);
   m.end();

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "http/status/program_facts.hpp"
 #include "io/extent_source.hpp"
+#include "lmcache/client_list.hpp"
 #include "messages/messages.hpp"
 #include "metrics/history.hpp"
 
@@ -57,6 +58,10 @@ struct status_report {
 
   node_stats stats;
   std::vector<namespace_info> spaces;
+  /// Where LMCache's clients are served: the first of them, and how many there are in all.
+  bool serves_lmcache = false;
+  std::vector<lmcache::client_info> lmcache_clients;
+  std::uint64_t lmcache_clients_connected = 0;
 
   activity_totals totals;
   /// Of about a minute ago; those of now where there are none.

@@ -119,6 +119,22 @@ timestamp at(duration x) {
 
 } // namespace
 
+TEST_CASE("Clients of LMCache are shown with the version that they speak", "[screens]") {
+  auto x = node({});
+  CHECK_FALSE(has(status_screen(x, 100), "LMCache"));
+  const json good{{"client", 1},        {"process", 4711}, {"name", "VLLM::Worker"}, {"user", 0},
+                  {"version", "0.5.7"}, {"requests", 7},   {"malformed", 0},         {"difference", ""}};
+  auto bad = good;
+  bad["process"] = 0;
+  bad["malformed"] = 3;
+  bad["difference"] = "ping with 2 payloads";
+  x["lmcache"] = {{"connected", 2}, {"clients", {good, bad}}};
+  const auto text = status_screen(x, 100);
+  CHECK(has(text, "2 clients connected"));
+  CHECK(has(text, "client 1, process 4711 (VLLM::Worker), LMCache 0.5.7, 7 requests"));
+  CHECK(has(text, "3 refused: ping with 2 payloads"));
+}
+
 TEST_CASE("Numbers are written as people read them", "[screens]") {
   CHECK(bytes_text(0) == "0 B");
   CHECK(bytes_text(1024) == "1 KiB");
