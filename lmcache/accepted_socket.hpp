@@ -6,7 +6,8 @@
 #include <optional>
 #include <utility>
 
-/// Sockets that ZeroMQ has accepted and may close at any time, after which the kernel gives their descriptors to others.
+/// Sockets that ZeroMQ has accepted and may close at any time, after which the kernel gives their descriptors to
+/// others.
 
 namespace troupe::lmcache {
 

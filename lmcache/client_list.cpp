@@ -8,6 +8,9 @@ namespace troupe::lmcache {
 
 namespace {
 
+/// Clients whose process is looked for at a time: each look goes through all processes of the host.
+constexpr std::size_t names_per_call_max = 8;
+
 /// The kernel's names of processes have 15 bytes, of whatever kind.
 std::string name_of_process(std::int32_t process) {
   auto text = text_of_file("/proc/" + std::to_string(process) + "/comm");
@@ -79,7 +82,7 @@ std::vector<client_info> client_list::all(std::size_t most) {
   {
     const std::lock_guard guard(mutex_);
     for (const auto& [number, x] : clients_)
-      if (!x.is_named && unnamed.size() < most)
+      if (!x.is_named && unnamed.size() < names_per_call_max)
         unnamed.push_back(number);
   }
   name_processes(unnamed);

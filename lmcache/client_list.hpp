@@ -46,7 +46,7 @@ public:
 
   /// Finds out who a client is, which takes milliseconds at the first time. Nothing for one that has disconnected.
   std::optional<client_info> find(client_number number);
-  /// So many at most, the oldest first.
+  /// So many at most, the oldest first. Of many that are new, some have a name at the next call only.
   std::vector<client_info> all(std::size_t most);
   std::size_t size() const;
 

@@ -39,7 +39,8 @@ std::string from_hex(const std::string& text) {
 }
 
 std::vector<recorded> recorded_with(const std::string& release) {
-  const auto path = std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/fixtures/lmcache" / ("messages-" + release + ".txt");
+  const auto path =
+      std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/fixtures/lmcache" / ("messages-" + release + ".txt");
   std::ifstream file(path);
   std::vector<recorded> out;
   for (std::string line; std::getline(file, line);) {
@@ -120,8 +121,8 @@ TEST_CASE("Both versions name the same chunks of the same tokens", "[lmcache]") 
   for (const auto x : tokens)
     for (const auto shift : {24U, 16U, 8U, 0U})
       words.push_back(static_cast<std::uint8_t>(x >> shift));
-  json key{{"model_name", "m"}, {"world_size", 1}, {"worker_id", nullptr}, {"start", 0},
-           {"end", 64},         {"request_id", "r"}};
+  json key{{"model_name", "m"}, {"world_size", 1}, {"worker_id", nullptr},
+           {"start", 0},        {"end", 64},       {"request_id", "r"}};
   auto old_key = key;
   old_key["token_ids"] = tokens;
   key["token_bytes"] = json::binary(words);
@@ -172,8 +173,9 @@ TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
   CHECK(difference(find(after, "store", 1).frames).find("several groups") != std::string::npos);
 
   SECTION("one group that is the whole registration is none") {
-    json x{{"instance_id", 1}, {"model_name", "m"},    {"world_size", 1},      {"block_size", 2}, {"num_layers", 3},
-           {"hidden_dim_size", 8}, {"dtype_str", "bfloat16"}, {"use_mla", false}, {"num_physical_slots", 4}};
+    json x{{"instance_id", 1},        {"model_name", "m"}, {"world_size", 1},
+           {"block_size", 2},         {"num_layers", 3},   {"hidden_dim_size", 8},
+           {"dtype_str", "bfloat16"}, {"use_mla", false},  {"num_physical_slots", 4}};
     const auto plain = test::read_packed(14, {x}, chunk);
     x["group_layouts"] = {
         {{"num_layers", 3}, {"hidden_dim_size", 8}, {"dtype_str", "bfloat16"}, {"tokens_per_block", 2}}};
@@ -209,7 +211,7 @@ TEST_CASE("A message of neither version says what is different", "[lmcache]") {
   CHECK(read(message).versions.empty());
 
   // Tokens in a way that is to come.
-  json key{{"model_name", "m"}, {"world_size", 1}, {"worker_id", nullptr},           {"start", 0},
+  json key{{"model_name", "m"}, {"world_size", 1},   {"worker_id", nullptr},           {"start", 0},
            {"end", 4},          {"request_id", "r"}, {"token_file", "/dev/shm/tokens"}};
   message = {packed_json(1), packed_json(8), packed_json(key), packed_json(1)};
   CHECK(read(message).why == problem::key);
