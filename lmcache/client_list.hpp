@@ -24,7 +24,8 @@ struct client_info {
   /// The protocol versions that all of its messages so far are written in.
   wire::version_set versions = wire::version_set::all();
   std::uint64_t requests = 0;
-  /// Of these, those that were not served, and what was different about the last one; see `problem.hpp`.
+  /// Of these, those that were not served, and what was different about the last one that was logged; see
+  /// `problem.hpp`.
   std::uint64_t malformed = 0;
   std::string difference;
 };
@@ -41,7 +42,7 @@ public:
   /// A message of the client; `versions` are those it can be of.
   void served(client_number number, wire::version_set versions);
   void malformed(client_number number);
-  /// What was wrong with the last one.
+  /// What was different about the last message that was logged.
   void differed(client_number number, std::string difference);
 
   /// Finds out who a client is, which takes milliseconds at the first time. Nothing for one that has disconnected.
