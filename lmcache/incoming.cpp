@@ -196,8 +196,13 @@ problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_toke
     return problem::operation;
   const auto payloads = frames.subspan(2);
   out.versions = wire::versions_of(out.what, payloads.size());
-  if (out.versions.empty())
+  if (out.versions.empty()) {
+    // Registering memory has no answer that says no: that is left to the pings of the instance.
+    if (out.what == operation::register_kv_cache && !payloads.empty())
+      static_cast<void>(read_instance(payloads[0], out.instance));
+    out.opened = fail(errc::invalid_argument, "a registration with as many payloads as no version has");
     return problem::payload_count;
+  }
   if (const auto why = read_payloads(payloads, chunk_tokens, out); why != problem::none)
     return why;
   // Each part is of a version, and the whole of none.

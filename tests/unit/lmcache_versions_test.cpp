@@ -222,6 +222,12 @@ TEST_CASE("A message of neither version says what is different", "[lmcache]") {
   message[2] = packed_json(key);
   CHECK(read(message).why == problem::key);
 
+  // Whose memory it was is known, for its pings.
+  message = {packed_json(1), packed_json(1), packed_json(77), packed_json(nullptr)};
+  CHECK(read(message).why == problem::payload_count);
+  CHECK(read(message).instance == 77);
+  CHECK_FALSE(read(message).opened);
+
   message = {packed_json(1), packed_json("store\n2"), packed_json(1)};
   CHECK(read(message).why == problem::operation);
   CHECK(difference(message).find("'store?2'") != std::string::npos);

@@ -119,7 +119,7 @@ void lmcache_server::look_into_inbox() {
 
 void lmcache_server::begin(const request_ptr& x) {
   if (x->malformed)
-    return refuse(x);
+    return x->what == operation::register_kv_cache && x->instance ? refuse_memory(x, x->opened.error()) : refuse(x);
   switch (x->what) {
   case operation::get_chunk_size:
   case operation::negotiate_chunk_size:
