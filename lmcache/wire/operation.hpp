@@ -54,6 +54,12 @@ enum class operation : std::uint8_t {
 
 inline constexpr std::size_t operation_count = static_cast<std::size_t>(operation::unknown) + 1;
 
+/// Whether a worker registers or unregisters by it.
+constexpr bool changes_registration(operation x) noexcept {
+  return x == operation::register_context || x == operation::register_kv_cache || x == operation::unregister_context ||
+         x == operation::unregister_kv_cache;
+}
+
 /// As the wire writes it; for logs and metrics.
 std::string_view to_string(operation x) noexcept;
 

@@ -235,7 +235,10 @@ FILES = {
               "--defect skip-verification --expect bytes",
               "build/release/tests/owner_simulation/troupe-owner-simulation --seed 1 --seeds 1000",
               "build/release/tests/owner_simulation/troupe-owner-simulation --seeds 500 --defect take-without-waiting "
-              "--expect writers"),
+              "--expect writers",
+              "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seed 1 --seeds 1000",
+              "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seeds 500 --defect answer-at-once "
+              "--expect writes"),
     ],
     "docs/testing.md": [
         *skip(TESTS, "scripts/test", "scripts/test -R 'unit/page'", "scripts/test asan", "scripts/test tsan",

@@ -1,0 +1,208 @@
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/namespace_spec.hpp"
+#include "gpu/remote_layout.hpp"
+#include "lmcache/session_table.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe::lmcache {
+
+/// Chosen by a worker. Two workers may choose the same number, as process ids in containers are: it identifies a worker
+/// only together with its connection.
+using instance_id = std::int64_t;
+using instance_name = std::pair<client_number, instance_id>;
+
+/// A registration or an unregistration. Numbers grow and are never reused; 0 is none.
+using change_number = std::uint64_t;
+
+/// Decides which registration of each worker counts, when a registration or unregistration is answered, which copies
+/// may begin, and what pings are answered.
+///
+/// Lanes copy between pages and memory that a worker has named in a registration. A registration that is replaced,
+/// unregistered, or whose connection ends, begins no copy any more; it is kept until its last copy has ended. A worker
+/// that registers or unregisters gives its blocks to other requests as soon as it has the answer. So:
+///
+/// - No registration or unregistration is answered while a lane works on memory that may be its process': of a
+///   registration of the same worker, of the same process, or with memory of the same name. Where one of the two
+///   processes is not known, the same instance number counts as the same process. While it waits for lanes, no other
+///   work on such memory begins.
+/// - Of several changes of one worker that were not answered, the last one counts. All are answered when it is settled,
+///   in the order in which they came; those before it are rejected.
+/// - A worker that registers by another connection, before the end of the first one is known, replaces what it has
+///   registered there: so does one of the same process and number, and one that names the same memory.
+///
+/// Plain state without a thread or a clock. The caller calls a function for each event, and then carries out what it
+/// finds in the outbox, in order.
+class server_rules {
+public:
+  struct options {
+    /// How long attaching and opening memory may take, with all retries.
+    duration prepare_time = std::chrono::minutes(2);
+    /// While the namespace is being removed.
+    duration retry_interval = std::chrono::milliseconds(250);
+    /// Instances that pings are remembered for.
+    std::size_t remembered_max = 65536;
+  };
+
+  struct registration {
+    instance_name name;
+    /// 0 if it is not known.
+    std::int32_t process = 0;
+    namespace_id space;
+    /// What lanes copy to and from; null if the worker copies itself.
+    std::shared_ptr<const remote_layout> memory;
+    bool sliding = false;
+    /// It cannot be served, whatever happens: it replaces what was there, and is rejected.
+    bool invalid = false;
+    /// There is no answer that rejects it: pings do, for good.
+    bool rejected_by_pings = false;
+  };
+
+  enum class end_reason : std::uint8_t {
+    /// By a later registration, or unregistered: the worker does not touch pages of it any more.
+    replaced,
+    /// The connection has ended without a word.
+    disconnected,
+    /// The node has ended the attachment, as when the namespace is removed.
+    sent_away,
+    stopping,
+  };
+
+  /// Attach for this registration and open its memory; then `prepared` or `failed`.
+  struct prepare {
+    change_number change = 0;
+  };
+  /// Answer the change.
+  struct settle {
+    change_number change = 0;
+    bool accepted = false;
+  };
+  /// No copy of this registration begins any more, and requests that wait for one are rejected.
+  struct end {
+    change_number change = 0;
+    end_reason why = end_reason::replaced;
+  };
+  /// No copy of it is under way any more: its attachment and memory can be closed.
+  struct release {
+    change_number change = 0;
+    end_reason why = end_reason::replaced;
+  };
+  using effect = std::variant<prepare, settle, end, release>;
+
+  server_rules() = default;
+  explicit server_rules(const options& how) : options_(how) {}
+
+  change_number enroll(registration x, timestamp now);
+  change_number unregister(const instance_name& name, std::int32_t process, timestamp now);
+
+  /// What `prepare` asked for is there. If it is not wanted any more, a `release` follows.
+  void prepared(change_number x, timestamp now);
+  /// `busy` is retried. Other errors that may pass leave the worker unknown, so that its pings make it register again;
+  /// all others reject it for good.
+  void failed(change_number x, errc why, timestamp now);
+
+  /// The node has ended the attachment of this registration.
+  void sent_away(change_number x, timestamp now);
+  void client_gone(client_number client, timestamp now);
+  /// Everything ends, and what comes from now on is rejected.
+  void stop(timestamp now);
+  void tick(timestamp now);
+  timestamp next_deadline() const noexcept;
+
+  /// 0 if the worker is not registered.
+  change_number current(const instance_name& name) const;
+  bool is_current(change_number x) const;
+
+  /// A request for copies: false if the registration has ended.
+  bool begin_copy(change_number x);
+  void end_copy(change_number x, timestamp now);
+  /// A lane works on memory of the registration: false if that has ended, or a change waits for its lanes; then it must
+  /// not.
+  bool begin_work(change_number x);
+  void end_work(change_number x, timestamp now);
+
+  /// A worker registers when a ping succeeds after one that failed. So one that is not known is answered with false and
+  /// then true, one that was rejected for good always with false.
+  bool answer_ping(const instance_name& name);
+
+  std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
+
+  /// Workers that are registered.
+  std::size_t instances() const noexcept;
+  /// No change waits for its answer, and no copy is under way.
+  bool drained() const noexcept;
+
+private:
+  struct change {
+    change_number number = 0;
+    /// Of an unregistration: its name and process.
+    registration what;
+    bool registers = false;
+    /// It failed, or another connection has replaced it; it is answered when lanes allow it.
+    bool rejected = false;
+  };
+  enum class phase : std::uint8_t {
+    /// For lanes that work for registrations that have ended.
+    waiting,
+    preparing,
+    /// For the next try.
+    pausing,
+    /// It is prepared; lanes may have begun to matter meanwhile.
+    ready,
+  };
+  /// A worker that is registered, or has a change that was not answered.
+  struct worker {
+    change_number current = 0;
+    std::deque<change> pending;
+    phase state = phase::waiting;
+    timestamp until = timestamp::max();
+    timestamp retry_at = timestamp::max();
+  };
+  /// A registration that was prepared.
+  struct entry {
+    registration what;
+    std::optional<end_reason> ended;
+    std::size_t copies = 0;
+    std::size_t work = 0;
+  };
+  using worker_map = std::map<instance_name, worker>;
+
+  void add(change x, timestamp now);
+  bool is_same(const worker& known, const registration& x) const;
+  void supersede(const registration& x);
+  void end_entry(change_number x, end_reason why);
+  void release_if_done(change_number x);
+  /// The newest change of a worker that is being prepared, or is to be.
+  worker_map::iterator find_newest(change_number x);
+  bool is_quiet(const worker& x) const;
+  bool is_held_up(const registration& x) const;
+  void advance(timestamp now);
+  void advance(const instance_name& name, worker& x, timestamp now);
+  void finish(const instance_name& name, worker& x, bool accepted);
+  void remember(std::set<instance_name>& in, const instance_name& name) const;
+
+  options options_;
+  worker_map workers_;
+  std::map<change_number, entry> entries_;
+  /// Unknown instances whose last ping was answered with false.
+  std::set<instance_name> told_unknown_;
+  /// Rejected for good.
+  std::set<instance_name> rejected_;
+  std::vector<effect> outbox_;
+  change_number last_ = 0;
+  bool stopping_ = false;
+};
+
+} // namespace troupe::lmcache

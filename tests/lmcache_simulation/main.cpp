@@ -1,0 +1,55 @@
+#include "tests/lmcache_simulation/world.hpp"
+#include "tests/sim_main/sim_main.hpp"
+
+#include <string_view>
+#include <vector>
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::lmcache_simulation;
+  sim_main::program what;
+  what.name = "troupe-lmcache-simulation";
+  what.about = "Runs seeded simulations of LMCache's workers at a node: they register, register again with other\n"
+               "memory, reconnect, unregister and die while the node copies for them.\n"
+               "Checks after every step what must hold.";
+  what.steps_text = "steps in which something happens";
+  what.default_steps = 150;
+  for (const auto& [name, which] : defect_names)
+    what.defects.push_back(name);
+  what.must_happen = [] {
+    return std::vector<std::string_view>{"started",
+                                         "died",
+                                         "reconnected",
+                                         "reconnected before the end was noticed",
+                                         "registered",
+                                         "registered while another one is under way",
+                                         "registered again as it was",
+                                         "registered under copies",
+                                         "unregistered under copies",
+                                         "invalid",
+                                         "accepted",
+                                         "accepted as it was",
+                                         "rejected",
+                                         "waited for a lane",
+                                         "prepared too late",
+                                         "namespace busy",
+                                         "opening failed",
+                                         "sent away",
+                                         "sent away before its answer",
+                                         "copy begun",
+                                         "copy refused",
+                                         "work refused",
+                                         "ping false",
+                                         "ping true",
+                                         "stopped",
+                                         "stopped under copies"};
+  };
+  what.run = [](const sim_main::run_options& x) {
+    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
+    out.seed = x.seed;
+    out.steps = x.steps;
+    return out;
+  };
+  what.failures_max = 5;
+  return sim_main::run(what, {argv + 1, argv + argc});
+}
