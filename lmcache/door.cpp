@@ -370,7 +370,7 @@ struct door::implementation {
       options.counts->list.served(from.number, message->versions);
     if (message->what == wire::operation::negotiate_chunk_size && !message->malformed)
       compare_alignment(from, message->alignment);
-    if (message->what == wire::operation::register_context && !message->malformed) {
+    if (changes_registration(message->what) && !message->malformed) {
       if (!std::exchange(from.process_known, true))
         from.process = process_with(*from.socket);
       message->process = from.process;

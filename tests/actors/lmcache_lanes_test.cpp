@@ -5,6 +5,7 @@
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"
+#include "tests/named_memory.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 namespace lmcache_lanes_test {
 
@@ -21,6 +23,7 @@ namespace lmcache_lanes_test {
 
 using namespace troupe;
 using namespace troupe::test;
+using lmcache::wire::operation;
 
 namespace {
 
@@ -189,7 +192,6 @@ TEST_CASE("lmcache lanes: a worker's frames are its own until what it has asked 
     self->receive([&](std::string& x) { out = std::move(x); }, caf::after(patience) >> [] {});
     return out;
   };
-  using lmcache::wire::operation;
   ask(operation::register_context, "registered");
   REQUIRE(next() == "registered");
   ask(operation::prepare_store, "prepared");
@@ -219,6 +221,234 @@ TEST_CASE("lmcache lanes: a worker's frames are its own until what it has asked 
   CHECK(std::ranges::count(told, "fills") == 1);
   self->send_exit(server, caf::exit_reason::user_shutdown);
   self->send_exit(node, caf::exit_reason::user_shutdown);
+}
+
+// -- workers that register, reconnect and unregister while a lane writes into their memory --
+
+namespace {
+
+/// Lanes that work in the arena stop at a gate.
+class gated_extents final : public io::extent_source {
+public:
+  using io::extent_source::lend;
+  result<io::extent> lend(std::optional<io::numa_node> wish) override { return memory_.lend(wish); }
+  bool take_back(std::uint32_t number) override { return memory_.take_back(number); }
+  std::uint32_t available() const override { return memory_.available(); }
+  io::extent_counts counts() const override { return memory_.counts(); }
+  std::span<std::byte> memory() noexcept override {
+    std::unique_lock guard(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait_for(guard, patience, [this] { return open_; });
+    return memory_.memory();
+  }
+  const io::arena_facts& info() const noexcept override { return memory_.info(); }
+
+  bool wait_for(std::size_t count) {
+    std::unique_lock guard(mutex_);
+    return changed_.wait_for(guard, patience, [&] { return arrived_ >= count; });
+  }
+  std::size_t arrived() {
+    const std::lock_guard guard(mutex_);
+    return arrived_;
+  }
+  void open() {
+    const std::lock_guard guard(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+private:
+  memory_extents memory_{1, std::uint64_t{2} << 20U};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t arrived_ = 0;
+  bool open_ = false;
+};
+
+/// A node of which clients can attach, with a shard and a rank that have every page.
+caf::behavior generous_node(caf::event_based_actor* self) {
+  return {
+      [self](const attach_request& wanted, const caf::actor&) {
+        attach_reply out;
+        out.owner = 7;
+        out.space = wanted.space;
+        out.space_id = wanted.space.id();
+        out.limits.batch_keys = 64;
+        out.limits.batch_pages = 8;
+        out.limits.lease = std::chrono::minutes(1);
+        out.limits.reservation = std::chrono::minutes(1);
+        out.limits.pinned_bytes = std::uint64_t{1} << 20U;
+        out.shards.push_back(caf::actor_cast<client_shard_actor>(caf::actor_cast<caf::actor>(self)));
+        out.ranks.push_back({0, 16, caf::actor_cast<client_worker_actor>(caf::actor_cast<caf::actor>(self))});
+        return out;
+      },
+      [](caf::leave_atom, owner_id, const caf::actor&) {},
+      [](owner_at_rest_atom, owner_id) {},
+      [](const locate_request& x) {
+        locate_reply out;
+        out.locations.items.assign(x.keys.size(), location{});
+        return out;
+      },
+      [](fetch_atom, const frame_request& x) {
+        frame_reply out{1, {}};
+        out.frames.items.assign(x.pages.size(), page_frame{});
+        return out;
+      },
+      [](unpin_atom, pin_number) {},
+      [](const release_request&) {},
+      [](const invalidate_request& x) {
+        finish_reply out;
+        out.results.items.assign(x.pages.size(), 0);
+        return out;
+      },
+  };
+}
+
+struct registrations_world {
+  std::shared_ptr<gated_extents> extents = std::make_shared<gated_extents>();
+  named_memory memory{std::size_t{1} << 16U};
+  named_memory others{std::size_t{1} << 16U};
+  system_config settings{config::caf_config{}};
+  caf::actor_system system{settings};
+  caf::scoped_actor self{system};
+  caf::actor node = system.spawn(generous_node);
+  std::shared_ptr<lmcache_inbox> inbox = std::make_shared<lmcache_inbox>();
+  lmcache_actor server;
+
+  registrations_world() {
+    lmcache_server_parts parts;
+    parts.answer = [told = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to, std::optional<std::string>) {
+      caf::anon_send(told, to.number);
+    };
+    parts.inbox = inbox;
+    parts.counters = std::make_shared<lmcache::counters>();
+    parts.node = caf::actor_cast<node_actor>(node);
+    parts.extents = extents;
+    server = spawn_actor<lmcache_server>(system, std::move(parts));
+  }
+  ~registrations_world() {
+    extents->open();
+    self->send_exit(server, caf::exit_reason::user_shutdown);
+    self->send_exit(node, caf::exit_reason::user_shutdown);
+  }
+
+  void put(lmcache_inbox::event x) {
+    inbox->put(std::move(x));
+    caf::anon_send(server, caf::update_atom_v);
+  }
+  void ask(operation what, const std::string& number, lmcache::client_number client = 1, std::uint64_t offset = 0) {
+    put(wanted(what, number, client, offset, memory, 1));
+  }
+  std::shared_ptr<lmcache::incoming> wanted(operation what, const std::string& number, lmcache::client_number client,
+                                            std::uint64_t offset, const named_memory& in, std::int32_t process) {
+    auto x = std::make_shared<lmcache::incoming>();
+    x->client = client;
+    x->number = number;
+    x->what = what;
+    x->instance = process;
+    x->process = process;
+    const auto space = small_space();
+    x->registration = lmcache::context{space, {}};
+    auto layout = std::make_shared<remote_layout>();
+    layout->memories.emplace_back(shared_memory_handle{in.name(), in.size()});
+    layout->runs.push_back({0, offset, space.geometry.page_bytes(), space.geometry.page_bytes()});
+    layout->blocks = 4;
+    x->opened = lmcache::open_context{space, layout, false};
+    x->chunks.model = space.model;
+    x->chunks.world_size = 1;
+    x->chunks.worker = 0;
+    x->chunks.request = "r";
+    x->chunks.end = 2;
+    x->chunks.keys = test_task(2).keys.items;
+    x->blocks = {1, 2};
+    return x;
+  }
+  std::string next() {
+    std::string out;
+    self->receive([&](std::string& x) { out = std::move(x); }, caf::after(patience) >> [] {});
+    return out;
+  }
+  /// What is answered by now: a worker that registers later is.
+  std::vector<std::string> answered() {
+    std::vector<std::string> out;
+    for (std::int32_t process = 2; process < 6; ++process) {
+      put(wanted(operation::register_kv_cache, "other", 10, 0, others, process));
+      for (auto x = next(); x != "other" && !x.empty(); x = next())
+        out.push_back(x);
+    }
+    return out;
+  }
+  /// A lane is about to write into the worker's blocks.
+  void begin_retrieve() {
+    ask(operation::register_kv_cache, "registered");
+    REQUIRE(next() == "registered");
+    // The arena is locked for the worker's device meanwhile.
+    REQUIRE(extents->wait_for(1));
+    ask(operation::retrieve, "retrieved");
+    REQUIRE(extents->wait_for(2));
+  }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a lane writes into its memory",
+                 "[lmcache]") {
+  begin_retrieve();
+  const auto how = GENERATE(0, 1, 2, 3, 4, 5);
+  INFO("how " << how);
+  std::vector<std::string> asked{"a"};
+  switch (how) {
+  case 0: // as it was
+    ask(operation::register_kv_cache, "a");
+    break;
+  case 1: // twice
+    ask(operation::register_kv_cache, "a");
+    ask(operation::register_kv_cache, "b");
+    asked.emplace_back("b");
+    break;
+  case 2: // by another connection, of which the worker knows before the node does
+    ask(operation::register_kv_cache, "a", 2);
+    put(lmcache::client_number{1});
+    break;
+  case 3: // by another connection, with other memory
+    put(lmcache::client_number{1});
+    ask(operation::register_kv_cache, "a", 2, 4096);
+    break;
+  case 4:
+    ask(operation::unregister_kv_cache, "a");
+    break;
+  case 5: // and from now on it copies itself
+    ask(operation::register_context, "a");
+    break;
+  }
+  CHECK(answered().empty());
+  extents->open();
+  std::vector<std::string> told;
+  while (told.size() < asked.size() + 1) {
+    told.push_back(next());
+    REQUIRE_FALSE(told.back().empty());
+  }
+  asked.emplace_back("retrieved");
+  std::ranges::sort(told);
+  CHECK(told == asked);
+}
+
+TEST_CASE_METHOD(registrations_world, "lmcache lanes: a server that ends answers everything, behind its lanes",
+                 "[lmcache]") {
+  begin_retrieve();
+  ask(operation::register_kv_cache, "again");
+  auto drained = self->request(server, patience, drain_atom_v);
+  ask(operation::ping, "ping");
+  CHECK(next() == "ping");
+  CHECK(answered().empty());
+  extents->open();
+  std::vector<std::string> told{next(), next()};
+  std::ranges::sort(told);
+  CHECK(told == std::vector<std::string>{"again", "retrieved"});
+  bool done = false;
+  drained.receive([&] { done = true; }, [](const caf::error& e) { FAIL(from_caf(e).text); });
+  CHECK(done);
 }
 
 } // namespace lmcache_lanes_test

@@ -49,6 +49,7 @@ struct lookups_world : sim {
   probe node{system()};
   std::array<probe, 3> shards{probe(system()), probe(system()), probe(system())};
   probe peers{system()};
+  probe frames{system()};
   std::shared_ptr<lmcache_inbox> inbox = std::make_shared<lmcache_inbox>();
   std::shared_ptr<lmcache::counters> counts = std::make_shared<lmcache::counters>();
   std::map<std::string, std::deque<std::optional<std::string>>> answers;
@@ -60,6 +61,11 @@ struct lookups_world : sim {
   std::uint64_t last_number = 0;
   std::size_t matches = 0;
   std::size_t renewals = 0;
+  /// Attachments that have come to rest, and attachments that are refused as long as their namespace is being removed.
+  std::size_t rests = 0;
+  std::size_t busy = 0;
+  /// Whose end tells clients that they are sent away.
+  std::size_t first_shard = 0;
 
   explicit lookups_world(std::size_t asking_max = 4) {
     lmcache_server_parts parts;
@@ -108,7 +114,14 @@ struct lookups_world : sim {
       any = false;
       for (const auto& x : node.take<attach_request, caf::actor>()) {
         any = true;
-        node.reply(x, caf::make_message(welcome(x.get<attach_request>(0).space)));
+        if (busy > 0 && busy-- > 0)
+          node.reply_error(x, errc::busy);
+        else
+          node.reply(x, caf::make_message(welcome(x.get<attach_request>(0).space)));
+      }
+      for (const auto& x : node.take<owner_at_rest_atom, owner_id>()) {
+        ++rests;
+        node.reply(x, caf::message());
       }
       for (const auto& x : node.take<caf::leave_atom, owner_id, caf::actor>())
         node.reply(x, caf::message());
@@ -144,8 +157,9 @@ struct lookups_world : sim {
     out.limits.batch_keys = 64;
     out.limits.batch_pages = 8;
     out.limits.lease = lease;
-    for (const auto& x : shards)
-      out.shards.push_back(x.as<client_shard_actor>());
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      out.shards.push_back(shards[(first_shard + i) % shards.size()].as<client_shard_actor>());
+    out.ranks.push_back({0, 16, frames.as<client_worker_actor>()});
     if (has_peers)
       out.cluster = peers.as<client_cluster_actor>();
     return out;
@@ -181,6 +195,26 @@ struct lookups_world : sim {
     auto& out = spaces[spec.id()];
     out.spec = spec;
     return out;
+  }
+  bool ping(std::int64_t instance) {
+    lmcache::incoming x;
+    x.client = worker;
+    x.what = operation::ping;
+    x.instance = instance;
+    return answers[send(std::move(x))].front() == lmcache::wire::answer(true);
+  }
+  std::string prepare_store(std::int64_t instance) {
+    lmcache::incoming x;
+    x.client = worker;
+    x.what = operation::prepare_store;
+    x.instance = instance;
+    x.chunks.model = "model";
+    x.chunks.world_size = 1;
+    x.chunks.worker = 0;
+    x.chunks.request = "store";
+    x.chunks.end = 3;
+    x.chunks.keys = keys_of(3);
+    return send(std::move(x));
   }
   void leave(std::int64_t instance) {
     lmcache::incoming x;
@@ -442,6 +476,66 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease that was taken before 
   pass(std::chrono::milliseconds(150));
   CHECK(renewals == 3);
   CHECK(status("a") == 6U);
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace that is removed by force is left, and registered again",
+                 "[lmcache]") {
+  auto& space = enroll(1);
+  space.add(0, 4);
+  look_up("a", 4);
+  CHECK(status("a") == 4U);
+  CHECK(ping(1));
+  // What the node does to clients that it sends away.
+  shards[0].die();
+  serve();
+  // Both the worker's attachment and that of lookups.
+  CHECK(rests == 2);
+  CHECK_FALSE(ping(1));
+  CHECK(ping(1));
+  first_shard = 1;
+  busy = 2;
+  lmcache::incoming again;
+  again.client = worker;
+  again.what = operation::register_context;
+  again.instance = 1;
+  again.registration = lmcache::context{small_space(), {}};
+  const auto number = send(std::move(again));
+  CHECK(answers[number].empty());
+  pass(std::chrono::seconds(1));
+  REQUIRE(answers[number].size() == 1);
+  CHECK(answers[number].front() != lmcache::wire::refusal(operation::register_context));
+  CHECK(ping(1));
+  CHECK(rests == 2);
+}
+
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not come is answered with no, in time",
+                 "[lmcache]") {
+  enroll(1);
+  const auto number = prepare_store(1);
+  const bool has_slots = GENERATE(false, true);
+  if (has_slots)
+    for (auto& shard : shards)
+      for (const auto& x : shard.take<reserve_request>()) {
+        reserve_reply granted;
+        granted.results.items.assign(x.get<reserve_request>(0).keys.size(), location{});
+        shard.reply(x, caf::make_message(granted));
+      }
+  serve();
+  const auto placing = frames.take<place_atom, frame_request>();
+  CHECK(placing.size() == (has_slots ? 1 : 0));
+  CHECK(answers[number].empty());
+  pass(std::chrono::seconds(32));
+  REQUIRE(answers[number].size() == 1);
+  CHECK(answers[number].front() == lmcache::wire::refusal(operation::prepare_store));
+  if (!has_slots)
+    return;
+  // What comes too late is given back.
+  frame_reply late{5, {}};
+  late.frames.items.assign(3, page_frame{});
+  frames.reply(placing.front(), caf::make_message(late));
+  run();
+  CHECK(frames.take_one<fill_atom, fill_request>().get<fill_request>(1).pin == 5);
+  CHECK(answers[number].size() == 1);
 }
 
 } // namespace lmcache_lookups_test

@@ -2,7 +2,6 @@
 #include "actors/node/lmcache/lmcache_runs.hpp"
 #include "actors/node/lmcache/lmcache_server.hpp"
 #include "actors/support/actor_support.hpp"
-#include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -18,126 +17,7 @@ constexpr std::uint32_t no_block = 0;
 /// Stores and retrieves of one worker that are under way. More than any engine has; each holds a list of blocks.
 constexpr std::size_t copies_max = 4096;
 
-/// Refusals that are remembered.
-constexpr std::size_t refused_max = 65536;
-
-/// Locks the arena for the device of a worker, and ends.
-class arena_locker : public caf::event_based_actor {
-public:
-  arena_locker(caf::actor_config& config, std::shared_ptr<remote_cache> cache, std::shared_ptr<io::extent_source> arena)
-      : caf::event_based_actor(config), arena_(std::move(arena)), cache_(std::move(cache)) {}
-
-  const char* name() const override { return "arena_locker"; }
-
-protected:
-  caf::behavior make_behavior() override {
-    lock_arena(cache_, arena_->memory());
-    cache_.reset();
-    arena_.reset();
-    return {};
-  }
-
-private:
-  std::shared_ptr<io::extent_source> arena_;
-  std::shared_ptr<remote_cache> cache_;
-};
-
 } // namespace
-
-// -- who is there -----------------------------------------------------------------------------------------------------
-
-// The operation has no answer that says no. The worker believes that it is registered until its next ping, every
-// request of it is answered with no at once, and then, since pings are answered with no for good, it asks for nothing.
-void lmcache_server::refuse_memory(const request_ptr& x, const error& why) {
-  log::get("lmcache")->warn("instance {} is refused, and will be told no: {}; with lmcache.mp.mp_transfer_mode "
-                            "\"engine_driven\" workers copy themselves",
-                            *x->instance, to_string(why));
-  if (refused_.size() < refused_max && clients_.contains(x->client))
-    refused_.emplace(x->client, *x->instance);
-  refuse(x);
-}
-
-void lmcache_server::register_memory(const request_ptr& x) {
-  if (const auto i = instances_.find({x->client, *x->instance}); i != instances_.end()) {
-    const auto known = i->second;
-    const bool same = known->memory && x->opened && *known->memory == *x->opened->memory &&
-                      known->sliding == x->opened->sliding && known->space == x->opened->space.id();
-    // A worker that has missed a ping forgets what it has asked for, and its engine gives the blocks to others, before
-    // it registers again.
-    if (same && known->copies == 0)
-      return answer(x, std::nullopt);
-    drop({x->client, *x->instance}, true);
-    if (known->memory && known->copies > 0) {
-      known->then = [this, x] { register_memory(x); };
-      return;
-    }
-  }
-  if (!x->opened)
-    return refuse_memory(x, x->opened.error());
-  // In the name of this process: no other one touches the frames of its pages.
-  attach(x->opened->space, 0, "lmcache instance " + std::to_string(*x->instance), [this, x](result<attachment_ptr> as) {
-    if (!as)
-      return refuse_memory(x, as.error());
-    open_memory(x, *as);
-  });
-}
-
-void lmcache_server::open_memory(const request_ptr& x, const attachment_ptr& as) {
-  const auto lane = spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), nullptr);
-  if (!lane) {
-    detach(as, true);
-    return refuse_memory(x, lane.error());
-  }
-  opening_.insert(*lane);
-  const auto made = std::make_shared<instance>();
-  made->node = as;
-  made->memory = x->opened->memory;
-  made->sliding = x->opened->sliding;
-  made->gathers = *lane;
-  const auto no = [this, x, made](const error& why) {
-    let_go(*made);
-    refuse_memory(x, why);
-  };
-  request(*lane, caf::infinite, open_order{made->memory})
-      .then(
-          [this, x, made, no](opened_cache& opened) {
-            opening_.erase(made->gathers);
-            if (!opened.cache)
-              return no(opened.why_not);
-            auto scatters =
-                spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), opened.cache);
-            if (!scatters)
-              return no(scatters.error());
-            made->scatters = std::move(*scatters);
-            // A thread for the time that it takes. Without one, copies go through memory that is not locked.
-            if (const auto locks = spawn_with_thread<arena_locker>(system(), "the thread that locks memory",
-                                                                   opened.cache, held_arena());
-                !locks)
-              log::get("lmcache")->warn("memory is not locked for the GPU, which copies more slowly: {}",
-                                        locks.error().text);
-            attached(x, made);
-          },
-          [this, made, no](const caf::error& e) {
-            opening_.erase(made->gathers);
-            no(from_caf(e));
-          });
-}
-
-void lmcache_server::let_go(const instance& x) {
-  for (const auto& lane : {x.gathers, x.scatters})
-    if (lane)
-      send_exit(lane, caf::exit_reason::user_shutdown);
-  // Where the node copies nobody else does.
-  detach(x.node, x.memory || x.at_rest);
-}
-
-void lmcache_server::end_if_done(const instance_ptr& x) {
-  if (!x->ended || x->copies > 0)
-    return;
-  let_go(*x);
-  if (const auto then = std::exchange(x->then, nullptr))
-    then();
-}
 
 // -- both directions --------------------------------------------------------------------------------------------------
 
@@ -178,6 +58,8 @@ void lmcache_server::queue_copy(const request_ptr& x) {
     }
     return refuse(x);
   }
+  if (!rules_.begin_copy(of->number))
+    return refuse(x);
   ++of->copies;
   (stores ? of->waiting_stores : of->waiting_retrieves).waiting.push_back(x);
   begin_copies(of);
@@ -188,11 +70,11 @@ void lmcache_server::begin_copies(const instance_ptr& of) {
     return;
   const auto most = share_of_pins(*of).second;
   for (auto* line : {&of->waiting_retrieves, &of->waiting_stores})
-    while (line->under_way < most && !line->waiting.empty()) {
+    while ((line->under_way < most || !is_known(*of)) && !line->waiting.empty()) {
       const auto x = std::move(line->waiting.front());
       line->waiting.pop_front();
       ++line->under_way;
-      if (!is_known(*of)) {
+      if (!goes_on(x, *of)) {
         end_copy(x, of, false);
       } else if (line == &of->waiting_stores) {
         begin_store(x, of);
@@ -220,10 +102,9 @@ void lmcache_server::end_copy(const request_ptr& x, const instance_ptr& of, bool
     answer(x, lmcache::wire::answer_transfer({}, true));
   else
     refuse(x);
-  if (of->copies > 0)
-    begin_copies(of);
-  else
-    end_if_done(of);
+  begin_copies(of);
+  rules_.end_copy(of->number, now());
+  flush();
 }
 
 // -- store ------------------------------------------------------------------------------------------------------------
@@ -245,7 +126,7 @@ void lmcache_server::begin_store(const request_ptr& x, const instance_ptr& of) {
 void lmcache_server::go_on(const std::shared_ptr<store_copy>& copy, bool stored) {
   const auto left = copy->chunks.size() - copy->taken;
   // Behind what is missing nothing is found.
-  if (!stored || left == 0 || !is_known(*copy->of))
+  if (!stored || left == 0 || !goes_on(copy->request, *copy->of))
     return end_copy(copy->request, copy->of, stored && left == 0);
   const auto count = std::min(left, share_of_pins(*copy->of).first);
   const auto first = copy->chunks.begin() + static_cast<std::ptrdiff_t>(copy->taken);
@@ -273,27 +154,33 @@ void lmcache_server::gather(const std::shared_ptr<store_run>& run) {
     order.blocks.insert(order.blocks.end(), blocks.begin(), blocks.end());
   }
   run->gathered.assign(run->job.pages.size(), errc::cancelled);
-  request(of.gathers, caf::infinite, std::move(order))
+  if (!goes_on(run->request, of) || !rules_.begin_work(of.number))
+    return sealed(run);
+  request(of.gathers, until_answered, std::move(order))
       .then(
           [this, run](const io_reply& reply) {
-            // Who has given its registration up may have used the blocks for something else meanwhile.
-            if (is_known(*run->of))
+            // A worker whose registration has ended, or that was answered with no, may have used the blocks for
+            // something else meanwhile.
+            if (goes_on(run->request, *run->of))
               for (std::size_t i = 0; i < run->gathered.size(); ++i)
                 run->gathered[i] = code_at(reply.results, i);
+            end_work(run->of);
             sealed(run);
           },
-          [this, run](const caf::error&) { sealed(run); });
+          [this, run](const caf::error&) {
+            end_work(run->of);
+            sealed(run);
+          });
 }
 
 // -- retrieve ---------------------------------------------------------------------------------------------------------
 
 void lmcache_server::fetch_some(const std::shared_ptr<retrieve_run>& run) {
-  // Its blocks may be anybody's.
-  if (!is_known(*run->of))
+  if (!goes_on(run->request, *run->of))
     return refuse_retrieve(run);
   const auto first = run->arrived;
   const auto count = std::min(run->job.pages.size() - first, share_of_pins(*run->of).first);
-  request(worker_of(*run->of, run->rank()), caf::infinite, fetch_atom_v,
+  request(worker_of(*run->of, run->rank()), until_answered, fetch_atom_v,
           frame_request{part_of(run->job.pages, first, count), fetch_patience})
       .then(
           [this, run, first, count](const frame_reply& reply) {
@@ -316,8 +203,10 @@ void lmcache_server::fetch_some(const std::shared_ptr<retrieve_run>& run) {
 
 void lmcache_server::scatter(const std::shared_ptr<retrieve_run>& run, std::size_t count) {
   const auto& of = *run->of;
-  if (!is_known(of))
+  // From here on its blocks are written: it is answered behind that.
+  if (!goes_on(run->request, of) || !rules_.begin_work(of.number))
     return refuse_retrieve(run);
+  open_requests_.hold(run->request, true);
   block_copy order;
   order.direction = move_direction::scatter;
   order.space = of.space;
@@ -332,9 +221,10 @@ void lmcache_server::scatter(const std::shared_ptr<retrieve_run>& run, std::size
     for (const auto block : blocks_of(of, *run->request, static_cast<std::uint32_t>(i)))
       order.blocks.push_back(number++ < skipped || (of.sliding && block == no_block) ? null_block : block);
   }
-  request(of.scatters, caf::infinite, std::move(order))
+  request(of.scatters, until_answered, std::move(order))
       .then(
           [this, run, count](const io_reply& reply) {
+            end_scatter(run);
             bool sound = true;
             for (auto i = run->arrived; i < run->arrived + count; ++i) {
               run->codes[i] = code_at(reply.results, i - run->arrived);
@@ -350,12 +240,24 @@ void lmcache_server::scatter(const std::shared_ptr<retrieve_run>& run, std::size
               return end_copy(run->request, run->of, true);
             }
             for (const auto& batch : run->job.batches)
-              request(worker_of(*run->of, run->rank()), caf::infinite, unpin_atom_v, batch.pin)
-                  .then([] {}, [](const caf::error&) {});
+              tell(worker_of(*run->of, run->rank()), unpin_atom_v, batch.pin);
             run->job.batches.clear();
             fetch_some(run);
           },
-          [this, run](const caf::error&) { refuse_retrieve(run); });
+          [this, run](const caf::error&) {
+            end_scatter(run);
+            refuse_retrieve(run);
+          });
+}
+
+void lmcache_server::end_work(const instance_ptr& of) {
+  rules_.end_work(of->number, now());
+  flush();
+}
+
+void lmcache_server::end_scatter(const std::shared_ptr<retrieve_run>& run) {
+  open_requests_.hold(run->request, false);
+  end_work(run->of);
 }
 
 } // namespace troupe

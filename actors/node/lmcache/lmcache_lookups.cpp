@@ -76,12 +76,11 @@ void lmcache_server::go_on(const lookup_ptr& run, std::size_t finder) {
         go_on(run, finder);
         end_lookup(run);
       };
-      request(x.node->node.shards[match->shard], caf::infinite, std::move(match->request))
+      ask(x.node->node.shards[match->shard], std::move(match->request))
           .then([answered](match_reply& reply) { answered(std::move(reply)); },
                 [answered](const caf::error& e) { answered(failed<match_reply>(e)); });
     } else if (auto* release = std::get_if<transfer::bringing::release>(&effect)) {
-      request(x.node->node.shards[release->shard], caf::infinite, std::move(release->request))
-          .then([] {}, [](const caf::error&) {});
+      tell(x.node->node.shards[release->shard], std::move(release->request));
     } else {
       bring(run, finder, std::move(std::get<transfer::bringing::bring>(effect).request));
     }
@@ -102,7 +101,7 @@ void lmcache_server::bring(const lookup_ptr& run, std::size_t finder, bring_requ
     answered(reply);
     end_lookup(run);
   };
-  request(run->finders[finder].node->node.cluster, caf::infinite, std::move(wanted))
+  request(run->finders[finder].node->node.cluster, parts_.fetch_time + request_time, std::move(wanted))
       .then([came](const bring_reply& reply) { came(reply); },
             [came](const caf::error& e) { came(failed<bring_reply>(e)); });
 }
@@ -152,8 +151,7 @@ void lmcache_server::give_up(lookup_run& run) {
     x.keys.give_up();
     for (auto& effect : x.keys.take_outbox())
       if (auto* release = std::get_if<transfer::bringing::release>(&effect))
-        request(x.node->node.shards[release->shard], caf::infinite, std::move(release->request))
-            .then([] {}, [](const caf::error&) {});
+        tell(x.node->node.shards[release->shard], std::move(release->request));
   }
 }
 
@@ -211,15 +209,13 @@ void lmcache_server::renew_leases(timestamp time) {
     lease.renewed_at = time;
     for (const auto& x : lease.keys)
       for (const auto shard : x.shards)
-        request(x.node->node.shards[shard], caf::infinite, renew_request{x.node->node.space_id, x.name, lease.lasts})
-            .then([] {}, [](const caf::error&) {});
+        tell(x.node->node.shards[shard], renew_request{x.node->node.space_id, x.name, lease.lasts});
   }
 }
 
 void lmcache_server::release(const held_keys& x) {
   for (const auto shard : x.shards)
-    request(x.node->node.shards[shard], caf::infinite, release_request{x.node->node.space_id, x.name, 0})
-        .then([] {}, [](const caf::error&) {});
+    tell(x.node->node.shards[shard], release_request{x.node->node.space_id, x.name, 0});
 }
 
 } // namespace troupe

@@ -2,10 +2,13 @@
 
 #include "actors/node/lmcache/arena_users.hpp"
 #include "actors/support/bringing.hpp"
+#include "actors/support/request_deadlines.hpp"
 #include "base/next_tick.hpp"
 #include "gpu/remote_layout.hpp"
 #include "io/extent_source.hpp"
 #include "lmcache/door.hpp"
+#include "lmcache/open_requests.hpp"
+#include "lmcache/server_rules.hpp"
 #include "lmcache/session_table.hpp"
 #include "messages/messages.hpp"
 
@@ -20,7 +23,6 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -64,7 +66,10 @@ struct lmcache_server_parts {
 };
 
 /// There is something in the inbox; time has passed.
-using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::reacts_to<caf::tick_atom>>;
+using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::reacts_to<caf::tick_atom>,
+                                       /// From now on everything is rejected. Answers when every request was answered
+                                       /// and no lane is at work.
+                                       caf::replies_to<drain_atom>::with<void>>;
 
 /// Serves the clients of LMCache's multi-process mode: an ordinary client of the node in the place of each worker that
 /// registers, which attaches to the worker's namespace, and one more per namespace, in whose name lookups lease keys.
@@ -74,8 +79,9 @@ using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::re
 /// in memory that the worker has named: then frames are this process' alone, and an attachment ends when the last copy
 /// of its worker has.
 ///
-/// Every request is answered, by what its operation has for no where nothing better can be said: there are no errors on
-/// this wire. Rules of locks are in `lmcache::session_table`.
+/// Every request is answered in time, with what its operation has for "no" where nothing better can be said: there are
+/// no errors on this wire. `lmcache::server_rules` decides about registrations and the copies for them,
+/// `lmcache::open_requests` when requests are answered, `lmcache::session_table` about locks.
 class lmcache_server : public lmcache_actor::base {
 public:
   lmcache_server(caf::actor_config& config, lmcache_server_parts parts);
@@ -89,10 +95,10 @@ protected:
 private:
   using request_ptr = std::shared_ptr<const lmcache::incoming>;
   using client_number = lmcache::client_number;
-  using instance_id = std::int64_t;
-  /// Numbers of instances are their workers' own, and two workers may have the same one: it says nothing without the
-  /// connection. Who connects anew is not known by it, is told so at its next pings, and registers again.
-  using instance_name = std::pair<client_number, instance_id>;
+  using instance_id = lmcache::instance_id;
+  using instance_name = lmcache::instance_name;
+  using change_number = lmcache::change_number;
+  using server_rules = lmcache::server_rules;
 
   /// As which this actor asks the node.
   struct attachment {
@@ -101,6 +107,8 @@ private:
     std::uint64_t last_ticket = 0;
     /// The node sees the end of the client's process; else nobody does.
     bool watched = false;
+    /// It is over: by the node, as when the namespace is removed.
+    bool lost = false;
 
     ticket new_ticket() { return {node.owner, ++last_ticket}; }
   };
@@ -129,6 +137,8 @@ private:
     std::optional<open_pages> begin(const request_ptr& x);
     /// It is not being prepared any more. False if nobody waits for it: what it has got is to be given back.
     bool end_preparing(const request_ptr& x);
+    /// Pages that the worker may be touching.
+    bool any_prepared() const noexcept { return !prepared_.empty(); }
     void prepared(const lmcache::incoming& x, open_pages pages) { prepared_[name_of(x)] = std::move(pages); }
     /// Its worker is done with it: its pages, if it was prepared.
     std::optional<open_pages> end(const lmcache::incoming& x);
@@ -146,12 +156,17 @@ private:
     std::map<job_name, open_pages> prepared_;
   };
 
+  /// A registration, from when it is prepared until its last copy has ended.
   struct instance {
+    /// Of the registration in `rules_`.
+    change_number number = 0;
     instance_id id = 0;
     client_number client = 0;
     namespace_id space;
     lmcache::wire::slot_shape shape;
     attachment_ptr node;
+    /// Counts in `served_namespace::instances`.
+    bool counted = false;
     /// Where its blocks lie, and who copies them: null where the worker copies itself.
     std::shared_ptr<const remote_layout> memory;
     caf::actor gathers;
@@ -167,16 +182,8 @@ private:
     line waiting_retrieves;
     /// Those that wait are being begun: what ends at once does not begin the next ones.
     bool beginning = false;
-    /// Of both, all that were not answered. Where the worker copies itself, what lanes have been told to do with its
-    /// pages. Frames may be another one's when there is none.
+    /// Of both lines, all that were not answered.
     std::size_t copies = 0;
-    /// Nobody knows it any more, and it is given up with the last copy: not before, as the node watches the processes
-    /// of those that are.
-    bool ended = false;
-    /// It was told that the worker touches nothing any more.
-    bool at_rest = false;
-    /// What waits for that, or nothing.
-    std::function<void()> then{};
     open_jobs stores;
     open_jobs retrieves;
   };
@@ -187,6 +194,14 @@ private:
     /// In whose name lookups lease keys; null while it attaches.
     attachment_ptr node;
     std::size_t instances = 0;
+    /// For that.
+    std::vector<instance_ptr> waiting{};
+  };
+  /// A registration or unregistration that was not answered.
+  struct open_change {
+    request_ptr request;
+    /// Why its last try has failed.
+    error why;
   };
 
   /// A lease of one namespace.
@@ -215,35 +230,81 @@ private:
   /// A status that is not there yet is waited for this long, so that a client need not ask again.
   static constexpr duration status_patience = std::chrono::milliseconds(20);
 
+  /// For requests whose loss a worker's "no" makes good.
+  static constexpr duration request_time = std::chrono::seconds(30);
+  /// Making a namespace takes as long as its files do.
+  static constexpr duration attach_time = std::chrono::minutes(1);
+  /// For requests that grant something that has to be given back, and for lanes: only the answer says what is pinned,
+  /// or that nothing touches it any more. The time of the worker's request is kept by `open_requests_`. Whoever is
+  /// asked answers, or is gone, which ends the request too.
+  static constexpr auto until_answered = caf::infinite;
+
+  /// Sends a request that fails after `request_time`.
+  template <class Handle, class... Args>
+  auto ask(const Handle& to, Args&&... args) {
+    return deadlines_.watch(request(to, caf::infinite, std::forward<Args>(args)...), now());
+  }
+  /// The same; nobody waits for the answer.
+  template <class Handle, class... Args>
+  void tell(const Handle& to, Args&&... args) {
+    ask(to, std::forward<Args>(args)...).then([] {}, [](const caf::error&) {});
+  }
+
   timestamp now() const { return clock().now(); }
   /// For a thread.
   std::shared_ptr<io::extent_source> held_arena() const { return parts_.users ? parts_.users->hold() : parts_.extents; }
 
-  // -- lmcache_server.cpp: who is there --
+  // -- lmcache_server.cpp: requests --
   void look_into_inbox();
   void tick();
   void plan_tick(duration in);
   void begin(const request_ptr& x);
   void client_gone(client_number client);
-  void answer(const request_ptr& x, std::optional<std::string> frame) { parts_.answer(*x, std::move(frame)); }
+  /// Unless it was answered already.
+  void answer(const request_ptr& x, std::optional<std::string> frame);
   void refuse(const request_ptr& x);
-  bool answer_ping(const lmcache::incoming& x);
-  void register_instance(const request_ptr& x);
-  void attached(const request_ptr& x, const instance_ptr& made);
+  /// The "no" of its kind, as far as it has one.
+  std::optional<std::string> refusal_of(const lmcache::incoming& x) const;
+  /// Those whose time is over.
+  void refuse_late(timestamp time);
+  caf::result<void> drain();
+  void answer_drain();
+  void clear(const request_ptr& x);
+  void clear_some(const request_ptr& x, const registry_actor& shard, const namespace_id& space, std::uint32_t from,
+                  std::function<void()> then);
+  void tell_counters();
+
+  // -- lmcache_instances.cpp: workers that are registered --
+  void change_registration(const request_ptr& x);
+  /// Carries out what the rules want.
+  void flush();
+  void perform(const server_rules::prepare& x);
+  void perform(const server_rules::settle& x);
+  void perform(const server_rules::end& x);
+  void perform(const server_rules::release& x);
   void attach(const namespace_spec& space, std::int32_t process, const std::string& name,
               std::function<void(result<attachment_ptr>)> then);
   /// `at_rest`: the client has said that it touches nothing any more.
   void detach(const attachment_ptr& x, bool at_rest);
-  void drop(const instance_name& which, bool at_rest);
+  /// Nothing of it touches the node's memory any more.
+  void rest(const attachment_ptr& x);
+  void shard_gone(const caf::down_msg& down);
+  void space_gone(const namespace_id& space);
+  /// Opens the memory of a worker.
+  void open_memory(const instance_ptr& made, const request_ptr& x);
+  /// Waits until lookups find something in its namespace.
+  void join_space(const instance_ptr& made, const namespace_spec& spec);
+  void leave_space(const instance_ptr& made);
+  void prepared(const instance_ptr& made, const result<void>& outcome);
+  /// Its attachment and its lanes.
+  void let_go(const instance_ptr& x, server_rules::end_reason why);
+  /// A commit for a registration that the node has ended: the worker does not touch these pages any more.
+  void end_job_of_lost(const request_ptr& x);
   instance_ptr find(const request_ptr& x) const;
-  /// Has not been given up meanwhile.
-  bool is_known(const instance& x) const;
+  /// Whether its registration has not ended.
+  bool is_known(const instance& x) const { return rules_.is_current(x.number); }
   /// Whether the request fits the instance's namespace.
   bool fits(const instance& of, const lmcache::chunk_range& chunks) const;
-  void clear(const request_ptr& x);
-  void clear_some(const registry_actor& shard, const namespace_id& space, std::uint32_t from,
-                  std::function<void()> then);
-  void tell_counters();
 
   // -- lmcache_lookups.cpp --
   void look_up(const request_ptr& x);
@@ -293,9 +354,6 @@ private:
   std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
 
   // -- lmcache_copies.cpp: workers whose blocks the node copies --
-  void register_memory(const request_ptr& x);
-  void open_memory(const request_ptr& x, const attachment_ptr& as);
-  void refuse_memory(const request_ptr& x, const error& why);
   void queue_copy(const request_ptr& x);
   void begin_copies(const instance_ptr& of);
   void begin_store(const request_ptr& x, const instance_ptr& of);
@@ -303,30 +361,39 @@ private:
   void gather(const std::shared_ptr<store_run>& run);
   void fetch_some(const std::shared_ptr<retrieve_run>& run);
   void scatter(const std::shared_ptr<retrieve_run>& run, std::size_t count);
+  /// A lane has ended what it was at.
+  void end_work(const instance_ptr& of);
+  void end_scatter(const std::shared_ptr<retrieve_run>& run);
   /// Those of the request that the page of its i-th chunk has.
   std::vector<std::uint32_t> blocks_of(const instance& of, const lmcache::incoming& x, std::uint32_t chunk) const;
   bool copies_fit(const instance& of, const lmcache::incoming& x) const;
   void end_copy(const request_ptr& x, const instance_ptr& of, bool copied);
+  /// Whether the copy goes on: its registration has not ended, and it has time left.
+  bool goes_on(const request_ptr& x, const instance& of) const {
+    return is_known(of) && !open_requests_.is_over(x, now());
+  }
   /// Pages that one request may have pinned at once, and requests of one direction that may have.
   std::pair<std::size_t, std::size_t> share_of_pins(const instance& of) const;
-  /// Nothing of it is under way.
-  void let_go(const instance& x);
-  void end_if_done(const instance_ptr& x);
 
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
   /// From the first page on that is sealed or verified.
   std::vector<caf::actor> lanes_;
   std::size_t next_lane_ = 0;
-  /// Those that open a worker's memory.
-  std::set<caf::actor> opening_;
-  std::unordered_set<client_number> clients_;
-  /// Instances of these clients that they were told are unknown: the next ping of each is answered with yes, and then
-  /// it registers.
-  std::set<instance_name> told_unknown_;
-  /// Whose memory cannot be used: they are told no for good, and then they ask for nothing.
-  std::set<instance_name> refused_;
-  std::map<instance_name, instance_ptr> instances_;
+  /// Registrations that are being prepared.
+  std::set<instance_ptr> preparing_;
+  request_deadlines deadlines_{request_time};
+  lmcache::server_rules rules_;
+  bool flushing_ = false;
+  lmcache::open_requests open_requests_;
+  std::map<change_number, open_change> changes_;
+  std::map<change_number, instance_ptr> instances_;
+  /// The attachments that have not ended.
+  std::set<attachment_ptr> attachments_;
+  /// Registrations that the node has ended while their workers may have been touching pages.
+  std::map<instance_name, instance_ptr> lost_;
+  bool stopping_ = false;
+  std::vector<caf::response_promise> drains_;
   std::unordered_map<namespace_id, served_namespace> spaces_;
   std::unordered_map<lmcache::session_table::lease_number, held_lease> leases_;
   /// Under way, by their number in `sessions_`; and in how many namespaces others are asked.

@@ -65,8 +65,13 @@ lmcache_service::~lmcache_service() {
 void lmcache_service::stop() {
   if (!server_)
     return;
-  door_->stop();
   caf::scoped_actor self{system_};
+  self->request(server_, lanes_end, drain_atom_v)
+      .receive([] {},
+               [](const caf::error&) {
+                 log::get("lmcache")->warn("not every request of LMCache's clients could be answered at the end");
+               });
+  door_->stop();
   self->monitor(server_);
   self->send_exit(server_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});

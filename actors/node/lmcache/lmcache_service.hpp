@@ -25,8 +25,8 @@ public:
 
   std::uint16_t port() const noexcept { return door_->port(); }
 
-  /// Nobody is served any more when this returns, and nobody is at work in the arena, within a limit: who is then keeps
-  /// its memory. What was not answered is not.
+  /// Answers every request, with no where it is not done, and serves no more. When this returns, no lane is at work in
+  /// the arena, within a limit: one that is then keeps its memory, and requests that wait for it are not answered.
   void stop();
 
 private:

@@ -86,7 +86,9 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
   all->then = std::move(then);
   if (pages.pages.empty())
     return all->then({});
-  ++of->copies;
+  // Frames may be another one's when the registration has ended.
+  if (!rules_.begin_copy(of->number))
+    return all->then(std::vector<errc>(pages.pages.size(), errc::cancelled));
   while (lanes_.size() < std::max(parts_.lanes, 1U)) {
     auto lane = spawn_with_thread<page_lane>(system(), "the thread that checks pages", held_arena());
     if (!lane && !lanes_.empty())
@@ -103,10 +105,10 @@ void lmcache_server::work_on_pages(bool seal, const instance_ptr& of, rank_numbe
       if (--all->waiting > 0)
         return;
       all->then(std::move(all->codes));
-      --of->copies;
-      end_if_done(of);
+      rules_.end_copy(of->number, now());
+      flush();
     };
-    request(lanes_[next_lane_++ % lanes_.size()], caf::infinite, std::move(order))
+    request(lanes_[next_lane_++ % lanes_.size()], until_answered, std::move(order))
         .then(
             [all, first, part_done](const io_reply& reply) {
               for (std::size_t i = 0; i < reply.results.size() && first + i < all->codes.size(); ++i)
@@ -153,7 +155,7 @@ void lmcache_server::reserve(const std::shared_ptr<store_run>& run, const std::v
     reserve_request wanted{node.space_id, run->rank(), run->name, node.limits.reservation, part.items, {}};
     for (const auto i : part.positions)
       wanted.parents.items.push_back(chunks.begin + i == 0 ? key_digest{} : chunks.keys[chunks.begin + i - 1]);
-    request(node.shards[part.shard], caf::infinite, std::move(wanted))
+    ask(node.shards[part.shard], std::move(wanted))
         .then(
             [this, run, positions = part.positions](const reserve_reply& reply) {
               for (std::size_t i = 0; i < positions.size(); ++i) {
@@ -189,7 +191,7 @@ void lmcache_server::place(const std::shared_ptr<store_run>& run) {
   if (run->waiting == 0)
     return placed(run);
   for (std::size_t first = 0; first < run->reserved.size(); first += most)
-    request(worker, caf::infinite, place_atom_v,
+    request(worker, until_answered, place_atom_v,
             frame_request{part_of(run->reserved, first, std::min(most, run->reserved.size() - first)), place_patience})
         .then(
             [this, run, first](const frame_reply& reply) {
@@ -237,7 +239,7 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
   run->chunks = std::move(chunks);
   if (run->copy)
     return gather(run);
-  if (!run->of->stores.end_preparing(run->request)) {
+  if (!run->of->stores.end_preparing(run->request) || (is_known(*run->of) && !open_requests_.is_open(run->request))) {
     give_up(*run->of, run->rank(), job);
     return refuse(run->request);
   }
@@ -254,6 +256,8 @@ void lmcache_server::placed(const std::shared_ptr<store_run>& run) {
 
 void lmcache_server::commit_store(const request_ptr& x) {
   const auto of = find(x);
+  if (!of)
+    end_job_of_lost(x);
   if (!of || !fits(*of, x->chunks))
     return refuse(x);
   auto job = of->stores.end(*x);
@@ -277,7 +281,7 @@ void lmcache_server::sealed(const std::shared_ptr<store_run>& run) {
     fill_request fill{batch.pin, {}, fill_deadline};
     for (const auto& position : batch.asked)
       fill.gathered.items.push_back(static_cast<std::uint8_t>(position ? run->gathered_of(*position) : errc::full));
-    request(worker, caf::infinite, fill_atom_v, std::move(fill))
+    request(worker, until_answered, fill_atom_v, std::move(fill))
         .then(
             [this, run, filled, asked = batch.asked](const io_reply& reply) {
               for (std::size_t i = 0; i < asked.size(); ++i)
@@ -310,8 +314,7 @@ void lmcache_server::commit_pages(const std::shared_ptr<store_run>& run, const s
       end_store(run, run->committed);
   };
   for (const auto& part : parts)
-    request(node.shards[part.shard], caf::infinite, commit_atom_v,
-            finish_request{node.space_id, run->rank(), run->name, part.items})
+    ask(node.shards[part.shard], commit_atom_v, finish_request{node.space_id, run->rank(), run->name, part.items})
         .then(
             [this, run, part_done, count = part.items.size()](const finish_reply& reply) {
               for (std::size_t i = 0; i < count; ++i) {
@@ -341,7 +344,7 @@ void lmcache_server::give_up(const instance& of, rank_number rank, open_pages& p
   for (const auto& batch : pages.batches) {
     fill_request fill{batch.pin, {}, fill_deadline};
     fill.gathered.items.assign(batch.asked.size(), static_cast<std::uint8_t>(errc::cancelled));
-    request(worker, caf::infinite, fill_atom_v, std::move(fill)).then([](const io_reply&) {}, [](const caf::error&) {});
+    ask(worker, fill_atom_v, std::move(fill)).then([](const io_reply&) {}, [](const caf::error&) {});
   }
   abort_pages(of, rank, pages.name, pages.pages);
 }
@@ -350,7 +353,7 @@ void lmcache_server::abort_pages(const instance& of, rank_number rank, const tic
                                  const std::vector<page_ref>& pages) {
   auto& node = of.node->node;
   for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(node.shards.size())))
-    request(node.shards[part.shard], caf::infinite, abort_atom_v, finish_request{node.space_id, rank, name, part.items})
+    ask(node.shards[part.shard], abort_atom_v, finish_request{node.space_id, rank, name, part.items})
         .then([](const finish_reply&) {}, [](const caf::error&) {});
 }
 
@@ -386,8 +389,8 @@ void lmcache_server::locate(const std::shared_ptr<retrieve_run>& run) {
   };
   for (const auto& part : parts) {
     run->job.leased_shards.push_back(part.shard);
-    request(node.shards[part.shard], caf::infinite,
-            locate_request{node.space_id, run->rank(), run->job.name, node.limits.lease, part.items})
+    ask(node.shards[part.shard],
+        locate_request{node.space_id, run->rank(), run->job.name, node.limits.lease, part.items})
         .then(
             [run, part_done, positions = part.positions](const locate_reply& reply) {
               for (std::size_t i = 0; i < positions.size(); ++i) {
@@ -418,7 +421,7 @@ void lmcache_server::fetch(const std::shared_ptr<retrieve_run>& run) {
     invalidate(*run->of, run->rank(), run->job.pages, run->codes, run->tiers, [this, run] { refuse_retrieve(run); });
   };
   for (std::size_t first = 0; first < pages.size(); first += most)
-    request(worker, caf::infinite, fetch_atom_v,
+    request(worker, until_answered, fetch_atom_v,
             frame_request{part_of(pages, first, std::min(most, pages.size() - first)), fetch_patience})
         .then(
             [run, part_done, first](const frame_reply& reply) {
@@ -445,7 +448,7 @@ void lmcache_server::verify(const std::shared_ptr<retrieve_run>& run) {
     if (!sound)
       return invalidate(*run->of, run->rank(), run->job.pages, verdicts, run->tiers,
                         [this, run] { refuse_retrieve(run); });
-    if (!is_known(*run->of) || !run->of->retrieves.end_preparing(run->request))
+    if (!is_known(*run->of) || !open_requests_.is_open(run->request) || !run->of->retrieves.end_preparing(run->request))
       return refuse_retrieve(run);
     answer(run->request, lmcache::wire::answer_prepared_retrieve(places_of(*run->of, run->job), run->of->shape));
     run->of->retrieves.prepared(*run->request, std::move(run->job));
@@ -463,7 +466,7 @@ void lmcache_server::refuse_retrieve(const std::shared_ptr<retrieve_run>& run) {
 void lmcache_server::end_retrieve(const instance& of, rank_number rank, const open_pages& pages) {
   const auto worker = worker_of(of, rank);
   for (const auto& batch : pages.batches)
-    request(worker, caf::infinite, unpin_atom_v, batch.pin).then([] {}, [](const caf::error&) {});
+    tell(worker, unpin_atom_v, batch.pin);
   release({of.node, pages.name, pages.leased_shards});
 }
 
@@ -492,7 +495,7 @@ void lmcache_server::invalidate(const instance& of, rank_number rank, const std:
       said.reasons.items.push_back(static_cast<std::uint8_t>(reason));
       said.tiers.items.push_back(static_cast<std::uint8_t>(tier));
     }
-    request(node.shards[part.shard], caf::infinite, std::move(said))
+    ask(node.shards[part.shard], std::move(said))
         .then([part_done](const finish_reply&) { part_done(); }, [part_done](const caf::error&) { part_done(); });
   }
 }
@@ -503,8 +506,10 @@ void lmcache_server::commit_retrieve(const request_ptr& x) {
   sessions_.retrieved(chunks.request, *chunks.worker, chunks.begin, chunks.end);
   end_unneeded();
   const auto of = find(x);
-  if (!of)
+  if (!of) {
+    end_job_of_lost(x);
     return refuse(x);
+  }
   const auto job = of->retrieves.end(*x);
   if (!job)
     return refuse(x);

@@ -1,0 +1,395 @@
+#include "actors/node/lmcache/block_lane.hpp"
+#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/support/actor_support.hpp"
+#include "actors/support/spawn_with_thread.hpp"
+#include "base/log.hpp"
+
+#include <algorithm>
+#include <unistd.h>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using lmcache::wire::operation;
+
+/// After the end of a connection whose process is not known, its worker may still be copying. No copy takes that long.
+constexpr duration rest_time = std::chrono::minutes(10);
+
+/// What attachments hang on: does nothing, and dies when told to.
+caf::behavior link_of_worker(caf::event_based_actor*) {
+  return {[](caf::tick_atom) {}};
+}
+
+/// Locks the arena for the device of a worker, and ends.
+class arena_locker : public caf::event_based_actor {
+public:
+  arena_locker(caf::actor_config& config, std::shared_ptr<remote_cache> cache, std::shared_ptr<io::extent_source> arena)
+      : caf::event_based_actor(config), arena_(std::move(arena)), cache_(std::move(cache)) {}
+
+  const char* name() const override { return "arena_locker"; }
+
+protected:
+  caf::behavior make_behavior() override {
+    lock_arena(cache_, arena_->memory());
+    cache_.reset();
+    arena_.reset();
+    return {};
+  }
+
+private:
+  std::shared_ptr<io::extent_source> arena_;
+  std::shared_ptr<remote_cache> cache_;
+};
+
+bool unregisters(const lmcache::incoming& x) {
+  return x.what == operation::unregister_context || x.what == operation::unregister_kv_cache;
+}
+
+/// Registers memory that the node copies to and from.
+bool opens_memory(const lmcache::incoming& x) {
+  return x.what == operation::register_kv_cache;
+}
+
+} // namespace
+
+// -- what the rules want ----------------------------------------------------------------------------------------------
+
+void lmcache_server::change_registration(const request_ptr& x) {
+  const instance_name name(x->client, *x->instance);
+  // It touches no page of before.
+  if (const auto node = lost_.extract(name); !node.empty())
+    rest(node.mapped()->node);
+  change_number number = 0;
+  error why;
+  if (unregisters(*x)) {
+    number = rules_.unregister(name, x->process, now());
+  } else {
+    server_rules::registration wanted{name, x->process, {}, nullptr, false, false, opens_memory(*x)};
+    if (opens_memory(*x) ? !x->opened : !x->registration) {
+      wanted.invalid = true;
+      why = opens_memory(*x) ? x->opened.error() : x->registration.error();
+    } else if (opens_memory(*x)) {
+      wanted.space = x->opened->space.id();
+      wanted.memory = x->opened->memory;
+      wanted.sliding = x->opened->sliding;
+    } else {
+      wanted.space = x->registration->space.id();
+    }
+    number = rules_.enroll(std::move(wanted), now());
+  }
+  changes_.emplace(number, open_change{x, std::move(why)});
+  flush();
+}
+
+// What is carried out may lead to more, which then comes behind it.
+void lmcache_server::flush() {
+  if (std::exchange(flushing_, true))
+    return;
+  for (auto effects = rules_.take_outbox(); !effects.empty(); effects = rules_.take_outbox())
+    for (const auto& effect : effects)
+      std::visit([this](const auto& x) { perform(x); }, effect);
+  flushing_ = false;
+  if (const auto next = rules_.next_deadline(); next != timestamp::max())
+    plan_tick(std::max(next - now(), duration::zero()));
+  answer_drain();
+}
+
+void lmcache_server::perform(const server_rules::prepare& x) {
+  const auto asked = changes_.at(x.change).request;
+  const auto made = std::make_shared<instance>();
+  made->number = x.change;
+  made->id = *asked->instance;
+  made->client = asked->client;
+  if (opens_memory(*asked)) {
+    made->memory = asked->opened->memory;
+    made->sliding = asked->opened->sliding;
+  } else {
+    made->shape = asked->registration->shape;
+  }
+  preparing_.insert(made);
+  const auto& space = made->memory ? asked->opened->space : asked->registration->space;
+  // Where the node copies, in the name of this process: no other one touches the frames of its pages.
+  attach(space, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
+         [this, made, asked, space](result<attachment_ptr> as) {
+           if (!as)
+             return prepared(made, tl::unexpected<error>(as.error()));
+           made->node = std::move(*as);
+           made->space = made->node->node.space_id;
+           made->memory ? open_memory(made, asked) : join_space(made, space);
+         });
+}
+
+void lmcache_server::perform(const server_rules::settle& x) {
+  auto change = changes_.extract(x.change);
+  if (change.empty())
+    return;
+  const auto& asked = change.mapped().request;
+  const auto& why = change.mapped().why;
+  if (unregisters(*asked))
+    return answer(asked, std::nullopt);
+  const auto logger = log::get("lmcache");
+  if (x.accepted) {
+    logger->info("instance {} ({}) is registered", *asked->instance,
+                 opens_memory(*asked) ? "the node copies" : "process " + std::to_string(asked->process));
+    return answer(asked, opens_memory(*asked) ? std::nullopt
+                                              : std::optional(lmcache::wire::answer_registration(
+                                                    parts_.shared_name, parts_.extents->info().bytes)));
+  }
+  if (why.text.empty())
+    logger->info(
+        "instance {}: a registration does not count: a later one has replaced it, it took too long, or the node "
+        "stops",
+        *asked->instance);
+  // This operation has no answer that says no. The worker believes that it is registered until its next ping; its
+  // stores and retrieves are rejected until then.
+  else if (opens_memory(*asked))
+    logger->warn("instance {} is refused, and will be told no: {}; with lmcache.mp.mp_transfer_mode "
+                 "\"engine_driven\" workers copy themselves",
+                 *asked->instance, to_string(why));
+  else
+    logger->warn("instance {} is refused: {}", *asked->instance, to_string(why));
+  refuse(asked);
+}
+
+void lmcache_server::perform(const server_rules::end& x) {
+  const auto known = instances_.find(x.change);
+  if (known == instances_.end())
+    return;
+  const auto of = known->second;
+  if (x.why == server_rules::end_reason::disconnected)
+    log::get("lmcache")->info("instance {} is gone", of->id);
+  if (x.why == server_rules::end_reason::sent_away)
+    log::get("lmcache")->warn("instance {} is not registered any more: the node has ended its attachment, as when its "
+                              "namespace is removed; pings ask the worker to register again",
+                              of->id);
+  leave_space(of);
+  // Requests that wait for a copy are answered.
+  begin_copies(of);
+}
+
+void lmcache_server::perform(const server_rules::release& x) {
+  if (const auto node = instances_.extract(x.change); !node.empty())
+    let_go(node.mapped(), x.why);
+}
+
+// -- attachments ------------------------------------------------------------------------------------------------------
+
+void lmcache_server::attach(const namespace_spec& space, std::int32_t process, const std::string& name,
+                            std::function<void(result<attachment_ptr>)> then) {
+  attach_request wanted;
+  wanted.client_name = name;
+  wanted.process = process != 0 ? process : ::getpid();
+  wanted.wish = space_wish::made;
+  wanted.space = space;
+  auto out = std::make_shared<attachment>();
+  out->link = system().spawn(link_of_worker);
+  out->watched = process != 0;
+  // An attachment that comes later ends with its link.
+  request(parts_.node, attach_time, std::move(wanted), out->link)
+      .then(
+          [this, out, then](attach_reply& reply) {
+            out->node = std::move(reply);
+            attachments_.insert(out);
+            if (!out->node.shards.empty())
+              monitor(out->node.shards.front());
+            then(out);
+          },
+          [this, out, then](const caf::error& e) {
+            send_exit(out->link, caf::exit_reason::user_shutdown);
+            then(tl::unexpected<error>(from_caf(e)));
+          });
+}
+
+void lmcache_server::detach(const attachment_ptr& x, bool at_rest) {
+  attachments_.erase(x);
+  const auto owner = x->node.owner;
+  if (!at_rest && !x->watched)
+    resting_.emplace_back(now() + rest_time, owner);
+  if (x->lost) {
+    if (at_rest)
+      rest(x);
+    return send_exit(x->link, caf::exit_reason::user_shutdown);
+  }
+  ask(parts_.node, caf::leave_atom_v, owner, x->link)
+      .then(
+          [this, x, at_rest] {
+            send_exit(x->link, caf::exit_reason::user_shutdown);
+            if (at_rest)
+              rest(x);
+          },
+          [this, x](const caf::error&) { send_exit(x->link, caf::exit_reason::user_shutdown); });
+}
+
+void lmcache_server::rest(const attachment_ptr& x) {
+  tell(parts_.node, owner_at_rest_atom_v, x->node.owner);
+}
+
+// The node ends the proxies of a client that it sends away. Of attachments that have been left nobody is found.
+void lmcache_server::shard_gone(const caf::down_msg& down) {
+  std::vector<attachment_ptr> gone;
+  for (const auto& x : attachments_)
+    if (!x->node.shards.empty() && tells_of(down, x->node.shards.front()))
+      gone.push_back(x);
+  for (const auto& x : gone) {
+    attachments_.erase(x);
+    x->lost = true;
+    std::vector<change_number> ended;
+    for (const auto& [number, y] : instances_)
+      if (y->node == x)
+        ended.push_back(number);
+    for (const auto number : ended)
+      rules_.sent_away(number, now());
+    std::vector<namespace_id> spaces;
+    for (const auto& [id, y] : spaces_)
+      if (y.node == x)
+        spaces.push_back(id);
+    for (const auto& id : spaces)
+      space_gone(id);
+  }
+  flush();
+}
+
+/// Without the attachment of its lookups, nothing of a namespace is found: so its workers register again.
+void lmcache_server::space_gone(const namespace_id& space) {
+  const auto known = spaces_.find(space);
+  const auto house = std::exchange(known->second.node, nullptr);
+  for (auto& [number, lease] : leases_)
+    std::erase_if(lease.keys, [&](const held_keys& x) { return x.node == house; });
+  detach(house, true);
+  std::vector<change_number> ended;
+  for (const auto& [number, x] : instances_)
+    if (x->space == space)
+      ended.push_back(number);
+  for (const auto number : ended)
+    rules_.sent_away(number, now());
+  if (known->second.instances == 0)
+    spaces_.erase(known);
+}
+
+void lmcache_server::join_space(const instance_ptr& made, const namespace_spec& spec) {
+  const auto id = made->space;
+  auto& space = spaces_[id];
+  space.spec = spec;
+  ++space.instances;
+  made->counted = true;
+  if (space.node)
+    return prepared(made, {});
+  space.waiting.push_back(made);
+  if (space.waiting.size() > 1)
+    return;
+  attach(spec, 0, "lmcache lookups", [this, id](result<attachment_ptr> house) {
+    const auto known = spaces_.find(id);
+    if (known == spaces_.end()) {
+      if (house)
+        detach(*house, true);
+      return;
+    }
+    if (house)
+      known->second.node = *house;
+    // The last one that fails takes the namespace with it.
+    for (const auto& waiting : std::exchange(known->second.waiting, {}))
+      prepared(waiting, house ? result<void>() : tl::unexpected<error>(house.error()));
+  });
+}
+
+void lmcache_server::leave_space(const instance_ptr& made) {
+  if (!std::exchange(made->counted, false))
+    return;
+  const auto space = spaces_.find(made->space);
+  if (space == spaces_.end() || --space->second.instances > 0)
+    return;
+  // Nobody can load what a lookup of it would find. It pins nothing.
+  if (space->second.node)
+    detach(space->second.node, true);
+  spaces_.erase(space);
+}
+
+// -- registrations ----------------------------------------------------------------------------------------------------
+
+void lmcache_server::prepared(const instance_ptr& made, const result<void>& outcome) {
+  preparing_.erase(made);
+  // Its attachment may have ended while its memory was opened.
+  auto code = outcome ? errc::ok : outcome.error().code;
+  if (outcome && made->node->lost)
+    code = errc::busy;
+  if (code == errc::ok) {
+    instances_.emplace(made->number, made);
+    rules_.prepared(made->number, now());
+    return flush();
+  }
+  if (const auto change = changes_.find(made->number); change != changes_.end())
+    change->second.why = outcome ? error{code, "its namespace was removed"} : outcome.error();
+  let_go(made, server_rules::end_reason::replaced);
+  rules_.failed(made->number, code, now());
+  flush();
+}
+
+void lmcache_server::open_memory(const instance_ptr& made, const request_ptr& x) {
+  auto lane = spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), nullptr);
+  if (!lane)
+    return prepared(made, tl::unexpected<error>(lane.error()));
+  made->gathers = std::move(*lane);
+  request(made->gathers, until_answered, open_order{made->memory})
+      .then(
+          [this, made, spec = x->opened->space](opened_cache& opened) {
+            if (!opened.cache)
+              return prepared(made, tl::unexpected<error>(opened.why_not));
+            auto scatters =
+                spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), opened.cache);
+            if (!scatters)
+              return prepared(made, tl::unexpected<error>(scatters.error()));
+            made->scatters = std::move(*scatters);
+            // A thread for the time that it takes. Without one, copies go through memory that is not locked.
+            if (const auto locks = spawn_with_thread<arena_locker>(system(), "the thread that locks memory",
+                                                                   opened.cache, held_arena());
+                !locks)
+              log::get("lmcache")->warn("memory is not locked for the GPU, which copies more slowly: {}",
+                                        locks.error().text);
+            join_space(made, spec);
+          },
+          [this, made](const caf::error& e) { prepared(made, failed<void>(e)); });
+}
+
+void lmcache_server::let_go(const instance_ptr& x, server_rules::end_reason why) {
+  using end_reason = server_rules::end_reason;
+  leave_space(x);
+  for (const auto& lane : {x->gathers, x->scatters})
+    if (lane)
+      send_exit(lane, caf::exit_reason::user_shutdown);
+  if (!x->node)
+    return;
+  // Where the node copies nobody else does.
+  const bool may_touch = !x->memory && (x->stores.any_prepared() || x->retrieves.any_prepared());
+  const bool at_rest = x->memory || why == end_reason::replaced || (why == end_reason::sent_away && !may_touch);
+  detach(x->node, at_rest);
+  if (!at_rest && why == end_reason::sent_away)
+    lost_[{x->client, x->id}] = x;
+}
+
+void lmcache_server::end_job_of_lost(const request_ptr& x) {
+  const auto known = lost_.find({x->client, x->instance.value_or(0)});
+  if (known == lost_.end())
+    return;
+  auto& of = *known->second;
+  (x->what == operation::commit_store ? of.stores : of.retrieves).end(*x);
+  if (of.stores.any_prepared() || of.retrieves.any_prepared())
+    return;
+  rest(of.node);
+  lost_.erase(known);
+}
+
+lmcache_server::instance_ptr lmcache_server::find(const request_ptr& x) const {
+  const auto number = rules_.current({x->client, x->instance.value_or(0)});
+  const auto i = instances_.find(number);
+  return i == instances_.end() ? nullptr : i->second;
+}
+
+bool lmcache_server::fits(const instance& of, const lmcache::chunk_range& chunks) const {
+  const auto& space = of.node->node.space;
+  return chunks.begin < chunks.end && chunks.model == space.model && chunks.world_size == space.world_size &&
+         worker_of(of, *chunks.worker);
+}
+
+} // namespace troupe
