@@ -142,7 +142,7 @@ void server_rules::failed(change_number x, errc why, timestamp now) {
     y.retry_at = later(now, options_.retry_interval);
     return;
   }
-  if (y.pending.back().what.rejected_by_pings && !may_pass(why))
+  if (!may_pass(why))
     remember(rejected_, name);
   y.pending.back().rejected = true;
   y.state = phase::waiting;
@@ -274,7 +274,7 @@ void server_rules::advance(const instance_name& name, worker& x, timestamp now) 
     x.current = newest.number;
     return finish(name, x, true);
   }
-  if (newest.registers && newest.what.invalid && newest.what.rejected_by_pings)
+  if (newest.registers && newest.what.invalid)
     remember(rejected_, name);
   if (!newest.registers || newest.what.invalid || newest.rejected || stopping_)
     return finish(name, x, !newest.registers);

@@ -64,10 +64,9 @@ public:
     /// What lanes copy to and from; null if the worker copies itself.
     std::shared_ptr<const remote_layout> memory;
     bool sliding = false;
-    /// It cannot be served, whatever happens: it replaces what was there, and is rejected.
+    /// It cannot be served, whatever happens: it replaces what was there, and is rejected. No answer to a registration
+    /// says so: pings do, for good.
     bool invalid = false;
-    /// There is no answer that rejects it: pings do, for good.
-    bool rejected_by_pings = false;
   };
 
   enum class end_reason : std::uint8_t {

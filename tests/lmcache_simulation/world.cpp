@@ -107,7 +107,6 @@ void world::enroll(worker& x, bool anew) {
   wanted.name = name;
   wanted.process = told(x);
   wanted.memory = x.memory;
-  wanted.rejected_by_pings = x.memory != nullptr;
   wanted.invalid = !is_calm_ && random_.one_in(20);
   if (wanted.invalid) {
     count("invalid");

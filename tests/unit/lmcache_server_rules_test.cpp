@@ -35,7 +35,7 @@ struct server {
   std::vector<std::string> said{};
 
   change_number enroll(const worker& x, std::shared_ptr<const remote_layout> memory, bool invalid = false) {
-    server_rules::registration wanted{x.name(), x.process, {}, std::move(memory), false, invalid, true};
+    server_rules::registration wanted{x.name(), x.process, {}, std::move(memory), false, invalid};
     const auto out = rules.enroll(std::move(wanted), time);
     listen();
     return out;

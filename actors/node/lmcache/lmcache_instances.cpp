@@ -66,7 +66,7 @@ void lmcache_server::change_registration(const request_ptr& x) {
   if (unregisters(*x)) {
     number = rules_.unregister(name, x->process, now());
   } else {
-    server_rules::registration wanted{name, x->process, {}, nullptr, false, false, opens_memory(*x)};
+    server_rules::registration wanted{name, x->process, {}, nullptr, false, false};
     if (opens_memory(*x) ? !x->opened : !x->registration) {
       wanted.invalid = true;
       why = opens_memory(*x) ? x->opened.error() : x->registration.error();
