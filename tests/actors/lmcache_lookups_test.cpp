@@ -64,6 +64,8 @@ struct lookups_world : sim {
   /// Attachments that have come to rest, and attachments that are refused as long as their namespace is being removed.
   std::size_t rests = 0;
   std::size_t busy = 0;
+  /// It has ended attachments, and clients do not know it yet.
+  bool has_sent_away = false;
   /// Whose end tells clients that they are sent away.
   std::size_t first_shard = 0;
 
@@ -123,8 +125,13 @@ struct lookups_world : sim {
         ++rests;
         node.reply(x, caf::message());
       }
-      for (const auto& x : node.take<caf::leave_atom, owner_id, caf::actor>())
-        node.reply(x, caf::message());
+      for (const auto& x : node.take<caf::leave_atom, owner_id, caf::actor>()) {
+        any = true;
+        if (has_sent_away)
+          node.reply_error(x, errc::not_found);
+        else
+          node.reply(x, caf::message());
+      }
       for (auto& shard : shards) {
         for (const auto& x : shard.take<match_request>()) {
           any = true;
@@ -536,6 +543,15 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not co
   run();
   CHECK(frames.take_one<fill_atom, fill_request>().get<fill_request>(1).pin == 5);
   CHECK(answers[number].size() == 1);
+}
+
+TEST_CASE_METHOD(lookups_world,
+                 "lmcache lookups: clients of the server come to rest, also when they cannot leave any more",
+                 "[lmcache]") {
+  enroll(1);
+  has_sent_away = GENERATE(false, true);
+  leave(1);
+  CHECK(rests == 2);
 }
 
 } // namespace lmcache_lookups_test

@@ -212,14 +212,13 @@ void lmcache_server::detach(const attachment_ptr& x, bool at_rest) {
       rest(x);
     return send_exit(x->link, caf::exit_reason::user_shutdown);
   }
-  ask(parts_.node, caf::leave_atom_v, owner, x->link)
-      .then(
-          [this, x, at_rest] {
-            send_exit(x->link, caf::exit_reason::user_shutdown);
-            if (at_rest)
-              rest(x);
-          },
-          [this, x](const caf::error&) { send_exit(x->link, caf::exit_reason::user_shutdown); });
+  const auto left = [this, x, at_rest] {
+    send_exit(x->link, caf::exit_reason::user_shutdown);
+    if (at_rest)
+      rest(x);
+  };
+  // It fails where the node has ended the attachment, and that is not known here yet.
+  ask(parts_.node, caf::leave_atom_v, owner, x->link).then(left, [left](const caf::error&) { left(); });
 }
 
 void lmcache_server::rest(const attachment_ptr& x) {
