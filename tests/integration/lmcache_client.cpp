@@ -84,6 +84,7 @@ lmcache_client::lmcache_client(std::uint16_t port) : x_(std::make_unique<impleme
 }
 
 lmcache_client::lmcache_client(lmcache_client&&) noexcept = default;
+lmcache_client& lmcache_client::operator=(lmcache_client&&) noexcept = default;
 lmcache_client::~lmcache_client() = default;
 
 void lmcache_client::send_frames(const std::vector<std::string>& frames) {

@@ -38,6 +38,7 @@ public:
 
   explicit lmcache_client(std::uint16_t port);
   lmcache_client(lmcache_client&&) noexcept;
+  lmcache_client& operator=(lmcache_client&&) noexcept;
   ~lmcache_client();
 
   /// The value of the answer; nothing if it has none.
