@@ -92,6 +92,12 @@ std::vector<door_keeper::file> kept_files(served_node& x) {
   auto* const node = x.node.get();
   out.push_back({"the lock of " + node->lock().directory().string(), [node] { return node->lock().is_there(); },
                  [node] { return node->lock().renew(); }});
+  if (const auto extents = node->services().extents; extents && !extents->shared_name().empty())
+    out.push_back({"the memory /dev/shm/" + extents->shared_name(),
+                   [extents] { return extents->shared_name_is_there(); },
+                   []() -> result<void> {
+                     return fail(errc::not_found, "workers of LMCache do not find it: start the node again");
+                   }});
   if (!x.doors.socket.empty())
     out.push_back({"the socket " + x.doors.socket.string(),
                    [open = x.doors.open.get()] { return open->local_is_there(); },

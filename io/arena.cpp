@@ -97,10 +97,9 @@ result<unique_descriptor> sealed_memory(const arena_kernel& kernel, std::uint64_
   return made;
 }
 
-/// The same in /dev/shm. What is there under this name is left over: whoever has the name has the right to it.
+/// The same in /dev/shm, where nothing is under this name.
 result<unique_descriptor> named_memory(const std::string& name, std::uint64_t bytes) {
   const auto path = "/" + name;
-  ::shm_unlink(path.c_str());
   unique_descriptor made(::shm_open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
   if (!made)
     return tl::unexpected(system_error(errno, "cannot create /dev/shm/" + name));
@@ -256,8 +255,6 @@ arena_kernel arena_kernel::of_host() {
 arena::~arena() {
   if (mapping_.data() != nullptr)
     ::munmap(mapping_.data(), mapping_.size());
-  if (!shared_name_.empty())
-    ::shm_unlink(("/" + shared_name_).c_str());
 }
 
 result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::uint64_t huge_page_bytes,
@@ -268,7 +265,12 @@ result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::
   if (!memory)
     return tl::unexpected(std::move(memory.error()));
   const std::shared_ptr<arena> out(new arena);
-  out->shared_name_ = wanted.shared_name;
+  if (!wanted.shared_name.empty()) {
+    auto held = held_memory_name::hold(wanted.shared_name, memory->get());
+    if (!held)
+      return tl::unexpected(std::move(held.error()));
+    out->shared_name_ = std::move(*held);
+  }
   // Sets aside as many huge pages: from now on nobody else gets them.
   const auto mapped = mapping_of(memory->get(), all);
   if (!mapped)
@@ -385,7 +387,7 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
     // What did come of it is of no use to us, and may be to others.
     ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(extent_bytes_));
-    return fail(errc::limit_exceeded, why_not_populated(code, name, !ordinary, !shared_name_.empty()));
+    return fail(errc::limit_exceeded, why_not_populated(code, name, !ordinary, !shared_name_.text().empty()));
   }
   look_where(extent);
   if (const auto code = ordinary && ::mlock(bytes.data(), bytes.size()) != 0 ? errno : 0;

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/huge_pages.hpp"
+#include "io/memory_name.hpp"
 #include "io/numa.hpp"
 #include "io/shared_memory.hpp"
 
@@ -74,7 +75,7 @@ struct arena_name {
 ///
 /// With a shared name it is a file in /dev/shm, of this user's and of ordinary pages. The kernel seals no such file:
 /// other programs of the same user could shrink it. The proof says so, and clients believe the proof. The name goes
-/// with the arena, or before the next one of that name is made.
+/// with the arena (`memory_name.hpp`).
 ///
 /// A client on the same host gets the two descriptors over the node's Unix socket (`handed_memory`), whatever
 /// capabilities either side has and whatever process namespace it is in; one in the node's own process has them
@@ -125,6 +126,11 @@ public:
   /// kernel. Not to be asked while that extent is being provided.
   std::optional<numa_node> numa_node_of(std::uint32_t extent) const;
 
+  /// In /dev/shm, without a slash; empty if it was made without one.
+  const std::string& shared_name() const noexcept { return shared_name_.text(); }
+  /// Whether programs that are told the shared name find this memory. False after somebody removed it, for good.
+  bool shared_name_is_there() const noexcept { return shared_name_.is_there(); }
+
   /// For the peer's `map`, and for nobody else; valid as long as the arena lives.
   arena_name name() const;
 
@@ -157,7 +163,7 @@ private:
 
   unique_descriptor descriptor_;
   /// In /dev/shm, if it was made with one.
-  std::string shared_name_;
+  held_memory_name shared_name_;
   /// None where the arena was mapped and not made.
   unique_descriptor proof_descriptor_;
   std::vector<std::uint8_t> proof_;

@@ -39,6 +39,8 @@ public:
   std::string refusal() const override;
   std::span<std::byte> memory() noexcept override { return memory_->bytes(); }
   const arena_facts& info() const noexcept override { return facts_; }
+  std::string shared_name() const override { return memory_->shared_name(); }
+  bool shared_name_is_there() const noexcept override { return memory_->shared_name_is_there(); }
 
   /// What the memory is, for the log.
   std::string describe() const { return memory_->describe(); }

@@ -81,6 +81,11 @@ public:
 
   virtual const arena_facts& info() const noexcept = 0;
 
+  /// The arena's name in /dev/shm, for programs that find it by that; empty if it has none.
+  virtual std::string shared_name() const { return {}; }
+  /// Whether they find it there. False for good once somebody has removed the name.
+  virtual bool shared_name_is_there() const noexcept { return true; }
+
   /// The extent of this number, which there must be, for who got it from another borrower: it is lent as before.
   virtual extent at(std::uint32_t number) {
     const auto bytes = info().extent_bytes;

@@ -7,8 +7,8 @@
 //   pages N        N pages of 64 KiB sealed and verified
 //   transfers N    N pages written and read by the io engine; says "none" where there is no io_uring
 //
-// Under valgrind, `begin` and `end` make callgrind dump what it has counted; in a trace of system calls, the reads of both lines stand
-// where they belong.
+// Under valgrind, `begin` and `end` make callgrind dump what it has counted; in a trace of system calls, the reads of
+// both lines stand where they belong.
 
 #include "actors/node/registry/registry_state.hpp"
 #include "io/engine.hpp"

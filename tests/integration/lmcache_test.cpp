@@ -1,7 +1,10 @@
 #include "tests/catch.hpp"
 #include "tests/integration/lmcache_engine.hpp"
+#include "tests/integration/metrics_page.hpp"
 #include "tests/integration/support.hpp"
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <sys/stat.h>
 #include <thread>
@@ -79,16 +82,60 @@ TEST_CASE("the shared memory has a name for its user alone, which goes with the 
   struct stat status {};
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777U) == 0600);
-  const auto inode = status.st_ino;
 
-  // Left over by kill -9, and gone at the next start.
+  // Left over by kill -9, and gone at the next start, which has another name.
   node->program().kill();
   CHECK(::stat(path.c_str(), &status) == 0);
   node.emplace(config);
-  REQUIRE(::stat(path.c_str(), &status) == 0);
-  CHECK(status.st_ino != inode);
-  CHECK(node->stop() == 0);
   CHECK(::stat(path.c_str(), &status) != 0);
+  lmcache_client again(lmcache_port(node->ready_line()));
+  const auto next = again.call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
+  CHECK(next != name);
+  REQUIRE(::stat(("/dev/shm/" + next).c_str(), &status) == 0);
+  CHECK(node->stop() == 0);
+  CHECK(::stat(("/dev/shm/" + next).c_str(), &status) != 0);
+}
+
+TEST_CASE("a node whose data directory is that of another one, as in containers, takes no memory from that",
+          "[lmcache]") {
+  const scratch_directory first;
+  const scratch_directory second;
+  auto config = lmcache_config(first.path());
+  serving_node one(write_config(first.path(), config));
+  lmcache_client worker(lmcache_port(one.ready_line()));
+  const auto name = worker.call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
+  // What the other one finds in its directory names memory that a node holds.
+  std::filesystem::create_directory(second.path() / "data");
+  std::filesystem::permissions(second.path() / "data", std::filesystem::perms::owner_all);
+  std::filesystem::copy_file(first.path() / "data" / "memory-name", second.path() / "data" / "memory-name");
+  config = lmcache_config(second.path());
+  {
+    serving_node two(write_config(second.path(), config));
+    lmcache_client other(lmcache_port(two.ready_line()));
+    CHECK(other.call(register_worker, {registration(1)})->at("shm_name") != name);
+    CHECK(std::filesystem::exists("/dev/shm/" + name));
+    CHECK(two.stop() == 0);
+  }
+  CHECK(std::filesystem::exists("/dev/shm/" + name));
+  CHECK(one.stop() == 0);
+}
+
+TEST_CASE("a node whose memory has lost its name tells no worker of it, and says so", "[lmcache]") {
+  const scratch_directory scratch;
+  auto config = lmcache_config(scratch.path());
+  config["http"] = {{"enabled", true}, {"port", 0}};
+  serving_node node(write_config(scratch.path(), config));
+  const auto port = lmcache_port(node.ready_line());
+  const auto name = lmcache_client(port).call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
+  REQUIRE(std::filesystem::remove("/dev/shm/" + name));
+  node.wait_for_log("the memory /dev/shm/" + name + " was removed");
+  CHECK(sum_of_metric(node, "troupe_degraded{reason=\"socket_lost\"}") == 1);
+  // Another file there is not taken for the node's, nor removed with it.
+  std::ofstream("/dev/shm/" + name) << "another's";
+  lmcache_client late(port);
+  CHECK(late.call(register_worker, {registration(2)})->at("shm_name") == "");
+  CHECK(node.stop() == 0);
+  CHECK(std::filesystem::remove("/dev/shm/" + name));
 }
 
 TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once", "[lmcache]") {

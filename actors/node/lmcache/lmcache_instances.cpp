@@ -133,9 +133,7 @@ void lmcache_server::perform(const server_rules::settle& x) {
   if (x.accepted) {
     logger->info("instance {} ({}) is registered", *asked->instance,
                  opens_memory(*asked) ? "the node copies" : "process " + std::to_string(asked->process));
-    return answer(asked, opens_memory(*asked) ? std::nullopt
-                                              : std::optional(lmcache::wire::answer_registration(
-                                                    parts_.shared_name, parts_.extents->info().bytes)));
+    return answer(asked, opens_memory(*asked) ? std::nullopt : std::optional(answer_of_registration()));
   }
   if (why.text.empty())
     logger->info(

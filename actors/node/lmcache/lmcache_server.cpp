@@ -183,9 +183,18 @@ void lmcache_server::refuse(const request_ptr& x) {
 std::optional<std::string> lmcache_server::refusal_of(const lmcache::incoming& x) const {
   // A worker without shared memory would send its tensors over the wire, and wait for each of them: one that is refused
   // gets the name of the memory as well, and no place in it.
-  if (x.what == operation::register_context)
+  return x.what == operation::register_context ? answer_of_registration() : lmcache::wire::refusal(x.what);
+}
+
+std::string lmcache_server::answer_of_registration() const {
+  // Where somebody has removed the name, or put something else there, a worker would end, or take it for this memory.
+  if (parts_.extents->shared_name_is_there())
     return lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes);
-  return lmcache::wire::refusal(x.what);
+  log::get("lmcache")->warn(
+      "a worker is told that there is no shared memory, since its name, /dev/shm/{}, was removed: "
+      "start the node again",
+      parts_.shared_name);
+  return lmcache::wire::answer_registration("", 0);
 }
 
 void lmcache_server::answer(const request_ptr& x, std::optional<std::string> frame) {

@@ -265,6 +265,7 @@ private:
   void refuse(const request_ptr& x);
   /// The "no" of its kind, as far as it has one.
   std::optional<std::string> refusal_of(const lmcache::incoming& x) const;
+  std::string answer_of_registration() const;
   /// Those whose time is over.
   void refuse_late(timestamp time);
   caf::result<void> drain();

@@ -41,7 +41,7 @@ lmcache_service::lmcache_service(caf::actor_system& system, const node_services&
   parts.shards = node.shards;
   parts.extents = node.extents;
   parts.users = users_;
-  parts.shared_name = lmcache_memory_name(options.data_dir);
+  parts.shared_name = node.extents->shared_name();
   parts.chunk_tokens = options.lmcache.chunk_tokens;
   parts.fetch_time = options.cluster.fetch_time;
   // One client of the node looks up for all: what waits for other nodes leaves room for what does not.

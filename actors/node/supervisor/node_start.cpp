@@ -26,6 +26,7 @@
 #include "config/memory_rules.hpp"
 #include "io/arena_pool.hpp"
 #include "io/data_directory.hpp"
+#include "io/memory_name.hpp"
 #include "io/page.hpp"
 
 #include <algorithm>
@@ -101,9 +102,11 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
     log::get("node")->warn("memory.numa \"spread\" changes nothing: {}", io::why_not_placed(ENOSYS));
   // 3FS's daemon finds memory by its name, as LMCache's workers do.
   const bool is_named = options.lmcache.enabled || options.io.engine.starts_with("usrbio");
-  const auto shared_name = is_named ? lmcache_memory_name(options.data_dir) : std::string();
+  auto shared_name = is_named ? io::draw_memory_name(options.data_dir) : result<std::string>();
+  if (!shared_name)
+    return tl::unexpected<error>(shared_name.error());
   auto memory = io::arena::create(
-      {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), shared_name});
+      {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), *shared_name});
   if (!memory)
     return tl::unexpected<error>(memory.error());
   // Before any of it is got: the kernel would end the node when it is used.
@@ -498,13 +501,6 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
 }
 
 } // namespace
-
-std::string lmcache_memory_name(const std::filesystem::path& data_dir) {
-  std::error_code ignored;
-  const auto whole = std::filesystem::weakly_canonical(data_dir, ignored);
-  const auto text = (ignored ? data_dir : whole).string();
-  return "troupe-lmcache-" + to_string(hash_key(std::as_bytes(std::span(text)))).substr(0, 16);
-}
 
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,
                                                  std::shared_ptr<lmcache::counters> lmcache) {

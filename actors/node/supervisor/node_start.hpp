@@ -80,10 +80,6 @@ struct node_services {
   std::shared_ptr<outgoing_budget> outgoing{};
 };
 
-/// Where programs find the arena below /dev/shm that know nothing but a name: the same for each run with this
-/// directory, of which there is one at a time.
-std::string lmcache_memory_name(const std::filesystem::path& data_dir);
-
 /// A node with all its actors. Ends with `stop`; the directory stays locked until then.
 class running_node {
 public:
