@@ -38,6 +38,8 @@ constexpr int messages_per_turn = 64;
 
 /// Answers that wait for one client; more are lost, and its requests with them.
 constexpr int answers_waiting_max = 100000;
+/// Milliseconds for the last answers when the door closes.
+constexpr int linger_at_the_end = 500;
 
 /// Complete messages of one client that wait in ZeroMQ; more wait in the kernel, and then in the client.
 constexpr int messages_waiting_max = 64;
@@ -370,12 +372,14 @@ struct door::implementation {
       options.counts->list.served(from.number, message->versions);
     if (message->what == wire::operation::negotiate_chunk_size && !message->malformed)
       compare_alignment(from, message->alignment);
-    if (changes_registration(message->what) && !message->malformed) {
+    const bool registers = changes_registration(message->what) && message->instance;
+    if (registers) {
       if (!std::exchange(from.process_known, true))
         from.process = process_with(*from.socket);
       message->process = from.process;
     }
-    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max) {
+    // A registration is answered by the rules alone: here, lanes may be at work on the memory that it ends.
+    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max && !registers) {
       options.counts->refused.fetch_add(1, std::memory_order_relaxed);
       post(*message, wire::refusal(message->what));
       return send_answers();
@@ -516,6 +520,9 @@ void door::stop() {
   if (x_->router)
     zmq_socket_monitor(x_->router.get(), nullptr, 0);
   x_->monitor.reset();
+  // The last answers are still on their way.
+  if (x_->router)
+    static_cast<void>(set_option(x_->router.get(), ZMQ_LINGER, linger_at_the_end));
   x_->router.reset();
   x_->admission.reset();
 }

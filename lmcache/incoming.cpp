@@ -143,6 +143,11 @@ problem read_context(byte_view frame, std::uint32_t chunk_tokens, incoming& out)
   return problem::none;
 }
 
+bool is_empty(byte_view frame) {
+  wire::msgpack_reader in(frame);
+  return in.bytes().empty() && in.done();
+}
+
 /// Reads what the operation needs, of as many payloads as a version has.
 problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   switch (out.what) {
@@ -153,9 +158,11 @@ problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, 
     return read_freed(x, chunk_tokens, out);
   case operation::prepare_store:
     return read_prepare_store(x, chunk_tokens, out);
+  case operation::commit_store:
+    out.carries_tensors = !is_empty(x[2]);
+    return read_transfer(x, chunk_tokens, out);
   case operation::prepare_retrieve:
   case operation::commit_retrieve:
-  case operation::commit_store:
     return read_transfer(x, chunk_tokens, out);
   case operation::query_prefetch_status:
   case operation::end_session:
@@ -197,8 +204,9 @@ problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_toke
   const auto payloads = frames.subspan(2);
   out.versions = wire::versions_of(out.what, payloads.size());
   if (out.versions.empty()) {
-    // Registering memory has no answer that says no: that is left to the pings of the instance.
-    if (out.what == operation::register_kv_cache && !payloads.empty())
+    // No answer to a registration says no: that is left to the pings of the instance.
+    const bool starts_with_instance = wire::changes_registration(out.what) && out.what != operation::register_context;
+    if (starts_with_instance && !payloads.empty())
       static_cast<void>(read_instance(payloads[0], out.instance));
     out.opened = fail(errc::invalid_argument, "a registration with as many payloads as no version has");
     return problem::payload_count;

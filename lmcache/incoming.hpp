@@ -56,6 +56,9 @@ struct incoming {
   std::uint32_t skip_tokens = 0;
   /// Of `negotiate_chunk_size`: what the number of tokens of a chunk has to be a multiple of.
   std::uint32_t alignment = 0;
+  /// Of `commit_store`: it carries tensors, since the worker has not found the shared memory. Nobody has written into
+  /// the slots that it was given.
+  bool carries_tensors = false;
   /// Of status requests and `end_session`.
   std::string request;
   duration patience{};

@@ -37,7 +37,8 @@ bool may_share_memory(const server_rules::registration& a, const server_rules::r
 /// Errors after which a later registration may succeed.
 bool may_pass(errc x) {
   return x == errc::busy || x == errc::limit_exceeded || x == errc::timeout || x == errc::unreachable ||
-         x == errc::shutting_down || x == errc::cancelled || x == errc::expired;
+         x == errc::shutting_down || x == errc::cancelled || x == errc::expired || x == errc::no_space ||
+         x == errc::full;
 }
 
 } // namespace

@@ -120,6 +120,22 @@ TEST_CASE("a node whose data directory is that of another one, as in containers,
   CHECK(one.stop() == 0);
 }
 
+TEST_CASE("tensors in the message that commits a store are no page, as nobody has written into its slots",
+          "[lmcache]") {
+  const scratch_directory scratch;
+  serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
+  engine one(lmcache_port(node.ready_line()), 1);
+  const auto key = lmcache_key(1, "r", 0, 3, 0);
+  REQUIRE(one.worker.call(prepare_store, {key, 1})->at("context").at("slots").size() == 3);
+  CHECK(one.worker.call(commit_store, {key, 1, json::binary({1, 2, 3})}) == false);
+  CHECK(one.look_up(1, 3, "nothing") == 0);
+  // As soon as it has mapped the memory, all is well.
+  CHECK(one.store(1, 3));
+  CHECK(one.look_up(1, 3, "all") == 3);
+  CHECK(one.retrieve(1, 0, 3, "all"));
+  CHECK(node.stop() == 0);
+}
+
 TEST_CASE("a node whose memory has lost its name tells no worker of it, and says so", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
@@ -134,6 +150,8 @@ TEST_CASE("a node whose memory has lost its name tells no worker of it, and says
   std::ofstream("/dev/shm/" + name) << "another's";
   lmcache_client late(port);
   CHECK(late.call(register_worker, {registration(2)})->at("shm_name") == "");
+  CHECK(late.call(ping, {2}) == false);
+  CHECK(late.call(ping, {2}) == false);
   CHECK(node.stop() == 0);
   CHECK(std::filesystem::remove("/dev/shm/" + name));
 }

@@ -70,6 +70,12 @@ void lmcache_server::change_registration(const request_ptr& x) {
     if (opens_memory(*x) ? !x->opened : !x->registration) {
       wanted.invalid = true;
       why = opens_memory(*x) ? x->opened.error() : x->registration.error();
+    } else if (x->malformed) {
+      wanted.invalid = true;
+      why = {errc::invalid_argument, "it is of no version that is served"};
+    } else if (!opens_memory(*x) && !parts_.extents->shared_name_is_there()) {
+      wanted.invalid = true;
+      why = {errc::unsupported, "the shared memory has lost its name"};
     } else if (opens_memory(*x)) {
       wanted.space = x->opened->space.id();
       wanted.memory = x->opened->memory;

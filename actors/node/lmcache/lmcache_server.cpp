@@ -119,8 +119,8 @@ void lmcache_server::look_into_inbox() {
 }
 
 void lmcache_server::begin(const request_ptr& x) {
-  // Registering memory has no answer that says no: pings do.
-  if (x->malformed && x->what == operation::register_kv_cache && x->instance)
+  // No answer to a registration says no: pings do.
+  if (x->malformed && x->instance && lmcache::wire::changes_registration(x->what))
     return change_registration(x);
   if (x->malformed || (stopping_ && !lmcache::wire::changes_registration(x->what)))
     return refuse(x);

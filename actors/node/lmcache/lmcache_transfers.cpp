@@ -263,6 +263,11 @@ void lmcache_server::commit_store(const request_ptr& x) {
   auto job = of->stores.end(*x);
   if (!job)
     return refuse(x);
+  if (x->carries_tensors) {
+    // The frames hold whatever they held before, which must not become pages.
+    give_up(*of, *x->chunks.worker, *job);
+    return refuse(x);
+  }
   const auto run = std::make_shared<store_run>();
   run->request = x;
   run->of = of;
