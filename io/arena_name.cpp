@@ -49,12 +49,6 @@ result<std::shared_ptr<shared_memory>> arena_finder::find(std::uint64_t bytes, s
   if (!where)
     return tl::unexpected(where.error());
   auto mapped = handed_ ? handed_->map(*where, bytes) : arena::map(*where, bytes);
-  if (!mapped && handed_) {
-    auto why = mapped.error().text;
-    mapped = arena::map(*where, bytes);
-    if (!mapped)
-      return fail(mapped.error().code, why + ", and it is not to be had otherwise: " + mapped.error().text);
-  }
   if (!mapped)
     return tl::unexpected(std::move(mapped.error()));
   return std::shared_ptr<shared_memory>(std::move(*mapped));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -155,6 +157,8 @@ result<void> check_data_directory(const fs::path& directory) {
 namespace {
 
 constexpr const char* lock_name = "lock";
+constexpr auto lock_pause = std::chrono::milliseconds(100);
+constexpr int lock_tries = 10;
 
 error in_use(const fs::path& directory) {
   return {errc::busy, directory.string() + " is in use by another node: stop it, or give this one another data_dir"};
@@ -212,9 +216,14 @@ result<directory_lock> lock_data_directory(const fs::path& directory) {
     return tl::unexpected(opened.error());
   if (auto mine = make_private(opened->get(), directory); !mine)
     return tl::unexpected(mine.error());
-  // Some file systems of networks lock no directories: there the file alone has to do.
-  if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return tl::unexpected(in_use(directory));
+  // Some file systems of networks lock no directories: there the file alone has to do. systemd-tmpfiles locks those
+  // that it cleans for a moment.
+  int tries = 0;
+  while (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (++tries > lock_tries)
+      return tl::unexpected(in_use(directory));
+    std::this_thread::sleep_for(lock_pause);
+  }
   auto file = lock_file_in(opened->get(), directory);
   if (!file)
     return tl::unexpected(file.error());

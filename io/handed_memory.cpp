@@ -17,7 +17,10 @@ void handed_memory::connection::got(std::vector<unique_descriptor> descriptors, 
     now.proof = std::move(descriptors[1]);
   }
   const std::lock_guard guard(all_->mutex_);
-  all_->pairs_[number_] = std::move(now);
+  auto& kept = all_->pairs_[number_];
+  // What came before is of the same node, and stays good where this has come in part.
+  if (now.memory || !kept.memory)
+    kept = std::move(now);
 }
 
 std::unique_ptr<handed_memory::connection> handed_memory::connect() {
@@ -39,7 +42,8 @@ result<std::shared_ptr<arena>> handed_memory::map(const arena_name& name, std::u
   }
   if (cut_off)
     return fail(errc::unreachable, "the node handed its memory over, and this process could not take it: it has as "
-                                   "many files open as it may (ulimit -n)");
+                                   "many files open as it may (ulimit -n), or a security module (SELinux, AppArmor) "
+                                   "forbids it");
   return fail(errc::unreachable, "no node handed that memory over to this process");
 }
 

@@ -81,10 +81,13 @@ result<std::string> drawn() {
 
 } // namespace
 
+void remove_left_memory(const fs::path& directory) {
+  if (const auto before = name_in(directory / file_name))
+    remove_left_over(*before);
+}
+
 result<std::string> draw_memory_name(const fs::path& directory) {
   const auto file = directory / file_name;
-  if (const auto before = name_in(file))
-    remove_left_over(*before);
   auto name = drawn();
   if (!name)
     return name;

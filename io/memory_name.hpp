@@ -13,9 +13,12 @@
 
 namespace troupe::io {
 
-/// Draws a name at random, and keeps it in the file `memory-name` of the data directory, so that the next start of a
-/// node there can remove what one that was killed has left: which this does first, with what the file names, unless
-/// somebody holds it. The caller has the directory's lock. May wait for the file system.
+/// Removes the memory that a node of this data directory has left, as one does that is killed, unless somebody holds
+/// its name. The caller has the directory's lock. May wait for the file system.
+void remove_left_memory(const std::filesystem::path& directory);
+
+/// Draws a name at random, and keeps it in the file `memory-name` of the data directory, for `remove_left_memory` of
+/// the next start. The caller has the directory's lock. May wait for the file system.
 ///
 /// Errors: `io_error`.
 result<std::string> draw_memory_name(const std::filesystem::path& directory);

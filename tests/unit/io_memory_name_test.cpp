@@ -51,7 +51,7 @@ TEST_CASE("memory names: what a killed node has left is removed, and what anothe
   const auto memory = made(name);
   REQUIRE(memory);
   SECTION("left over") {
-    REQUIRE(draw_memory_name(scratch.path()));
+    remove_left_memory(scratch.path());
     CHECK_FALSE(exists(name));
   }
   SECTION("held") {
@@ -60,7 +60,7 @@ TEST_CASE("memory names: what a killed node has left is removed, and what anothe
       REQUIRE(held);
       CHECK(held->text() == name);
       CHECK(held->is_there());
-      REQUIRE(draw_memory_name(scratch.path()));
+      remove_left_memory(scratch.path());
       CHECK(exists(name));
       CHECK_FALSE(held_memory_name::hold(name, memory.get()));
     }
@@ -87,6 +87,7 @@ TEST_CASE("memory names: what is no name in the file names nothing", "[io]") {
   REQUIRE(victim);
   for (const auto* text : {"", "troupe-memory-name-test", "../etc/passwd", "troupe-lmcache-0123"}) {
     std::ofstream(scratch / "memory-name") << text;
+    remove_left_memory(scratch.path());
     CHECK(draw_memory_name(scratch.path()));
   }
   CHECK(exists("troupe-memory-name-test"));

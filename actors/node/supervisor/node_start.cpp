@@ -102,6 +102,7 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
     log::get("node")->warn("memory.numa \"spread\" changes nothing: {}", io::why_not_placed(ENOSYS));
   // 3FS's daemon finds memory by its name, as LMCache's workers do.
   const bool is_named = options.lmcache.enabled || options.io.engine.starts_with("usrbio");
+  io::remove_left_memory(options.data_dir);
   auto shared_name = is_named ? io::draw_memory_name(options.data_dir) : result<std::string>();
   if (!shared_name)
     return tl::unexpected<error>(shared_name.error());
