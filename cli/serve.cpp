@@ -137,8 +137,6 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
     });
   if (opened) {
     out.keeper = std::make_unique<door_keeper>(out.node->services().condition, kept_files(out));
-    if (auto looked_after = out.keeper->start(); !looked_after)
-      log::get("node")->warn("{}: where they are removed, nobody makes them again", looked_after.error().text);
     return out;
   }
   out.doors = {};
@@ -334,6 +332,9 @@ int serve(const serve_options& options) {
     end_without_start(served.error());
   caf::actor_cast<caf::actor>(served->node->supervisor())->attach_functor([] { signal_gate::node_ended(); });
   const auto said = say_ready(*served, node_options);
+  // Only now: paths that were said above may change from here on.
+  if (auto looked_after = served->keeper->start(); !looked_after)
+    logger->warn("{}: where they are removed, nobody makes them again", looked_after.error().text);
   if (said)
     tell_service_manager("READY=1\nSTATUS=serving");
   else

@@ -46,8 +46,11 @@ result<void> listener::open(bound_socket door) {
 result<void> listener::open(local_listener door) {
   error_code ec;
   // Of the protocol nothing is used: connections are accepted by hand.
-  acceptor_.assign(tcp::v4(), door.take().release(), ec);
-  if (ec)
+  auto own = door.take();
+  acceptor_.assign(tcp::v4(), own.get(), ec);
+  if (!ec)
+    static_cast<void>(own.release()); // it is the acceptor's
+  else
     return fail(errc::io_error, "cannot listen on a Unix socket: " + ec.message());
   local_ = std::move(door);
   return {};
