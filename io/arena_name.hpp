@@ -13,11 +13,11 @@ shared_memory_name encode(const arena_name& x);
 /// `invalid_argument` if it is too short to be one.
 result<arena_name> decode_arena_name(std::span<const std::uint8_t> text);
 
-/// Maps arenas of nodes on this host: what they have handed over, and else what this process finds under the name,
-/// which is its own arena, or that of a process into which it may look.
+/// Maps arenas of nodes on this host: of what they have handed over, or, where nothing can be, what this process finds
+/// under the name, which is its own arena. Never both: a number of a process means another one elsewhere.
 class arena_finder final : public shared_memory_finder {
 public:
-  /// `handed` may be null.
+  /// `handed`: null for a node of this process.
   explicit arena_finder(std::shared_ptr<const handed_memory> handed = nullptr) : handed_(std::move(handed)) {}
 
   result<std::shared_ptr<shared_memory>> find(std::uint64_t bytes, std::span<const std::uint8_t> name) override;
