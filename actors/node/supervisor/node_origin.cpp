@@ -48,8 +48,9 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
   out.elsewhere = wants_elsewhere(wanted);
   if (out.elsewhere)
     return out;
-  // An actor of this process says whose pages it moves, and knows it.
-  if (link.node() == system().node()) {
+  // An actor of this process says whose pages it moves, and knows it. So does whoever comes to a node that nobody can
+  // connect to, as in a simulated world.
+  if (link.node() == system().node() || !local_peers_) {
     // While it is there to ask: later its number may be another's.
     auto process = processes_(wanted.process);
     if (!process)
@@ -57,7 +58,7 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
     out.process = std::move(*process);
     return out;
   }
-  const auto local = local_peers_ ? local_peers_->find(greeting_name(system(), link.node())) : std::nullopt;
+  const auto local = local_peers_->find(greeting_name(system(), link.node()));
   if (local)
     out.number = local->number;
   if (local && !local->watch && !options_->remote.enabled)
