@@ -1,6 +1,7 @@
 #include "io/data_directory.hpp"
 
 #include "base/log.hpp"
+#include "io/same_file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -180,14 +181,10 @@ result<unique_descriptor> lock_file_in(int opened, const fs::path& directory) {
   return lock;
 }
 
-bool is_same(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 bool is_at(const fs::path& path, int opened) {
   struct stat named {};
   struct stat own {};
-  return ::stat(path.c_str(), &named) == 0 && ::fstat(opened, &own) == 0 && is_same(named, own);
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(opened, &own) == 0 && is_same_file(named, own);
 }
 
 } // namespace
@@ -196,7 +193,7 @@ bool directory_lock::is_there() const {
   struct stat named {};
   struct stat own {};
   return is_at(path_, directory_.get()) && ::fstatat(directory_.get(), lock_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         ::fstat(file_.get(), &own) == 0 && is_same(named, own);
+         ::fstat(file_.get(), &own) == 0 && is_same_file(named, own);
 }
 
 result<void> directory_lock::renew() {

@@ -1,12 +1,15 @@
 #include "io/memory_name.hpp"
 
+#include "base/hex.hpp"
 #include "base/log.hpp"
+#include "io/same_file.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
 #include <optional>
+#include <span>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -28,7 +31,7 @@ constexpr mode_t private_file = S_IRUSR | S_IWUSR;
 
 bool is_name(std::string_view text) {
   return text.size() == name_bytes && text.starts_with(prefix) &&
-         text.find_first_not_of("0123456789abcdef", prefix.size()) == std::string_view::npos;
+         text.find_first_not_of(hex_digits, prefix.size()) == std::string_view::npos;
 }
 
 std::string path_of(const std::string& name) {
@@ -38,7 +41,7 @@ std::string path_of(const std::string& name) {
 bool is_same(int a, int b) {
   struct stat one {};
   struct stat other {};
-  return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+  return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && is_same_file(one, other);
 }
 
 unique_descriptor open_name(const std::string& name) {
@@ -70,12 +73,8 @@ result<std::string> drawn() {
   std::array<unsigned char, digits / 2> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     return tl::unexpected(system_error(errno, "cannot draw a name for memory"));
-  constexpr std::string_view hex = "0123456789abcdef";
   std::string out(prefix);
-  for (const auto x : bytes) {
-    out.push_back(hex[x >> 4U]);
-    out.push_back(hex[x & 15U]);
-  }
+  append_hex(out, std::as_bytes(std::span(bytes)));
   return out;
 }
 
@@ -132,8 +131,7 @@ bool held_memory_name::is_there() const noexcept {
   std::array<char, sizeof "/dev/shm/" + name_bytes> path{};
   const auto end = std::copy_n("/dev/shm/", sizeof "/dev/shm/" - 1, path.begin());
   std::copy_n(name_.begin(), std::min(name_.size(), name_bytes), end);
-  return ::stat(path.data(), &named) == 0 && ::fstat(lock_.get(), &own) == 0 && named.st_dev == own.st_dev &&
-         named.st_ino == own.st_ino;
+  return ::stat(path.data(), &named) == 0 && ::fstat(lock_.get(), &own) == 0 && is_same_file(named, own);
 }
 
 } // namespace troupe::io

@@ -4,6 +4,7 @@
 #include "base/size_text.hpp"
 #include "io/disk_shortage.hpp"
 #include "io/page.hpp"
+#include "io/same_file.hpp"
 #include "io/slab_growth.hpp"
 #include "io/slab_trailer.hpp"
 
@@ -83,7 +84,7 @@ bool names(const fs::path& path, int descriptor) {
   struct stat by_path {};
   struct stat by_descriptor {};
   return ::stat(path.c_str(), &by_path) == 0 && ::fstat(descriptor, &by_descriptor) == 0 &&
-         by_path.st_dev == by_descriptor.st_dev && by_path.st_ino == by_descriptor.st_ino;
+         is_same_file(by_path, by_descriptor);
 }
 
 result<void> write_all(int descriptor, std::span<const std::byte> bytes, std::uint64_t offset, const fs::path& path) {

@@ -2,6 +2,7 @@
 
 #include "base/log.hpp"
 #include "base/threads.hpp"
+#include "io/same_file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -202,7 +203,7 @@ bool mount::probe() {
   struct stat held {};
   struct stat named {};
   return client().is_hf3fs(held_.get()) && ::fstat(held_.get(), &held) == 0 &&
-         ::stat(virtual_directory().c_str(), &named) == 0 && held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+         ::stat(virtual_directory().c_str(), &named) == 0 && is_same_file(held, named);
 }
 
 void mount::set_session(session_number session) {
