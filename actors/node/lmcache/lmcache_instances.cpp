@@ -238,12 +238,7 @@ void lmcache_server::shard_gone(const caf::down_msg& down) {
   for (const auto& x : gone) {
     attachments_.erase(x);
     x->lost = true;
-    std::vector<change_number> ended;
-    for (const auto& [number, y] : instances_)
-      if (y->node == x)
-        ended.push_back(number);
-    for (const auto number : ended)
-      rules_.sent_away(number, now());
+    send_away([&x](const instance& y) { return y.node == x; });
     std::vector<namespace_id> spaces;
     for (const auto& [id, y] : spaces_)
       if (y.node == x)
@@ -254,6 +249,13 @@ void lmcache_server::shard_gone(const caf::down_msg& down) {
   flush();
 }
 
+template <class Predicate>
+void lmcache_server::send_away(Predicate is_meant) {
+  for (const auto& [number, x] : instances_)
+    if (is_meant(*x))
+      rules_.sent_away(number, now());
+}
+
 /// Without the attachment of its lookups, nothing of a namespace is found: so its workers register again.
 void lmcache_server::space_gone(const namespace_id& space) {
   const auto known = spaces_.find(space);
@@ -261,12 +263,7 @@ void lmcache_server::space_gone(const namespace_id& space) {
   for (auto& [number, lease] : leases_)
     std::erase_if(lease.keys, [&](const held_keys& x) { return x.node == house; });
   detach(house, true);
-  std::vector<change_number> ended;
-  for (const auto& [number, x] : instances_)
-    if (x->space == space)
-      ended.push_back(number);
-  for (const auto number : ended)
-    rules_.sent_away(number, now());
+  send_away([&space](const instance& x) { return x.space == space; });
   if (known->second.instances == 0)
     spaces_.erase(known);
 }

@@ -291,6 +291,9 @@ private:
   void rest(const attachment_ptr& x);
   void shard_gone(const caf::down_msg& down);
   void space_gone(const namespace_id& space);
+  /// The rules are told that the attachments of these instances have ended. `flush` carries out what follows.
+  template <class Predicate>
+  void send_away(Predicate is_meant);
   /// Opens the memory of a worker.
   void open_memory(const instance_ptr& made, const request_ptr& x);
   /// Waits until lookups find something in its namespace.
