@@ -93,6 +93,13 @@ class SecondTry(unittest.TestCase):
         self.assertEqual(self.said.splitlines()[-3:], ["100% tests passed, 0 tests failed out of 2", "",
                                                        "Total Test time (real) =   1.00 sec"])
 
+    def test_names_what_passed_at_the_second_try_in_a_file_until_the_next_run(self):
+        listed = self.root / "build" / "release" / "Testing" / "passed-at-second-try"
+        self.assertEqual(self.play((8, [4, 5]), (0, [])), 0)
+        self.assertEqual(listed.read_text(), "    integration/a node: it ends\n    conformance/a wire\n")
+        self.assertEqual(self.play((0, [])), 0)
+        self.assertFalse(listed.exists())
+
     def test_fails_again(self):
         for left in ([4], [4, 5]):
             self.assertEqual(self.play((8, [4, 5]), (8, left)), 8)

@@ -1,0 +1,88 @@
+""".ci/steps.sh: what it makes of steps that end, fail, or run out of time, and what comes last."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Steps(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-steps-"))
+        self.addCleanup(shutil.rmtree, self.root)
+        for folder in (".ci", "scripts"):
+            (self.root / folder).mkdir()
+        shutil.copy(ROOT / ".ci" / "steps.sh", self.root / ".ci")
+        shutil.copy(ROOT / "scripts" / "common.sh", self.root / "scripts")
+
+    def play(self, *lines):
+        """A script of these lines with the steps. Its exit code; what it printed is in `said`."""
+        script = self.root / ".ci" / "run"
+        script.write_text('#!/usr/bin/env bash\nsource "$(dirname "$0")/steps.sh"\n' + "\n".join(lines) + "\nend_steps\n")
+        done = subprocess.run(["bash", script], text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={**os.environ, "TMPDIR": str(self.root)})
+        self.said = done.stdout
+        return done.returncode
+
+    def test_a_step_that_ends_in_time(self):
+        self.assertEqual(self.play('step_until 30 "Good" echo well', "tell_steps"), 0)
+        self.assertRegex(self.said, r"Good +\d s  ok")
+        self.assertNotIn("LEFT OUT", self.said)
+
+    def test_a_step_that_fails_in_time(self):
+        self.assertEqual(self.play('step_until 30 "Bad" bash -c "exit 7"', "tell_steps"), 1)
+        self.assertRegex(self.said, r"Bad +\d s  failed with 7")
+
+    def test_no_time_left_at_all(self):
+        self.assertEqual(self.play('step_until 0 "Late" false', "tell_steps"), 0)
+        self.assertIn("LEFT OUT, since this machine is too slow for them: Late;", self.said)
+
+    def test_a_step_that_has_found_nothing_until_its_time_is_left_out(self):
+        # What it says because it is ended is no finding.
+        self.assertEqual(self.play("step_until 1 'Slow' bash -c 'trap \"echo 1/2 Test 1: a ***Failed; exit 1\" TERM; "
+                                   "echo 1/2 Test 0: b Passed; sleep 40 & wait'", "tell_steps"), 0)
+        self.assertIn("LEFT OUT, since this machine is too slow for them: Slow;", self.said)
+
+    def test_a_step_that_has_found_something_until_its_time_has_failed(self):
+        for finding in ("1/9 Test #1: unit/a rule ....***Failed    0.01 sec", "5/9 Test #5: x ***Timeout 60.0 sec",
+                        "base/a.cpp:3:1: error: no [misc-thing]", "WARNING: ThreadSanitizer: data race (pid=1)",
+                        "a.cpp:1:2: runtime error: shift exponent 64 is too large"):
+            self.assertEqual(self.play(f"step_until 1 'Slow' bash -c 'echo \"{finding}\"; sleep 40'", "tell_steps"), 1)
+            self.assertNotIn("LEFT OUT", self.said)
+            self.assertRegex(self.said, r"Slow +\d s  failed before its time was over")
+            self.assertIn("failed: Slow;", self.said.splitlines()[-1])
+
+    def test_all_processes_of_a_step_are_ended(self):
+        self.assertEqual(self.play("step_until 1 'Slow' bash -c 'sleep 4711 & echo $! > pids; echo $$ >> pids; wait'"
+                                   .replace("pids", str(self.root / "pids"))), 0)
+        for pid in (self.root / "pids").read_text().split():
+            state = pathlib.Path(f"/proc/{pid}/stat")
+            self.assertFalse(state.exists() and state.read_text().split()[2] != "Z", pid)
+
+    def test_the_summary_of_the_tests_is_the_end(self):
+        listed = self.root / "build" / "release" / "Testing"
+        listed.mkdir(parents=True)
+        (listed / "passed-at-second-try").write_text("    integration/a node\n    conformance/a wire\n")
+        tests = self.root / "tests"
+        tests.write_text("echo 50% tests passed, 1 tests failed out of 2\necho again\n"
+                         "echo 100% tests passed, 0 tests failed out of 1\necho\necho 'Total Test time (real) =   1 sec'\n")
+        self.assertEqual(self.play('step_until 0 "Fuzz" true', f'last_step "Tests" bash {tests}'), 0)
+        end = self.said.splitlines()[-7:]
+        self.assertEqual(end, ["==> Passed only at the second try: 2", "    integration/a node", "    conformance/a wire",
+                               "==> LEFT OUT, since this machine is too slow for them: Fuzz; ",
+                               "100% tests passed, 0 tests failed out of 1", "", "Total Test time (real) =   1 sec"])
+
+    def test_tests_that_fail(self):
+        self.assertEqual(self.play("last_step Tests bash -c 'echo 50% tests passed, 1 tests failed out of 2; exit 8'"), 1)
+        self.assertRegex(self.said, r"Tests +\d s  failed with 8")
+        self.assertEqual(self.play("last_step Tests bash -c 'exit 1'"), 1)
+        self.assertNotIn("tests passed", self.said)
+
+
+if __name__ == "__main__":
+    unittest.main()
