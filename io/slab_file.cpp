@@ -114,10 +114,10 @@ std::optional<slab_spec> read_trailer_at(int descriptor, std::uint64_t offset) {
 }
 
 std::optional<std::uint64_t> free_bytes(const fs::path& directory) {
-  struct statvfs space {};
-  if (::statvfs(directory.c_str(), &space) != 0 || space.f_blocks == 0)
+  struct statvfs volume {};
+  if (::statvfs(directory.c_str(), &volume) != 0 || volume.f_blocks == 0)
     return std::nullopt; // some network file systems do not say
-  return std::uint64_t{space.f_bavail} * space.f_frsize;
+  return std::uint64_t{volume.f_bavail} * volume.f_frsize;
 }
 
 tl::unexpected<error> no_space(const slab_spec& spec, int code) {
