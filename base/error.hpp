@@ -64,6 +64,11 @@ enum class errc : std::uint8_t {
 /// Number of codes; anything at or above it that arrives in a message is malformed.
 inline constexpr std::uint8_t errc_count = static_cast<std::uint8_t>(errc::device_error) + 1;
 
+/// The code that a number in a message means; `internal` for one that is malformed.
+constexpr errc errc_from_wire(std::uint64_t code) noexcept {
+  return code < errc_count ? static_cast<errc>(code) : errc::internal;
+}
+
 /// The name of the code, as it stands in logs and reports.
 std::string_view to_string(errc code) noexcept;
 

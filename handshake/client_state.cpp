@@ -164,7 +164,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
   fetch_over(x);
   const auto told_of = answer ? answer->incarnation : 0;
   if (answer && answer->code != 0)
-    answer = tl::unexpected(error{static_cast<errc>(answer->code), answer->text});
+    answer = tl::unexpected(error{errc_from_wire(answer->code), answer->text});
   const auto noted = noted_.find(what.engine);
   const auto latest = std::max(latest_known(what.engine), noted == noted_.end() ? 0 : noted->second.incarnation);
   if (answer && answer->incarnation < latest)

@@ -161,7 +161,7 @@ directory_state::look_at(const handshake_fetch_request& x, const live_engine& en
 }
 
 void directory_state::count(const handshake_fetch_reply& x) {
-  switch (static_cast<errc>(x.code)) {
+  switch (errc_from_wire(x.code)) {
   case errc::ok:
     ++(x.not_modified ? stats_.not_modified : stats_.found);
     break;

@@ -12,7 +12,7 @@ namespace troupe {
 /// request, and may hold a code that this build does not know: both count as `internal`. Answers are read through this
 /// and never indexed by what was asked for.
 inline errc code_at(const packed<std::uint8_t>& codes, std::size_t i) noexcept {
-  return i < codes.size() && codes[i] < errc_count ? static_cast<errc>(codes[i]) : errc::internal;
+  return i < codes.size() ? errc_from_wire(codes[i]) : errc::internal;
 }
 
 /// The same of an answer with `results`; where the request failed as a whole, its error counts for every item.

@@ -10,7 +10,7 @@ error from_caf(const caf::error& e) {
     const auto& context = e.context();
     if (context.match_elements<std::string>())
       text = context.get_as<std::string>(0);
-    return {e.code() < errc_count ? static_cast<errc>(e.code()) : errc::internal, std::move(text)};
+    return {errc_from_wire(e.code()), std::move(text)};
   }
   if (e.category() == caf::atom("system")) {
     switch (static_cast<caf::sec>(e.code())) {

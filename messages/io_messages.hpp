@@ -60,7 +60,7 @@ struct page_frame {
   /// Whether it had to be read from the slab. For want of padding, in 32 bits.
   std::uint32_t promoted = 0;
 
-  errc code() const noexcept { return status < errc_count ? static_cast<errc>(status) : errc::internal; }
+  errc code() const noexcept { return errc_from_wire(status); }
 
   friend bool operator==(const page_frame&, const page_frame&) = default;
 };

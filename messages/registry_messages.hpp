@@ -75,7 +75,7 @@ struct location {
   slot_ref where;
   std::uint32_t status = 0;
 
-  errc code() const noexcept { return status < errc_count ? static_cast<errc>(status) : errc::internal; }
+  errc code() const noexcept { return errc_from_wire(status); }
   friend bool operator==(const location&, const location&) = default;
 };
 

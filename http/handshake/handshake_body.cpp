@@ -171,7 +171,7 @@ void add_incarnation(response& to, incarnation_number x) {
 }
 
 response failure(std::uint8_t code, std::string_view text, incarnation_number known) {
-  const auto what = code < errc_count ? static_cast<errc>(code) : errc::internal;
+  const auto what = errc_from_wire(code);
   auto out = response::failure({what, std::string(text)});
   if (what == errc::invalid_argument)
     out.code = status::unprocessable_content;

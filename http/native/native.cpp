@@ -73,7 +73,7 @@ void count_items(const api_ptr& api, std::span<const std::uint8_t> codes) {
     return;
   std::array<std::uint64_t, errc_count> counts{};
   for (const auto x : codes)
-    ++counts[x < errc_count ? x : static_cast<std::size_t>(errc::internal)];
+    ++counts[static_cast<std::size_t>(errc_from_wire(x))];
   for (std::size_t i = 0; i < counts.size(); ++i)
     if (counts[i] > 0)
       api->options.counts->add(static_cast<errc>(i), counts[i]);

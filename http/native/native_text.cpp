@@ -11,10 +11,6 @@ namespace {
 
 using members = json_members;
 
-errc code_of(std::uint8_t x) noexcept {
-  return x < errc_count ? static_cast<errc>(x) : errc::internal;
-}
-
 std::string_view name_of(key_page::use x) noexcept {
   switch (x) {
   case key_page::use::live:
@@ -83,7 +79,7 @@ void append_results(std::string& out, std::span<const std::uint8_t> codes) {
   out.reserve(out.size() + codes.size() * 24);
   append_list(out, codes, [&](std::uint8_t x) {
     out += R"({"status":)";
-    append_json(out, to_string(code_of(x)));
+    append_json(out, to_string(errc_from_wire(x)));
     out += '}';
   });
 }

@@ -9,7 +9,7 @@ void refusals::note(std::string_view what, std::span<const std::uint8_t> codes) 
   auto first = errc::ok;
   std::uint64_t refused = 0;
   for (const auto x : codes) {
-    const auto code = x < errc_count ? static_cast<errc>(x) : errc::internal;
+    const auto code = errc_from_wire(x);
     if (code == errc::ok)
       continue;
     if (refused++ == 0)

@@ -51,6 +51,11 @@ TEST_CASE("every error code has a name of its own", "[base][error]") {
 
 TEST_CASE("a code from nowhere has a name that says so", "[base][error]") {
   CHECK(to_string(static_cast<errc>(errc_count)) == "unknown");
+  // What a message may hold.
+  CHECK(errc_from_wire(0) == errc::ok);
+  CHECK(errc_from_wire(23) == errc::device_error);
+  CHECK(errc_from_wire(errc_count) == errc::internal);
+  CHECK(errc_from_wire(std::uint64_t{1} << 40U) == errc::internal);
   CHECK(to_string(static_cast<errc>(255)) == "unknown");
 }
 

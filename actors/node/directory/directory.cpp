@@ -114,7 +114,7 @@ directory::behavior_type directory::make_behavior() {
       },
       [this](written_atom, std::uint8_t code, const std::string& text) {
         if (code != 0)
-          return store_failed({code < errc_count ? static_cast<errc>(code) : errc::internal, text});
+          return store_failed({errc_from_wire(code), text});
         journal_->written();
         flush();
       },

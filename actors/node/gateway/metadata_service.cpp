@@ -193,8 +193,7 @@ void metadata_service::reclaim(const namespace_id& space, rank_number rank, std:
         if (!reply)
           return tl::unexpected<error>(std::move(reply.error()));
         for (std::size_t i = 0; i < all.size(); ++i)
-          all[i] =
-              static_cast<std::uint8_t>(reclaim_sum(static_cast<errc>(all[i]), static_cast<errc>(reply->results[i])));
+          all[i] = static_cast<std::uint8_t>(reclaim_sum(errc_from_wire(all[i]), errc_from_wire(reply->results[i])));
         return {};
       },
       reclaim_request{space, rank, slots});

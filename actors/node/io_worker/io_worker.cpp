@@ -142,8 +142,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         std::vector<io::completion> completions;
         completions.reserve(batch.records.size());
         for (const auto& x : batch.records)
-          completions.push_back(
-              {x.tag, x.status < errc_count ? static_cast<errc>(x.status) : errc::internal, x.system_errno});
+          completions.push_back({x.tag, errc_from_wire(x.status), x.system_errno});
         state_.complete(completions, now());
         flush();
       },

@@ -245,7 +245,7 @@ registry::behavior_type registry::make_behavior() {
         if (!journal_)
           return;
         if (code != static_cast<std::uint8_t>(errc::ok))
-          return store_failed({code < errc_count ? static_cast<errc>(code) : errc::internal, text});
+          return store_failed({errc_from_wire(code), text});
         journal_->written();
         journal_->serve();
         write_changes();
@@ -485,7 +485,7 @@ void registry::tell_allocator(const allocator_actor& to, const slots_to_allocato
           for (const auto code : reply.results)
             if (code != 0)
               log::get("registry")
-                  ->error("an allocator refused to {} a slot: {}", verb, to_string(static_cast<errc>(code)));
+                  ->error("an allocator refused to {} a slot: {}", verb, to_string(errc_from_wire(code)));
         },
         [verb](const caf::error& e) {
           log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));

@@ -111,7 +111,7 @@ std::function<void(result<void>)> remote_worker::teller(remote_news::kind what, 
 void remote_worker::on_news(const remote_news& x) {
   result<void> outcome;
   if (x.code != 0)
-    outcome = fail(x.code < errc_count ? static_cast<errc>(x.code) : errc::internal, x.text);
+    outcome = fail(errc_from_wire(x.code), x.text);
   switch (static_cast<remote_news::kind>(x.what)) {
   case remote_news::kind::lost:
     state_.on_lost(outcome ? error{errc::unreachable, "lost"} : outcome.error());

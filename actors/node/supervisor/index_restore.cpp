@@ -288,7 +288,7 @@ private:
     for (std::size_t i = 0; i < std::min(reply->results.size(), x.sent.size()); ++i) {
       // Where two claim a slot, the allocator hears of both, so that a third in another shard does not get it. Whatever
       // else is refused claims nothing.
-      const auto code = static_cast<errc>(reply->results[i]);
+      const auto code = errc_from_wire(reply->results[i]);
       if (code != errc::ok && code != errc::stale)
         continue;
       const auto& page = x.sent[i];
