@@ -55,6 +55,8 @@ std::string_view to_string(errc code) noexcept {
     return "internal";
   case errc::device_error:
     return "device_error";
+  case errc::no_memory:
+    return "no_memory";
   }
   return "unknown";
 }
@@ -76,8 +78,9 @@ error system_error(int errno_value, std::string_view what) {
     text += " (the limit of this process: ulimit -f, LimitFSIZE=; or that of the file system)";
   else if (errno_value == EMFILE)
     text += " (raise the limit of open files, which is ulimit -n or LimitNOFILE of the service)";
-  const bool no_space = errno_value == ENOSPC || errno_value == EDQUOT;
-  return {no_space ? errc::no_space : errc::io_error, std::move(text)};
+  if (errno_value == ENOSPC || errno_value == EDQUOT)
+    return {errc::no_space, std::move(text)};
+  return {errno_value == ENOMEM ? errc::no_memory : errc::io_error, std::move(text)};
 }
 
 } // namespace troupe

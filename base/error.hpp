@@ -59,10 +59,12 @@ enum class errc : std::uint8_t {
   internal,
   /// A GPU or its driver reported an error.
   device_error,
+  /// The host or a configured limit has no memory left.
+  no_memory,
 };
 
 /// Number of codes; anything at or above it that arrives in a message is malformed.
-inline constexpr std::uint8_t errc_count = static_cast<std::uint8_t>(errc::device_error) + 1;
+inline constexpr std::uint8_t errc_count = static_cast<std::uint8_t>(errc::no_memory) + 1;
 
 /// The code that a number in a message means; `internal` for one that is malformed.
 constexpr errc errc_from_wire(std::uint64_t code) noexcept {
@@ -90,7 +92,8 @@ inline tl::unexpected<error> fail(errc code, std::string text) {
   return tl::unexpected<error>(error{code, std::move(text)});
 }
 
-/// "what: text of errno", with the code that fits (no_space for ENOSPC and EDQUOT, else io_error).
+/// "what: text of errno", with the code that fits (no_space for ENOSPC and EDQUOT, no_memory for ENOMEM, else
+/// io_error).
 error system_error(int errno_value, std::string_view what);
 
 } // namespace troupe

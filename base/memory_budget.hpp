@@ -18,7 +18,7 @@ public:
   memory_budget(const memory_budget&) = delete;
   memory_budget& operator=(const memory_budget&) = delete;
 
-  /// Takes so many bytes, to be asked before they are allocated. no_space, with a sentence, if that would be more than
+  /// Takes so many bytes, to be asked before they are allocated. no_memory, with a sentence, if that would be more than
   /// there is; then nothing has changed.
   result<void> take(std::uint64_t bytes, std::string_view what);
 

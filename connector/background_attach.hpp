@@ -19,7 +19,7 @@ inline bool is_absence(const error& why) noexcept {
 
 /// Whether another try may succeed, with what this host or that of the node is short of for now, such as threads.
 inline bool may_pass(const error& why) noexcept {
-  return is_absence(why) || why.code == errc::io_error || why.code == errc::no_space;
+  return is_absence(why) || why.code == errc::io_error || why.code == errc::no_space || why.code == errc::no_memory;
 }
 
 /// Tries to attach in a thread of its own, again and again, until it has succeeded, or failed for a reason that time

@@ -113,7 +113,7 @@ result<std::shared_ptr<foreign_reader::frames>> foreign_reader::make_frames(std:
   bury();
   std::shared_ptr<frames> out(new frames(slot_bytes, count, engine_));
   if (!out->memory_)
-    return fail(errc::no_space, "the system has no memory left for pages of other nodes");
+    return fail(errc::no_memory, "the system has no memory left for pages of other nodes");
   const auto number = engine_->add_buffer({out->memory_.get(), slot_bytes * count});
   if (!number)
     return tl::unexpected<error>(number.error());

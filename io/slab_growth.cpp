@@ -58,7 +58,7 @@ result<void> write_record(int descriptor, const slab_spec& spec, std::size_t rec
   const auto made = make_growth_record({slots, spec.incarnation});
   const aligned_block block;
   if (!block.bytes)
-    return fail(errc::no_space, "the system has no memory left");
+    return fail(errc::no_memory, "the system has no memory left");
   std::memcpy(block.bytes.get(), made.data(), made.size());
   ssize_t written = -1;
   do {

@@ -38,7 +38,7 @@ bool may_share_memory(const server_rules::registration& a, const server_rules::r
 bool may_pass(errc x) {
   return x == errc::busy || x == errc::limit_exceeded || x == errc::timeout || x == errc::unreachable ||
          x == errc::shutting_down || x == errc::cancelled || x == errc::expired || x == errc::no_space ||
-         x == errc::full;
+         x == errc::no_memory || x == errc::full;
 }
 
 } // namespace

@@ -151,7 +151,7 @@ struct retire_rank_request {
 
 /// A rank whose slab file is its client's: the node only says which slot belongs to which key. Registered again with
 /// the same number of slots: fine; with another: a new registration if it was cleared and nothing is stored, reserved
-/// or at rest in it, else identity_mismatch or busy. no_space if the memory of the registry does not suffice.
+/// or at rest in it, else identity_mismatch or busy. no_memory where registry.memory_bytes does not suffice.
 struct register_rank_request {
   namespace_id space;
   rank_number rank = 0;

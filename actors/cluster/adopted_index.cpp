@@ -134,7 +134,7 @@ private:
   result<void> make_room(entries& x) {
     const auto wanted = x.capacity() + std::max<std::size_t>(x.capacity() / 2, pages_per_step);
     if (!has_room(wanted))
-      return fail(errc::no_space, "there is no memory for its index (registry.memory_bytes)");
+      return fail(errc::no_memory, "there is no memory for its index (registry.memory_bytes)");
     change(x, wanted);
     return {};
   }

@@ -45,7 +45,7 @@ public:
   /// Reads the index in `directory`, which nobody may be writing to, and finds the slab files there, which have to lie
   /// in `shared`. What a start of the node would not believe is left out. Empty where there is nothing to be had.
   ///
-  /// Errors: `no_space` where `memory` has no room for it; `shutting_down` as soon as `ends`, which is asked now and
+  /// Errors: `no_memory` where `memory` has no room for it; `shutting_down` as soon as `ends`, which is asked now and
   /// then; those of reading the index.
   static result<std::shared_ptr<const adopted_index>> read(const std::filesystem::path& directory,
                                                            const std::filesystem::path& shared,

@@ -8,7 +8,7 @@ namespace troupe::capi {
 namespace {
 
 // The header says the numbers once more.
-static_assert(errc_count == TROUPE_DEVICE_ERROR + 1, "a new code of errc needs its name in troupe.h");
+static_assert(errc_count == TROUPE_NO_MEMORY + 1, "a new code of errc needs its name in troupe.h");
 template <errc Code, troupe_code Number>
 constexpr bool same_number = static_cast<int>(Code) == static_cast<int>(Number);
 static_assert(same_number<errc::ok, TROUPE_OK> && same_number<errc::not_found, TROUPE_NOT_FOUND> &&
@@ -19,7 +19,7 @@ static_assert(same_number<errc::ok, TROUPE_OK> && same_number<errc::not_found, T
               same_number<errc::unreachable, TROUPE_UNREACHABLE> &&
               same_number<errc::shutting_down, TROUPE_SHUTTING_DOWN> &&
               same_number<errc::unsupported, TROUPE_UNSUPPORTED> && same_number<errc::internal, TROUPE_INTERNAL> &&
-              same_number<errc::device_error, TROUPE_DEVICE_ERROR>);
+              same_number<errc::device_error, TROUPE_DEVICE_ERROR> && same_number<errc::no_memory, TROUPE_NO_MEMORY>);
 
 std::atomic<std::uint64_t> forks{0};
 

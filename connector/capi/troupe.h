@@ -76,7 +76,8 @@ typedef enum troupe_code {
   TROUPE_UNSUPPORTED = 20,
   TROUPE_SLAB_DAMAGED = 21,
   TROUPE_INTERNAL = 22,
-  TROUPE_DEVICE_ERROR = 23
+  TROUPE_DEVICE_ERROR = 23,
+  TROUPE_NO_MEMORY = 24
 } troupe_code;
 
 /** What went wrong, in a sentence that says the way out where there is one. `text` ends with NUL, and is cut at a

@@ -90,6 +90,7 @@ status status_of(errc code) noexcept {
     return status::gateway_timeout;
   case errc::full:
   case errc::no_space:
+  case errc::no_memory:
     return status::insufficient_storage;
   case errc::corrupt:
   case errc::io_error:

@@ -187,7 +187,7 @@ TEST_CASE("namespaces: a rank beyond the memory is refused with numbers, and not
   REQUIRE(w.add_rank(0, most / 2).code() == errc::ok);
   const auto used = w.memory->used();
   const auto refused = w.add_rank(1, most);
-  CHECK(refused.code() == errc::no_space);
+  CHECK(refused.code() == errc::no_memory);
   for (const auto& part : {size_text(limit), size_text(used), size_text(bytes_of_slots(most, 2))})
     CHECK(refused.failure.text.find(part) != std::string::npos);
   CHECK(w.memory->used() == used);

@@ -126,7 +126,7 @@ TEST_CASE("node over HTTP: ranks of an earlier run that do not fit keep a node f
   x.options.registry.memory_bytes = 4 * config::mebibyte;
   const auto refused = start_node(x.system, x.options);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == errc::no_space);
+  CHECK(refused.error().code == errc::no_memory);
   CHECK(refused.error().text.find("200000") != std::string::npos);
   CHECK(refused.error().text.find("registry.memory_bytes") != std::string::npos);
   x.options.registry.memory_bytes = 8 * config::mebibyte;

@@ -35,7 +35,8 @@ TEST_CASE("the numbers of error codes never change", "[base][error]") {
   CHECK(static_cast<int>(errc::slab_damaged) == 21);
   CHECK(static_cast<int>(errc::internal) == 22);
   CHECK(static_cast<int>(errc::device_error) == 23);
-  CHECK(errc_count == 24);
+  CHECK(static_cast<int>(errc::no_memory) == 24);
+  CHECK(errc_count == 25);
 }
 
 TEST_CASE("every error code has a name of its own", "[base][error]") {
@@ -53,7 +54,7 @@ TEST_CASE("a code from nowhere has a name that says so", "[base][error]") {
   CHECK(to_string(static_cast<errc>(errc_count)) == "unknown");
   // What a message may hold.
   CHECK(errc_from_wire(0) == errc::ok);
-  CHECK(errc_from_wire(23) == errc::device_error);
+  CHECK(errc_from_wire(24) == errc::no_memory);
   CHECK(errc_from_wire(errc_count) == errc::internal);
   CHECK(errc_from_wire(std::uint64_t{1} << 40U) == errc::internal);
   CHECK(to_string(static_cast<errc>(255)) == "unknown");
@@ -90,6 +91,7 @@ TEST_CASE("an error of the operating system keeps what was done and why it faile
 
 TEST_CASE("a full disk is told apart from other errors", "[base][error]") {
   CHECK(system_error(ENOSPC, "fallocate").code == errc::no_space);
+  CHECK(system_error(ENOMEM, "mmap").code == errc::no_memory);
   CHECK(system_error(EIO, "write").code == errc::io_error);
 }
 

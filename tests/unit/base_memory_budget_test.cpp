@@ -16,7 +16,7 @@ TEST_CASE("A memory budget gives what there is, and says what is missing", "[mem
   CHECK_FALSE(budget.has_room(39));
   const auto refused = budget.take(39, "rank 3 with 5 pages");
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == errc::no_space);
+  CHECK(refused.error().code == errc::no_memory);
   for (const auto* part : {"rank 3 with 5 pages", "39 B", "60 B are in use, of 98 B", "registry.memory_bytes (112 B)"})
     CHECK(refused.error().text.find(part) != std::string::npos);
   CHECK(budget.used() == 60);

@@ -159,7 +159,7 @@ TEST_CASE("An index for which there is no memory is not read", "[cluster][adopte
   const auto little = std::make_shared<memory_budget>(1000);
   const auto refused = adopted_index::read(node.data, node.scratch.path(), little);
   REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == errc::no_space);
+  CHECK(refused.error().code == errc::no_memory);
   CHECK(little->used() == 0);
   const auto enough = std::make_shared<memory_budget>(1U << 20U);
   {

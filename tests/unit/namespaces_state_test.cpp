@@ -34,7 +34,7 @@ struct desk {
     how.max_slots = 100;
     how.make_allocator = [this](const rank_order&, const std::string&) -> result<state::allocator_number> {
       if (no_memory)
-        return fail(errc::no_space, "no memory");
+        return fail(errc::no_memory, "no memory");
       alive.insert(++last_allocator);
       return last_allocator;
     };
@@ -201,7 +201,7 @@ TEST_CASE("namespaces: what cannot be a rank is refused, and no allocator is lef
   CHECK(w.answer(w.ask_rank(0)) == errc::out_of_range);
   CHECK(w.answer(w.ask_rank(101)) == errc::out_of_range);
   w.no_memory = true;
-  CHECK(w.answer(w.ask_rank(4)) == errc::no_space);
+  CHECK(w.answer(w.ask_rank(4)) == errc::no_memory);
   w.no_memory = false;
   const auto refused = w.ask_rank(4);
   w.say(w.take_one<state::tell_of_rank>().number, errc::no_space, errc::no_space);

@@ -28,9 +28,9 @@ constexpr bool stays_so(errc code) {
          code == errc::identity_mismatch || code == errc::out_of_range;
 }
 
-/// Whether the host of the node lacks something, such as threads or room on the disk.
+/// Whether the host of the node lacks something, such as threads, memory or room on the disk.
 constexpr bool is_shortage(errc code) {
-  return code == errc::io_error || code == errc::no_space || code == errc::limit_exceeded;
+  return code == errc::io_error || code == errc::no_space || code == errc::no_memory || code == errc::limit_exceeded;
 }
 
 /// What a node cannot be like; all that follows divides by the size of a page.

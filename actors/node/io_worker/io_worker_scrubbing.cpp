@@ -18,7 +18,7 @@ void io_worker::begin_scrub() {
   const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(io::page_alignment, bytes)),
                                           [](std::byte* p) { std::free(p); });
   const std::span<std::byte> span(memory.get(), memory ? bytes : 0);
-  const auto buffer = memory ? parts_->store->add_buffer(span) : fail(errc::no_space, "there is no memory");
+  const auto buffer = memory ? parts_->store->add_buffer(span) : fail(errc::no_memory, "there is no memory");
   if (!buffer) {
     log::get("io")->warn("{}: pages are not looked at that nobody asks for: {}", parts_->name.space_name,
                          buffer.error().text);

@@ -28,7 +28,7 @@ result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, cons
     caf::anon_send(out, bind_atom_v, registry_peers{options.shards, {}, {}, {}});
     return out;
   } catch (const std::bad_alloc&) {
-    return fail(errc::no_space, "the system has no memory left for " + what);
+    return fail(errc::no_memory, "the system has no memory left for " + what);
   }
 }
 

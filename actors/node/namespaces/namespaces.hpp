@@ -56,7 +56,7 @@ struct namespaces_config {
 /// find keys by slots.
 std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept;
 
-/// The allocator of a rank whose slab file is its clients'. Knows the shards. no_space if the memory does not suffice.
+/// The allocator of a rank whose slab file is its clients'. Knows the shards. no_memory where memory does not suffice.
 result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
                                                  const rank_order& rank, const std::string& space_name);
 

@@ -204,7 +204,8 @@ caf::result<attach_reply> node::make_and_admit(const attach_request& wanted, con
 }
 
 void node::note_failed(const attach_request& wanted, const error& why) {
-  const bool is_of_node = why.code == errc::io_error || why.code == errc::no_space || why.code == errc::unsupported;
+  const bool is_of_node = why.code == errc::io_error || why.code == errc::no_space || why.code == errc::no_memory ||
+                          why.code == errc::unsupported;
   if (is_of_node && failed_attachments_.tell(clock().now()))
     log::get("node")->warn("client '{}' (process {}) cannot attach: {}", wanted.client_name, wanted.process,
                            to_string(why));

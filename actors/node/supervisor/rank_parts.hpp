@@ -31,7 +31,7 @@ struct rank_parts {
   shared_slab slab{};
 };
 
-/// The memory of a rank: its allocator's, and what the io worker keeps of each slot, of those that are there. no_space
+/// The memory of a rank: its allocator's, and what the io worker keeps of each slot, of those that are there. no_memory
 /// if that does not suffice.
 result<memory_share> memory_of(const rank_parts& rank, const shared_budget& memory);
 

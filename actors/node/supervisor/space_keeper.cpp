@@ -242,8 +242,8 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     // With the worker, it is given back with what was opened.
     if (opened.empty() || opened.back().rank != rank)
       options_.disk->give_back(disk_bytes);
-    return fail(errc::no_space, "the system has no memory left for " + std::to_string(slots) + " slots of namespace '" +
-                                    wanted.spec.name + "'");
+    return fail(errc::no_memory, "the system has no memory left for " + std::to_string(slots) +
+                                     " slots of namespace '" + wanted.spec.name + "'");
   }
 }
 
