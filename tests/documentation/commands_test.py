@@ -255,7 +255,7 @@ def wrong_numbers(program):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("troupe", type=pathlib.Path, help="the program")
-    parser.add_argument("only", nargs="*", help="pages, as docs/operations.md, or blocks, as docs/operations.md:3")
+    parser.add_argument("only", nargs="*", help="pages, as docs/install.md, or blocks, as docs/install.md:3")
     arguments = parser.parse_args()
     program = arguments.troupe.resolve()
     pages = Pages()
