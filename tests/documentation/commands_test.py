@@ -138,8 +138,9 @@ class Pages:
     def __init__(self):
         self.wrong = []
         self.blocks = []
-        shown = [str(x.relative_to(ROOT)) for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "traces/*.md")
+        shown = [str(x.relative_to(ROOT)) for pattern in ("*.md", "*/README.md", "docs/*.md", "docs/decisions/*.md")
                  for x in sorted(ROOT.glob(pattern))]
+        shown = list(dict.fromkeys(shown))
         for name in shown:
             left = list(FILES.get(name, []))
             for line, texts in blocks_of(name):

@@ -238,6 +238,11 @@ class Documentation(unittest.TestCase):
         pages = [x for x in self.tree.pages if x.startswith("docs/")]
         self.check_none(unreachable("README.md", [*pages, "README.md", "CONTRIBUTING.md"], self.tree.links_of))
 
+    def test_every_top_folder_has_a_page(self):
+        folders = {x.split("/")[0] for x in self.tree.files if "/" in x and not x.startswith(".")}
+        self.assertGreater(len(folders), 20)
+        self.check_none([f"{x} has no README.md" for x in sorted(folders) if f"{x}/README.md" not in self.tree.files])
+
     def test_decisions_have_date_and_status(self):
         decisions = {x: text for x, text in self.tree.pages.items() if x.startswith("docs/decisions/0")}
         self.assertGreater(len(decisions), 20)
