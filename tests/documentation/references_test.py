@@ -5,6 +5,7 @@ Needs nothing but the sources. Each check is a function of texts, so that the te
 what it looks for.
 """
 
+import json
 import pathlib
 import re
 import subprocess
@@ -123,6 +124,39 @@ def wrong_keys(name, text, keys):
     return [f"{name}:{line_of(text, at)}: there is no config key {word}" for at, word in found
             if not word.startswith(FOREIGN) and not word.endswith(FILE_ENDINGS)
             and word not in CONTROL_GROUP and not is_key(word, keys)]
+
+
+def paths_of(value, before=""):
+    """All paths of a config to its values."""
+    if isinstance(value, dict):
+        return [x for key, inner in value.items() for x in paths_of(inner, f"{before}.{key}" if before else key)]
+    if isinstance(value, list) and any(isinstance(x, dict) for x in value):
+        return [x for inner in value for x in paths_of(inner, f"{before}[i]")]
+    return [before]
+
+
+def wrong_config_blocks(name, text, keys):
+    """Keys that examples of configs have and the reference does not. An example is a block of JSON, or members of one,
+    with only names of the config at its top."""
+    top = {x.split(".")[0].split("[")[0] for x in keys}
+    out = []
+    for m in re.finditer(r"^```jsonc?\n(.*?)^```", text, re.M | re.S):
+        # Without comments, and commas before them.
+        plain = re.sub(r",(\s*[}\]])", r"\1", re.sub(r"(^|\s)//[^\n]*", r"\1", m[1]))
+        try:
+            value = json.loads(plain if plain.lstrip().startswith("{") else "{" + plain + "}")
+        except json.JSONDecodeError:
+            continue
+        inner = {"etcd": "cluster.etcd", "kv_cache": "namespaces[i].kv_cache"}
+        if isinstance(value, dict) and len(value) == 1 and (first := next(iter(value))) in inner:
+            paths = paths_of(value[first], inner[first])
+        elif isinstance(value, dict) and value and set(value) <= top:
+            paths = paths_of(value)
+        else:
+            continue
+        out += [f"{name}:{line_of(text, m.start())}: an example has {x}, and there is no such config key"
+                for x in paths if not is_key(x, keys)]
+    return out
 
 
 def wrong_options(name, text, options):
@@ -251,6 +285,8 @@ class Documentation(unittest.TestCase):
     def test_config_keys_exist(self):
         self.assertGreater(len(self.keys), 100)
         self.check_none([x for name, text in sorted(self.current.items()) for x in wrong_keys(name, text, self.keys)])
+        self.check_none([x for name, text in sorted(self.current.items())
+                         for x in wrong_config_blocks(name, text, self.keys)])
 
     def test_options_of_the_plug_ins_exist(self):
         rows = re.findall(r"^\| (`troupe\.[^|]*) \|", "\n".join(self.tree.pages[x] for x in
@@ -293,6 +329,14 @@ class Checks(unittest.TestCase):
         self.assertEqual(wrong_keys("a.md", right, keys), [])
         wrong = "`memory.byte`\n`storage.ranks[i].bytes`\n--set memory.size=1"
         self.assertEqual(len(wrong_keys("a.md", wrong, keys)), 3)
+
+    def test_examples_of_configs(self):
+        keys = {"memory.bytes", "storage.ranks[i].slab_bytes", "node_name"}
+        block = '```jsonc\n{ "node_name": "a", // a name\n  "storage": {"ranks": [{"%s": 1}]} }\n```\n'
+        answer = '```json\n{"status": "ok"}\n```\n'
+        self.assertEqual(wrong_config_blocks("a.md", block % "slab_bytes" + answer, keys), [])
+        self.assertEqual(len(wrong_config_blocks("a.md", block % "bytes" + '```json\n"memory": {"size": 1}\n```\n',
+                                                 keys)), 2)
 
     def test_options(self):
         self.assertEqual(wrong_options("a.md", '`troupe.salt` "troupe.vllm"', {"troupe.salt"}), [])
