@@ -28,6 +28,7 @@ FOREIGN = ("lmcache.mp.", "lmcache.integration.", "lmcache.v1.")
 CONTROL_GROUP = {"memory.max", "memory.high", "memory.current", "memory.limit_in_bytes"}
 FILE_ENDINGS = (".json", ".jsonl", ".md", ".yml", ".py", ".pem", ".key", ".csr", ".so", ".cpp", ".hpp", ".sock",
                 ".slab", ".log", ".svg", ".service", ".html", ".js", ".css", ".sh", ".txt")
+IGNORED = {"build", "data", "dist", ".git", ".cache", "__pycache__"}
 # Names that metrics are made of, or that are no metrics.
 NO_METRIC = {"troupe_capi", "troupe_client", "troupe_node", "troupe_node_states", "troupe_client_states",
              "troupe_add_library", "troupe_page", "troupe_io"}
@@ -207,14 +208,19 @@ def wrong_decision(name, text):
 
 class Tree:
     def __init__(self):
-        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"], stdout=subprocess.PIPE,
-                                text=True, check=False)
         # A tree without git, as of a source archive, is checked as it lies there.
-        names = listed.stdout.split("\n") if listed.returncode == 0 else [
-            str(x.relative_to(ROOT)) for x in ROOT.rglob("*") if not {"build", ".git"} & set(x.parts)]
+        self.tracked = self.listed("-c") or [str(x.relative_to(ROOT)) for x in ROOT.rglob("*")
+                                             if not IGNORED & set(x.relative_to(ROOT).parts)]
+        names = [*self.tracked, *self.listed("-o", "--exclude-standard")]
         self.files = {x for x in names if x and (ROOT / x).is_file()}
         self.pages = {x: (ROOT / x).read_text(encoding="utf-8") for x in self.files if x.endswith(".md")}
         self.found = {}
+
+    @staticmethod
+    def listed(*options):
+        listed = subprocess.run(["git", "-C", ROOT, "ls-files", *options], stdout=subprocess.PIPE,
+                                stderr=subprocess.DEVNULL, text=True, check=False)
+        return listed.stdout.split("\n")[:-1] if listed.returncode == 0 else []
 
     def anchors_of(self, page):
         if page not in self.found:
@@ -273,7 +279,7 @@ class Documentation(unittest.TestCase):
         self.check_none(unreachable("README.md", [*pages, "README.md", "CONTRIBUTING.md"], self.tree.links_of))
 
     def test_every_top_folder_has_a_page(self):
-        folders = {x.split("/")[0] for x in self.tree.files if "/" in x and not x.startswith(".")}
+        folders = {x.split("/")[0] for x in self.tree.tracked if "/" in x and not x.startswith(".")}
         self.assertGreater(len(folders), 20)
         self.check_none([f"{x} has no README.md" for x in sorted(folders) if f"{x}/README.md" not in self.tree.files])
 
