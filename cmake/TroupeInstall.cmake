@@ -20,7 +20,7 @@ install(FILES packaging/node.json DESTINATION "${TROUPE_CONFIG_DIR}" COMPONENT p
 install(DIRECTORY configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/troupe/configs" COMPONENT program)
 install(FILES traces/sample.jsonl DESTINATION "${CMAKE_INSTALL_DATADIR}/troupe/traces" COMPONENT program)
 install(DIRECTORY docs/ DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" COMPONENT program)
-install(FILES README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
+install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
 
 # Made from the program's own help when it is installed, so that nobody who only builds it waits for that.
 install(CODE "

@@ -130,6 +130,24 @@ FILES = {
               "etcdctl user grant-role troupe troupe-nodes",
               "(umask 077 && cat > etcd-password)"),
     ],
+    "docs/install.md": [
+        # The first five minutes.
+        start("troupe serve"),
+        run("troupe status"),
+        run("troupe top", instead="troupe top --count 2 --interval 1"),
+        run("troupe init > node.json"),
+        start("troupe serve --config node.json"),
+        # Installing.
+        *skip(ROOT, "apt-get install dpkg-dev help2man", "scripts/package",
+              "apt-get install ./dist/troupe_*.deb ./dist/libtroupe1_*.deb"),
+        *skip(SYSTEMD, "systemctl status troupe", "runuser -u troupe -- troupe check-config /etc/troupe/node.json",
+              "systemctl restart troupe", "troupe top", "runuser -u troupe -- troupe replay …"),
+        # Commands and exit codes.
+        run("troupe check-config node.json"),
+        start("troupe serve --config node.json"),
+        start("troupe serve --config node.json --set log_level=debug"),
+        run("troupe help replay"),
+    ],
     "docs/kubernetes.md": [
         *skip(ELSEWHERE + ": scripts/check-container, as root",
               "podman build -t troupe:0.1.0 -f Containerfile .",
@@ -145,33 +163,14 @@ FILES = {
         *skip(ENGINE, "vllm serve MODEL --kv-transfer-config …"),
         *skip(GPU, "scripts/gpu-bundle", "python3 tests/engines/lmcache_cuda.py …"),
     ],
-    "docs/operations.md": [
-        run("troupe check-config node.json"),
-        start("troupe serve --config node.json"),
-        start("troupe serve --config node.json --set log_level=debug"),
-        run("troupe help replay"),
-        # The first five minutes.
-        start("troupe serve"),
-        run("troupe status"),
-        run("troupe top", instead="troupe top --count 2 --interval 1"),
-        run("troupe init > node.json"),
-        start("troupe serve --config node.json"),
-        # Installing.
-        *skip(ROOT, "apt-get install dpkg-dev help2man", "scripts/package",
-              "apt-get install ./dist/troupe_*.deb ./dist/libtroupe1_*.deb"),
-        *skip(SYSTEMD, "systemctl status troupe", "runuser -u troupe -- troupe check-config /etc/troupe/node.json",
-              "systemctl restart troupe", "troupe top", "runuser -u troupe -- troupe replay …"),
-        # Namespaces that clients make.
-        run("troupe list-namespaces",
-            before=NODE + "\n" + REPLAY.replace("data/single", "troupe-data") +
-            " --make-namespace configs/namespaces/sample.json", prints="sample"),
-        run("troupe remove-namespace NAME", instead="troupe remove-namespace sample"),
-        run("troupe remove-namespace NAME --force", instead="troupe remove-namespace sample --force",
-            before=REPLAY.replace("data/single", "troupe-data") +
-            " --make-namespace configs/namespaces/sample.json"),
+    "docs/migrate-hf3fs.md": [
         run("curl -X POST http://127.0.0.1:18000/rank/0/initialize -d '{\"num_pages\":512}'", needs="curl",
             before="start troupe serve --config configs/hf3fs-metadata.json"),
-        # Looking at a node.
+    ],
+    "docs/migrate-lmcache.md": [
+        run("build/release/troupe check-config configs/lmcache.json"),
+    ],
+    "docs/monitoring.md": [
         run("troupe status", before=NODE),
         run("troupe status /srv/troupe/data"),
         run("troupe status node-7:18000 --token-file token"),
@@ -188,16 +187,15 @@ FILES = {
         # Metrics.
         run("promtool check config configs/prometheus/scrape.yml", needs="promtool"),
         *skip(HOSTS, "prometheus --config.file=configs/prometheus/scrape.yml"),
-        # Damaged pages.
-        run("troupe check-slabs --config node.json", before="start troupe serve --config node.json\nstop"),
-        run("troupe check-slabs --config node.json --json"),
-        # How large a cache should be.
-        run("troupe whatif --trace traces/sample.jsonl", prints="knowing the future"),
-        run("troupe whatif --trace traces/sample.jsonl --capacity 250,500,1000 --policy lru,reuse --svg hits.svg"),
-        run("troupe whatif --trace mixed:1,2000,60,5,15,20 --json"),
-        start("troupe serve --config node.json --set registry.record_keys=1000000"),
-        run("troupe whatif --record data/single --svg hits.svg", before=REPLAY + "\nstop"),
-        # Replaying a trace.
+    ],
+    "docs/quickstart.md": [
+        run("build/release/troupe serve --config configs/engines.json --set http.enabled=true &",
+            instead="start build/release/troupe serve --config configs/engines.json --set http.enabled=true"),
+        *skip(ENGINE, "pip install ./python", "vllm serve MODEL --kv-transfer-config …",
+              "curl -s http://127.0.0.1:8000/v1/completions …"),
+        run("troupe top --count 1 --plain", before=NODE, prints="healthy"),
+    ],
+    "docs/replay.md": [
         run("troupe replay --trace traces/sample.jsonl --ranks 2 --page-bytes 262144", prints="410 MiB"),
         run("troupe replay --trace traces/sample.jsonl --attach data/single", before="start troupe serve --config node.json"),
         run("troupe replay --trace traces/sample.jsonl --attach data/single "
@@ -240,6 +238,30 @@ FILES = {
               "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seeds 500 --defect answer-at-once "
               "--expect writes"),
     ],
+    "docs/sizing.md": [
+        # The example.
+        run("troupe check-config node.json"),
+        # Predicting the hit ratio.
+        run("troupe whatif --trace traces/sample.jsonl", prints="knowing the future"),
+        run("troupe whatif --trace traces/sample.jsonl --capacity 250,500,1000 --policy lru,reuse --svg hits.svg",
+            prints="knowing the future               74.2 %  84.8 %  84.8 %"),
+        run("troupe whatif --trace mixed:1,2000,60,5,15,20 --json"),
+        start("troupe serve --config node.json --set registry.record_keys=1000000"),
+        run("troupe whatif --record data/single --svg hits.svg", before=REPLAY + "\nstop"),
+    ],
+    "docs/stored-data.md": [
+        # Namespaces that clients make.
+        run("troupe list-namespaces",
+            before=NODE + "\n" + REPLAY.replace("data/single", "troupe-data") +
+            " --make-namespace configs/namespaces/sample.json", prints="sample"),
+        run("troupe remove-namespace NAME", instead="troupe remove-namespace sample"),
+        run("troupe remove-namespace NAME --force", instead="troupe remove-namespace sample --force",
+            before=REPLAY.replace("data/single", "troupe-data") +
+            " --make-namespace configs/namespaces/sample.json"),
+        # Damaged pages.
+        run("troupe check-slabs --config node.json", before="start troupe serve --config node.json\nstop"),
+        run("troupe check-slabs --config node.json --json"),
+    ],
     "docs/testing.md": [
         *skip(TESTS, "scripts/test", "scripts/test -R 'unit/page'", "scripts/test asan", "scripts/test tsan",
               "scripts/test all",
@@ -255,6 +277,10 @@ FILES = {
               "cmake --preset tsan -B build/tsan-caf -D TROUPE_CAF_PARTS=ON -D TROUPE_CAF_ROOT=/tmp/caf-tsan/install",
               "setarch -R ninja -C build/tsan-caf"),
         *skip(TESTS, "setarch -R ctest --test-dir build/tsan-caf --output-on-failure"),
+    ],
+    "docs/troubleshooting.md": [
+        run("troupe status", before=NODE),
+        run("troupe list-namespaces"),
     ],
     "docs/vllm.md": [
         *skip(BUILDS, "cmake --preset release && ninja -C build/release troupe troupe_capi"),

@@ -138,8 +138,9 @@ class Pages:
     def __init__(self):
         self.wrong = []
         self.blocks = []
-        shown = [str(x.relative_to(ROOT)) for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "traces/*.md")
+        shown = [str(x.relative_to(ROOT)) for pattern in ("*.md", "*/README.md", "docs/*.md", "docs/decisions/*.md")
                  for x in sorted(ROOT.glob(pattern))]
+        shown = list(dict.fromkeys(shown))
         for name in shown:
             left = list(FILES.get(name, []))
             for line, texts in blocks_of(name):
@@ -255,7 +256,7 @@ def wrong_numbers(program):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("troupe", type=pathlib.Path, help="the program")
-    parser.add_argument("only", nargs="*", help="pages, as docs/operations.md, or blocks, as docs/operations.md:3")
+    parser.add_argument("only", nargs="*", help="pages, as docs/install.md, or blocks, as docs/install.md:3")
     arguments = parser.parse_args()
     program = arguments.troupe.resolve()
     pages = Pages()
