@@ -45,7 +45,8 @@ public:
   /// before 5.3, or a container that forbids it), `io_error`.
   static result<process_watch> open(std::int32_t process);
 
-  /// The process that connected this Unix socket, which was accepted: the kernel says which, and not its number. Since
+  /// The process that connected this Unix socket, which was accepted; or that listens, of one that was connected, as
+  /// of when it began to. The kernel says which, and not its number. Since
   /// Linux 6.5 it need not be visible in the process namespace of the caller, and may have ended meanwhile. Before, the
   /// number is looked up, which is that process as long as it has not ended and been waited for: call it as soon as the
   /// connection has been accepted.

@@ -1,12 +1,43 @@
 #include "io/handed_memory.hpp"
 
+#include "io/same_file.hpp"
+
+#include <sys/stat.h>
 #include <utility>
 
 namespace troupe::io {
 
+namespace {
+
+bool have_same_file(int a, int b) {
+  struct stat x {};
+  struct stat y {};
+  return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && is_same_file(x, y);
+}
+
+} // namespace
+
 handed_memory::connection::~connection() {
   const std::lock_guard guard(all_->mutex_);
-  all_->pairs_.erase(number_);
+  all_->leave(number_);
+}
+
+void handed_memory::leave(std::uint64_t number) {
+  const auto found = pairs_.find(number);
+  if (found == pairs_.end())
+    return;
+  auto& left = found->second;
+  left.left = true;
+  const auto is_over = [&](const auto& x) {
+    const auto& y = x.second;
+    if (!y.left)
+      return false;
+    if (!y.memory || !y.proof || !y.node || y.node->gone())
+      return true;
+    // The younger one counts.
+    return x.first != number && left.memory && have_same_file(y.memory.get(), left.memory.get());
+  };
+  std::erase_if(pairs_, is_over);
 }
 
 void handed_memory::connection::got(std::vector<unique_descriptor> descriptors, bool cut_off) {
@@ -19,18 +50,22 @@ void handed_memory::connection::got(std::vector<unique_descriptor> descriptors, 
   const std::lock_guard guard(all_->mutex_);
   auto& kept = all_->pairs_[number_];
   // What came before is of the same node, and stays good where this has come in part.
-  if (now.memory || !kept.memory)
+  if (now.memory || !kept.memory) {
+    now.node = std::move(kept.node);
     kept = std::move(now);
+  }
 }
 
-std::unique_ptr<handed_memory::connection> handed_memory::connect() {
+std::unique_ptr<handed_memory::connection> handed_memory::connect(std::unique_ptr<watched_process> node) {
   const std::lock_guard guard(mutex_);
-  return std::make_unique<connection>(shared_from_this(), ++last_);
+  pairs_[++last_].node = std::move(node);
+  return std::make_unique<connection>(shared_from_this(), last_);
 }
 
 result<std::shared_ptr<arena>> handed_memory::map(const arena_name& name, std::uint64_t bytes) const {
   bool cut_off = false;
   const std::lock_guard guard(mutex_);
+  std::erase_if(pairs_, [](const auto& x) { return x.second.left && x.second.node->gone(); });
   for (const auto& [number, x] : pairs_) {
     cut_off = cut_off || x.cut_off;
     if (!x.memory || !x.proof)

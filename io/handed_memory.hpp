@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/process_watch.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/arena.hpp"
 
@@ -17,7 +18,9 @@ namespace troupe::io {
 /// the proof, and nothing else is believed. Thread-safe.
 class handed_memory : public std::enable_shared_from_this<handed_memory> {
 public:
-  /// What comes over one connection. Closes what came when it ends: memory that was mapped by then stays mapped.
+  /// What comes over one connection. When it ends, what came is kept as long as the node is known to live: the client
+  /// connects again, and what a device knows of the memory is not to be lost meanwhile. Else it is closed. Memory that
+  /// was mapped by then stays mapped.
   class connection {
   public:
     connection(std::shared_ptr<handed_memory> all, std::uint64_t number) : all_(std::move(all)), number_(number) {}
@@ -36,10 +39,11 @@ public:
 
   static std::shared_ptr<handed_memory> make() { return std::shared_ptr<handed_memory>(new handed_memory); }
 
-  std::unique_ptr<connection> connect();
+  /// `node`: the process at the other end; null if it cannot be watched.
+  std::unique_ptr<connection> connect(std::unique_ptr<watched_process> node = nullptr);
 
-  /// The arena of that name, if it was handed over on a connection that is still there. Errors: `unreachable` (it was
-  /// not), `io_error`.
+  /// The arena of that name, if it was handed over on a connection that is still there, or by a node that still lives.
+  /// Errors: `unreachable` (it was not), `io_error`.
   result<std::shared_ptr<arena>> map(const arena_name& name, std::uint64_t bytes) const;
 
 private:
@@ -47,12 +51,19 @@ private:
     unique_descriptor memory;
     unique_descriptor proof;
     bool cut_off = false;
+    std::unique_ptr<watched_process> node{};
+    /// Its connection has ended.
+    bool left = false;
   };
 
   handed_memory() = default;
 
+  /// With the mutex: keeps what came over a connection that has ended, or closes it.
+  void leave(std::uint64_t number);
+
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint64_t, pair> pairs_;
+  /// Of those that were left, one for each memory at most.
+  mutable std::unordered_map<std::uint64_t, pair> pairs_;
   std::uint64_t last_ = 0;
 };
 

@@ -56,6 +56,17 @@ void client_list::served(client_number number, wire::version_set versions) {
   x.versions = both.empty() ? versions : both;
 }
 
+void client_list::found(client_number number, std::int32_t process) {
+  auto name = process == 0 ? std::string() : name_of_process(process);
+  const std::lock_guard guard(mutex_);
+  const auto i = clients_.find(number);
+  if (i == clients_.end())
+    return;
+  i->second.is_named = true;
+  i->second.info.process = process;
+  i->second.info.name = std::move(name);
+}
+
 void client_list::malformed(client_number number) {
   const std::lock_guard guard(mutex_);
   if (const auto i = clients_.find(number); i != clients_.end()) {

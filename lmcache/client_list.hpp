@@ -42,6 +42,8 @@ public:
   /// A message of the client; `versions` are those it can be of.
   void served(client_number number, wire::version_set versions);
   void malformed(client_number number);
+  /// Which process it is, so that it need not be looked for; 0 where it cannot be found.
+  void found(client_number number, std::int32_t process);
   /// What was different about the last message that was logged.
   void differed(client_number number, std::string difference);
 

@@ -51,9 +51,9 @@ void connection_table::enroll(connection& x, std::string name) {
   x.name = std::move(name);
 }
 
-const std::string* connection_table::name_of(client_number client) const {
+connection* connection_table::find_client(client_number client) {
   const auto i = descriptors_.find(client);
-  return i == descriptors_.end() ? nullptr : &connections_.at(i->second).name;
+  return i == descriptors_.end() ? nullptr : &connections_.at(i->second);
 }
 
 } // namespace troupe::lmcache

@@ -38,6 +38,12 @@ struct connection {
   /// When it may next be written of that its messages are wrong.
   timestamp next_complaint = timestamp::min();
 
+  /// Its requests that were not answered, and what they take of memory.
+  std::uint32_t waiting = 0;
+  std::uint64_t waiting_bytes = 0;
+  /// Messages of it came before it was decided, and were dropped.
+  bool missed = false;
+
   /// What had arrived when the last message was known to be complete, and whether one was since the last look.
   std::uint64_t received = 0;
   bool delivered = false;
@@ -85,8 +91,8 @@ public:
   /// Of a connection that `find` has given, and whose first message this is: it is a client from now on.
   void enroll(connection& x, std::string name);
 
-  /// Where answers to the client go; null if it has ended.
-  const std::string* name_of(client_number client) const;
+  /// The connection of a client; null if it has ended. Valid until a connection begins or ends.
+  connection* find_client(client_number client);
 
   std::size_t clients() const noexcept { return descriptors_.size(); }
 

@@ -97,6 +97,7 @@ struct outgoing {
   std::string number;
   std::string operation_frame;
   std::optional<std::string> frame;
+  std::uint64_t bytes = 0;
 };
 
 } // namespace
@@ -119,6 +120,7 @@ struct door::implementation {
   /// By reason.
   std::vector<log_limit> refusals{refused_connection_names.size(), log_limit(1, complaint_interval)};
   timestamp next_look = timestamp::min();
+  std::uint64_t taken_since_look = 0;
 
   std::mutex mutex;
   std::deque<outgoing> answers;
@@ -149,7 +151,10 @@ struct door::implementation {
       int taken = 0;
       while (taken < messages_per_turn && take_message())
         ++taken;
-      if (taken < messages_per_turn)
+      taken_since_look += static_cast<std::uint64_t>(taken);
+      // All complete messages were taken; or ZeroMQ, which takes them in turn, has come to every connection that has
+      // any.
+      if (taken < messages_per_turn || taken_since_look >= 2 * connections.size())
         look_for_floods();
     }
     send_answers();
@@ -162,14 +167,16 @@ struct door::implementation {
       all.swap(answers);
     }
     for (const auto& x : all) {
-      const auto* const name = connections.name_of(x.client);
-      if (name == nullptr)
+      auto* const client = connections.find_client(x.client);
+      if (client == nullptr)
         continue;
+      client->waiting -= std::min(client->waiting, 1U);
+      client->waiting_bytes -= std::min(client->waiting_bytes, x.bytes);
       const auto send = [&](const std::string& frame, int flags) {
         return zmq_send(router.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
       };
       // A socket that routes takes a message whole, or drops it whole.
-      if (!send(*name, ZMQ_SNDMORE) || !send(x.number, ZMQ_SNDMORE) ||
+      if (!send(client->name, ZMQ_SNDMORE) || !send(x.number, ZMQ_SNDMORE) ||
           !send(x.operation_frame, x.frame ? ZMQ_SNDMORE : 0) || (x.frame && !send(*x.frame, 0)))
         log::get("lmcache")->warn("an answer could not be sent: {}", zmq_strerror(zmq_errno()));
     }
@@ -212,35 +219,46 @@ struct door::implementation {
   /// Finds out whose the connections are that have begun.
   void decide_begun() {
     look_at_monitor();
+    std::deque<std::pair<int, connection_moment>> undecided;
     while (!begun.empty()) {
-      const auto [descriptor, moment] = begun.front();
+      const auto next = begun.front();
       begun.pop_front();
-      decide(descriptor, moment);
+      if (!decide(next.first, next.second) && connections.find_begun(next.first, next.second) != nullptr)
+        undecided.push_back(next);
     }
+    begun = std::move(undecided);
   }
 
-  /// Leaves it undecided where there is no descriptor to look at it with: then its messages are dropped.
-  void decide(int descriptor, connection_moment moment) {
+  /// False where there is no descriptor to look at it with: its messages are dropped until there is one.
+  bool decide(int descriptor, connection_moment moment) {
     const auto held = held_socket::hold(descriptor);
     if (!held)
-      return;
+      return false;
+    judge(*held, descriptor, moment);
+    return true;
+  }
+
+  void judge(const held_socket& held, int descriptor, connection_moment moment) {
     // A file of the kernel that changes while it is read may lack a line.
-    auto peer = find_peer(held->descriptor());
+    auto peer = find_peer(held.descriptor());
     if (!peer)
-      peer = find_peer(held->descriptor());
+      peer = find_peer(held.descriptor());
     // Had it ended before, what is held is another one's.
     look_at_monitor();
     auto* const x = connections.find_begun(descriptor, moment);
     if (x == nullptr || x->decided != verdict::undecided)
       return;
-    x->cookie = held->cookie();
+    x->cookie = held.cookie();
     if (connections.size() > options.connections_max)
-      return refuse(*x, *held, refused_connection::limit,
+      return refuse(*x, held, refused_connection::limit,
                     "there are " + std::to_string(options.connections_max) + " connections, and no more may be");
     if (!peer)
-      return refuse(*x, *held, refused_connection::unknown, "/proc does not say whose it is");
+      return refuse(*x, held, refused_connection::unknown, "/proc does not say whose it is");
+    if (x->missed)
+      return refuse(*x, held, refused_connection::unknown,
+                    "messages of it were lost while no file could be opened to look whose it is (ulimit -n)");
     if (!options.admits(*peer))
-      return refuse(*x, *held, refused_connection::user,
+      return refuse(*x, held, refused_connection::user,
                     "it is of user " + std::to_string(peer->user) + ", and this node serves user " +
                         std::to_string(::geteuid()) + " and root");
     x->socket = peer;
@@ -282,12 +300,13 @@ struct door::implementation {
     return true;
   }
 
-  /// All messages that were complete have been taken.
+  /// Of every connection with complete messages one was taken since the last look.
   void look_for_floods() {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_look)
       return;
     next_look = now + look_interval;
+    taken_since_look = 0;
     const auto limit = options.message_bytes_max + bytes_beside_messages;
     for (const auto descriptor : connections.descriptors()) {
       auto* const x = connections.find(descriptor, connections.now());
@@ -312,6 +331,8 @@ struct door::implementation {
   connection* connection_of(zmq_frame& message, std::string name) {
     const auto admitted = message.admitted();
     auto* const out = admitted ? connections.find(message.descriptor(), *admitted) : nullptr;
+    if (out != nullptr && out->decided == verdict::undecided)
+      out->missed = true;
     if (out == nullptr || out->decided != verdict::admitted)
       return nullptr;
     out->delivered = true;
@@ -374,12 +395,20 @@ struct door::implementation {
       compare_alignment(from, message->alignment);
     const bool registers = changes_registration(message->what) && message->instance;
     if (registers) {
-      if (!std::exchange(from.process_known, true))
+      if (!std::exchange(from.process_known, true)) {
         from.process = process_with(*from.socket);
+        options.counts->list.found(from.number, from.process);
+      }
       message->process = from.process;
     }
+    const bool has_too_many = from.waiting >= options.waiting_per_client_max ||
+                              from.waiting_bytes + message->bytes > options.waiting_bytes_per_client_max;
+    if (has_too_many && registers)
+      return cut_off(from);
+    ++from.waiting;
+    from.waiting_bytes += message->bytes;
     // A registration is answered by the rules alone: here, lanes may be at work on the memory that it ends.
-    if (waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max && !registers) {
+    if ((waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max && !registers) || has_too_many) {
       options.counts->refused.fetch_add(1, std::memory_order_relaxed);
       post(*message, wire::refusal(message->what));
       return send_answers();
@@ -390,7 +419,14 @@ struct door::implementation {
   void post(const incoming& x, std::optional<std::string> frame) {
     waiting.fetch_sub(1, std::memory_order_relaxed);
     const std::lock_guard guard(mutex);
-    answers.push_back({x.client, x.number, x.operation_frame, std::move(frame)});
+    answers.push_back({x.client, x.number, x.operation_frame, std::move(frame), x.bytes});
+  }
+
+  void cut_off(connection& x) {
+    const auto held = held_socket::hold(x.descriptor);
+    if (held && held->cookie() == x.cookie)
+      refuse(x, *held, refused_connection::flood,
+             text_of(x.number) + " has " + std::to_string(x.waiting) + " requests that wait, and registers");
   }
 
   /// Counts each, and writes of a client once in a while.
@@ -504,7 +540,7 @@ void door::answer(const incoming& to, std::optional<std::string> frame) {
     x_->waiting.fetch_sub(1, std::memory_order_relaxed);
     const std::lock_guard guard(x_->mutex);
     first = x_->answers.empty();
-    x_->answers.push_back({to.client, to.number, to.operation_frame, std::move(frame)});
+    x_->answers.push_back({to.client, to.number, to.operation_frame, std::move(frame), to.bytes});
   }
   if (first)
     x_->ring();

@@ -23,6 +23,10 @@ struct door_options {
   std::uint32_t chunk_tokens = 256;
   /// Requests that have been handed on and not answered; what is more is refused at once.
   std::uint32_t waiting_max = 65536;
+  /// Of these, those of one client, and what they take of memory. A client with as many that registers loses its
+  /// connection, since no answer to a registration says no.
+  std::uint32_t waiting_per_client_max = 4096;
+  std::uint64_t waiting_bytes_per_client_max = std::uint64_t{64} << 20U;
   /// Connections at one time; what is more is closed. See `connections_within`.
   std::uint32_t connections_max = 1024;
   /// A frame of a message, and what may come of a message before its end has come.
@@ -43,7 +47,7 @@ struct door_options {
 ///
 /// ZeroMQ limits a frame, and the complete messages that wait; it collects the parts of a message without a limit. So
 /// the door compares what has arrived at a connection, as the kernel counts it, with the messages that have come of it,
-/// and closes one whose message does not end.
+/// and closes one whose message does not end. No client has more requests waiting than one may.
 ///
 /// Nothing that arrives ends the thread: what cannot be read is logged, counted, and refused in the way of its
 /// operation, where it has one.

@@ -105,6 +105,9 @@ problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, inco
     return problem::payload;
   if (groups.size() > 1)
     return problem::groups;
+  // A block has a token at least.
+  if (groups.front().size() > std::size_t{out.chunks.end} * chunk_tokens)
+    return problem::payload;
   out.blocks = std::move(groups.front());
   out.event = text_of(bytes);
   if (x.size() == 4)
@@ -135,12 +138,24 @@ problem read_alignment(byte_view frame, incoming& out) {
 
 problem read_context(byte_view frame, std::uint32_t chunk_tokens, incoming& out) {
   wire::context_registration registration;
-  if (!wire::read_registration(frame, registration))
+  if (!wire::read_registration(frame, registration)) {
+    out.instance = wire::read_instance_of_registration(frame);
     return problem::payload;
+  }
   out.versions &= registration.versions;
   out.instance = registration.instance;
   out.registration = context_of(registration, chunk_tokens);
   return problem::none;
+}
+
+std::uint64_t kept_bytes(const incoming& x) {
+  auto out = sizeof x + x.number.size() + x.operation_frame.size() + x.event.size() + x.request.size() +
+             x.chunks.model.size() + x.chunks.request.size() + x.chunks.keys.size() * sizeof(key_digest) +
+             x.blocks.size() * sizeof(std::uint32_t);
+  if (x.opened && x.opened->memory)
+    out +=
+        x.opened->memory->runs.size() * sizeof(block_run) + x.opened->memory->memories.size() * sizeof(memory_handle);
+  return out;
 }
 
 bool is_empty(byte_view frame) {
@@ -205,8 +220,9 @@ problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_toke
   out.versions = wire::versions_of(out.what, payloads.size());
   if (out.versions.empty()) {
     // No answer to a registration says no: that is left to the pings of the instance.
-    const bool starts_with_instance = wire::changes_registration(out.what) && out.what != operation::register_context;
-    if (starts_with_instance && !payloads.empty())
+    if (out.what == operation::register_context && !payloads.empty())
+      out.instance = wire::read_instance_of_registration(payloads[0]);
+    else if (wire::changes_registration(out.what) && !payloads.empty())
       static_cast<void>(read_instance(payloads[0], out.instance));
     out.opened = fail(errc::invalid_argument, "a registration with as many payloads as no version has");
     return problem::payload_count;
@@ -231,6 +247,7 @@ std::optional<incoming> read_message(std::span<const byte_view> frames, std::uin
   out.malformed = out.why != problem::none;
   if (out.malformed)
     out.versions = {};
+  out.bytes = kept_bytes(out);
   return out;
 }
 

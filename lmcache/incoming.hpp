@@ -64,6 +64,8 @@ struct incoming {
   duration patience{};
   /// The process at the other end of a registration, 0 if that is not known.
   std::int32_t process = 0;
+  /// What it takes of memory until it is answered, about.
+  std::uint64_t bytes = 0;
 };
 
 /// Reads a message without the frame that names its client. Nothing if there is nothing to answer: not even a number

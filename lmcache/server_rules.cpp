@@ -1,6 +1,7 @@
 #include "lmcache/server_rules.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace troupe::lmcache {
@@ -38,7 +39,8 @@ bool may_share_memory(const server_rules::registration& a, const server_rules::r
 bool may_pass(errc x) {
   return x == errc::busy || x == errc::limit_exceeded || x == errc::timeout || x == errc::unreachable ||
          x == errc::shutting_down || x == errc::cancelled || x == errc::expired || x == errc::no_space ||
-         x == errc::no_memory || x == errc::full;
+         x == errc::no_memory || x == errc::full ||
+         x == errc::io_error; // no thread or descriptor is to be had, for one
 }
 
 } // namespace
@@ -51,8 +53,10 @@ change_number server_rules::enroll(registration x, timestamp now) {
     outbox_.emplace_back(settle{number, true});
     return number;
   }
+  // Answered like any other, when no lane works on its memory.
+  const bool rejected = !may_come(x.name);
   supersede(x);
-  add({number, std::move(x), true, false}, now);
+  add({number, std::move(x), true, rejected}, now);
   return number;
 }
 
@@ -75,7 +79,7 @@ bool server_rules::is_same(const worker& known, const registration& x) const {
   if (now.what.space != x.space || (now.what.memory == nullptr) != (x.memory == nullptr))
     return false;
   if (!x.memory)
-    return true;
+    return !x.has_begun;
   return now.copies == 0 && now.what.sliding == x.sliding && *now.what.memory == *x.memory &&
          std::ranges::none_of(entries_,
                               [&](const auto& y) { return y.second.work > 0 && may_share_memory(y.second.what, x); });
@@ -122,7 +126,30 @@ server_rules::worker_map::iterator server_rules::find_newest(change_number x) {
   });
 }
 
+void server_rules::begin_preparing(worker& x, client_number client) {
+  const auto number = x.pending.back().number;
+  x.state = phase::preparing;
+  preparations_.emplace(number, client);
+  outbox_.emplace_back(prepare{number});
+}
+
+bool server_rules::may_prepare(client_number client) const {
+  const auto under_way = std::ranges::count_if(preparations_, [&](const auto& x) { return x.second == client; });
+  return static_cast<std::size_t>(under_way) < options_.preparations_per_client;
+}
+
+bool server_rules::may_come(const instance_name& name) const {
+  if (workers_.contains(name))
+    return true;
+  std::size_t others = 0;
+  for (auto i = workers_.lower_bound({name.first, std::numeric_limits<instance_id>::min()});
+       i != workers_.end() && i->first.first == name.first; ++i)
+    ++others;
+  return others < options_.workers_per_client;
+}
+
 void server_rules::prepared(change_number x, timestamp now) {
+  preparations_.erase(x);
   const auto known = find_newest(x);
   if (known == workers_.end() || known->second.state != phase::preparing) {
     outbox_.emplace_back(release{x, end_reason::replaced});
@@ -134,6 +161,7 @@ void server_rules::prepared(change_number x, timestamp now) {
 }
 
 void server_rules::failed(change_number x, errc why, timestamp now) {
+  preparations_.erase(x);
   const auto known = find_newest(x);
   if (known == workers_.end() || known->second.state != phase::preparing)
     return;
@@ -224,8 +252,10 @@ void server_rules::tick(timestamp now) {
       x.pending.back().rejected = true;
       x.state = phase::waiting;
     } else if (x.state == phase::pausing && x.retry_at <= now) {
-      x.state = phase::preparing;
-      outbox_.emplace_back(prepare{x.pending.back().number});
+      if (may_prepare(name.first))
+        begin_preparing(x, name.first);
+      else
+        x.retry_at = later(now, options_.retry_interval);
     }
   }
   advance(now);
@@ -279,9 +309,11 @@ void server_rules::advance(const instance_name& name, worker& x, timestamp now) 
     remember(rejected_, name);
   if (!newest.registers || newest.what.invalid || newest.rejected || stopping_)
     return finish(name, x, !newest.registers);
-  x.state = phase::preparing;
   x.until = later(now, options_.prepare_time);
-  outbox_.emplace_back(prepare{newest.number});
+  if (may_prepare(name.first))
+    return begin_preparing(x, name.first);
+  x.state = phase::pausing;
+  x.retry_at = later(now, options_.retry_interval);
 }
 
 void server_rules::finish(const instance_name& name, worker& x, bool accepted) {
@@ -343,8 +375,14 @@ void server_rules::end_work(change_number x, timestamp now) {
 // -- pings ------------------------------------------------------------------------------------------------------------
 
 void server_rules::remember(std::set<instance_name>& in, const instance_name& name) const {
-  if (in.size() < options_.remembered_max)
-    in.insert(name);
+  if (!in.insert(name).second)
+    return;
+  const auto first = in.lower_bound({name.first, std::numeric_limits<instance_id>::min()});
+  std::size_t known = 0;
+  for (auto i = first; i != in.end() && i->first == name.first; ++i)
+    ++known;
+  if (known > options_.remembered_per_client)
+    in.erase(*first == name ? std::next(first) : first);
 }
 
 bool server_rules::answer_ping(const instance_name& name) {

@@ -52,8 +52,14 @@ public:
     duration prepare_time = std::chrono::minutes(2);
     /// While the namespace is being removed.
     duration retry_interval = std::chrono::milliseconds(250);
-    /// Instances that pings are remembered for.
-    std::size_t remembered_max = 65536;
+    /// Instances of one client that pings are remembered for: of more, the first ones are forgotten.
+    std::size_t remembered_per_client = 64;
+    /// Workers of one client that are registered, or want to be: a client is the half of one engine's process. One more
+    /// is rejected, and may come again.
+    std::size_t workers_per_client = 16;
+    /// Preparations of one client that are under way, also of those that are not wanted any more: each takes an
+    /// attachment and threads. What comes then waits for one to end.
+    std::size_t preparations_per_client = 4;
   };
 
   struct registration {
@@ -67,6 +73,9 @@ public:
     /// It cannot be served, whatever happens: it replaces what was there, and is rejected. No answer to a registration
     /// says so: pings do, for good.
     bool invalid = false;
+    /// A worker that copies itself has begun copies under its registration and not ended them. It has forgotten them
+    /// when it registers again.
+    bool has_begun = false;
   };
 
   enum class end_reason : std::uint8_t {
@@ -156,7 +165,7 @@ private:
     /// For lanes that work for registrations that have ended.
     waiting,
     preparing,
-    /// For the next try.
+    /// For the next try, or for a preparation to end.
     pausing,
     /// It is prepared; lanes may have begun to matter meanwhile.
     ready,
@@ -190,11 +199,16 @@ private:
   void advance(timestamp now);
   void advance(const instance_name& name, worker& x, timestamp now);
   void finish(const instance_name& name, worker& x, bool accepted);
+  void begin_preparing(worker& x, client_number client);
+  bool may_prepare(client_number client) const;
+  bool may_come(const instance_name& name) const;
   void remember(std::set<instance_name>& in, const instance_name& name) const;
 
   options options_;
   worker_map workers_;
   std::map<change_number, entry> entries_;
+  /// Preparations that were asked for, and neither came nor failed.
+  std::map<change_number, client_number> preparations_;
   /// Unknown instances whose last ping was answered with false.
   std::set<instance_name> told_unknown_;
   /// Rejected for good.

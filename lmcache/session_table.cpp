@@ -45,6 +45,7 @@ bool session_table::found(client_number client, const std::string& request, std:
     return false;
   auto& x = i->second;
   x.pending = false;
+  x.begin = what.begin;
   x.chunks = what.chunks;
   x.until = later(now, options_.hold);
   if (what.chunks == 0 || what.workers == 0)
@@ -66,7 +67,7 @@ session_table::status session_table::take_status(client_number client, const std
   if (i->second.pending)
     return {true, 0};
   i->second.answered = true;
-  return {false, i->second.chunks};
+  return {false, i->second.chunks - std::min(i->second.begin, i->second.chunks)};
 }
 
 bool session_table::pending(client_number client, const std::string& request) const {

@@ -45,6 +45,8 @@ public:
     std::uint32_t workers = 0;
     std::uint32_t readers = 0;
     lease_number lease = 0;
+    /// The first chunk that was asked for: what is told counts from it.
+    std::uint32_t begin = 0;
   };
 
   explicit session_table(const options& how) : options_(how) {}
@@ -62,7 +64,8 @@ public:
     bool pending = false;
     std::uint32_t chunks = 0;
   };
-  /// What there is to say of a lookup; said once, and of one that there is not: 0.
+  /// What there is to say of a lookup: how many chunks follow each other from the first that was asked for. Said once,
+  /// and of one that there is not: 0.
   status take_status(client_number client, const std::string& request);
 
   /// Whether a lookup has not been answered.
@@ -99,6 +102,7 @@ private:
     timestamp until;
     bool pending = true;
     bool answered = false;
+    std::uint32_t begin = 0;
     std::uint32_t chunks = 0;
     std::uint32_t workers = 0;
     /// Of each chunk and worker, in this order; empty when no lock is left.

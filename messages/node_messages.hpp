@@ -142,16 +142,17 @@ struct add_rank_request {
   io_worker_actor worker{};
 };
 
-/// Before a rank is registered with other slots: it has none from now on, and whoever wants to write is told `full`.
-/// identity_mismatch if it has pages, or was not cleared since; busy while slots are reserved or withheld.
+/// Before a rank is registered with other slots: it has none from now on, its reservations end, and writers are
+/// answered `full`. identity_mismatch if it has pages, or was not cleared since; busy while leases keep some of its
+/// slots.
 struct retire_rank_request {
   namespace_id space;
   rank_number rank = 0;
 };
 
 /// A rank whose slab file is its client's: the node only says which slot belongs to which key. Registered again with
-/// the same number of slots: fine; with another: a new registration if it was cleared and nothing is stored, reserved
-/// or at rest in it, else identity_mismatch or busy. no_memory where registry.memory_bytes does not suffice.
+/// the same number of slots: fine; with another: a new registration if it was cleared and nothing is stored in it,
+/// which ends its reservations; else identity_mismatch or busy. no_memory where registry.memory_bytes does not suffice.
 struct register_rank_request {
   namespace_id space;
   rank_number rank = 0;

@@ -66,6 +66,7 @@ void listener::start() {
 }
 
 void listener::close() {
+  is_over_ = true;
   error_code ignored;
   acceptor_.close(ignored);
   pause_.cancel();
@@ -73,9 +74,10 @@ void listener::close() {
 }
 
 void listener::replace(local_listener door) {
-  // Closed by now: nobody listens any more.
-  if (!acceptor_.is_open())
+  if (is_over_)
     return;
+  // While its socket is open: later the number of its file may be that of another one, which would be removed.
+  local_.reset();
   error_code ignored;
   acceptor_.close(ignored);
   pause_.cancel();

@@ -52,6 +52,8 @@ private:
   std::optional<local_listener> local_;
   std::uint16_t port_ = 0;
   bool is_exhausted_ = false;
+  /// By whoever ends it: an acceptor that is closed otherwise could not be replaced, and is tried again.
+  bool is_over_ = false;
 };
 
 } // namespace troupe::http

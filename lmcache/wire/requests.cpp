@@ -178,6 +178,19 @@ bool read_registration(byte_view frame, context_registration& out) {
   return in.done() && seen == all && out.model.size() <= text_max;
 }
 
+std::optional<std::int64_t> read_instance_of_registration(byte_view frame) {
+  msgpack_reader in(frame);
+  for (auto fields = in.map(); fields > 0 && in.ok(); --fields) {
+    if (in.text() != "instance_id") {
+      in.skip();
+      continue;
+    }
+    const auto out = in.integer();
+    return in.ok() ? std::optional(out) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::int64_t> read_integer(byte_view frame) noexcept {
   msgpack_reader in(frame);
   const auto out = in.integer();

@@ -73,6 +73,8 @@ struct context_registration {
 };
 
 bool read_registration(byte_view frame, context_registration& out);
+/// Of one that cannot be read otherwise; nothing where that cannot be read either.
+std::optional<std::int64_t> read_instance_of_registration(byte_view frame);
 
 /// A frame that holds one value and nothing else; nothing where it does not.
 std::optional<std::int64_t> read_integer(byte_view frame) noexcept;

@@ -5,6 +5,7 @@
 #include "actors/support/ask.hpp"
 #include "actors/support/doors/doors.hpp"
 #include "actors/support/system_config.hpp"
+#include "base/descriptors.hpp"
 #include "handshake/client.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
@@ -431,6 +432,32 @@ TEST_CASE("handshakes through a node's doors: what is longer than a message is r
   for (std::uint32_t tp = 0; tp < 2; ++tp)
     CHECK(resolver.resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, tp})}).get().has_value());
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
+}
+
+TEST_CASE("doors: a socket whose place nobody serves is missing, and is made again", "[handshake][doors]") {
+  two_systems w;
+  auto& open = *w.ways_in.open;
+  REQUIRE(std::filesystem::remove(w.ways_in.socket));
+  CHECK_FALSE(open.local_is_there());
+  REQUIRE(open.reopen_local());
+  CHECK(open.local_is_there());
+  w.find();
+  REQUIRE(std::filesystem::remove(w.ways_in.socket));
+  caf::anon_send_exit(open.entrance(), caf::exit_reason::kill);
+  REQUIRE_FALSE(open.reopen_local());
+  CHECK_FALSE(open.local_is_there());
+  CHECK_FALSE(std::filesystem::exists(w.ways_in.socket));
+}
+
+TEST_CASE("doors: descriptors of their connections are set aside", "[handshake][doors]") {
+  const auto before = set_aside_descriptors();
+  {
+    const two_systems w;
+    // A connection, and the process at its other end; a little where few files may be open.
+    CHECK(set_aside_descriptors() > before);
+    CHECK(set_aside_descriptors() <= before + 2 * std::uint64_t{w.node_options.actors.max_connections});
+  }
+  CHECK(set_aside_descriptors() == before);
 }
 
 } // namespace handshake_doors_test

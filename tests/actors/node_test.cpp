@@ -355,4 +355,23 @@ TEST_CASE("node: statistics are gathered at their interval, also when some fail"
   CHECK(w.pending_timeouts() <= 6);
 }
 
+TEST_CASE("node: a client whose process is gone does not keep its place, though its link stays", "[node]") {
+  node_world w;
+  w.end(w.supervisor);
+  w.options->statistics_interval = std::chrono::seconds(1);
+  w.start();
+  probe first(w.system());
+  probe second(w.system());
+  // What it has forked keeps the connection open, so that no link goes.
+  const auto a = w.busy_client(first, 1);
+  w.busy_client(second, 2);
+  w.advance(std::chrono::seconds(2));
+  CHECK(w.dead().empty());
+  w.processes.alive.erase(1);
+  w.advance(std::chrono::seconds(2));
+  CHECK(w.dead() == std::vector{a});
+  CHECK(w.rested() == std::vector{a});
+  CHECK(w.processes.watched == 1);
+}
+
 } // namespace node_test

@@ -210,6 +210,27 @@ TEST_CASE("M-12 a rank cannot be initialized with another number of pages", "[ha
   });
 }
 
+TEST_CASE("M-12 an engine that died while it saved comes back with another number of pages", "[hazard]") {
+  auto options = quick();
+  options.hf3fs.reservation_deadline = options.hf3fs.protect_for = std::chrono::seconds{1};
+  options.sglang.reservation_deadline = options.sglang.protect_for = std::chrono::seconds{1};
+  const auto survives = [](metadata_server& server) {
+    server.initialize(0, 4);
+    REQUIRE(server.save(0, "a"));
+    const auto half = server.allocate_one(0, "b");
+    REQUIRE(half >= 0);
+    REQUIRE(server.clear() == 204);
+    // At once: nobody waits for what the old engine was promised.
+    REQUIRE(server.initialize(0, 8) == 200);
+    // What it confirms now was written for files that nobody has any more.
+    REQUIRE(server.confirm(0, {{"b", half}}, {}) == 204);
+    const bool publishes_nothing = !server.has("b");
+    REQUIRE(server.eventually_save(0, "b"));
+    return publishes_nothing && server.has("b") && server.initialize(0, 8) == 200;
+  };
+  only_the_old_one_fails(survives, options);
+}
+
 TEST_CASE("M-13 ranks can go on after everything was cleared", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);

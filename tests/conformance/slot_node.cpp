@@ -5,6 +5,7 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/system_config.hpp"
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -36,6 +37,8 @@ struct slot_node::implementation {
     namespaces_config how;
     how.shards = shards;
     how.rest = options.rest;
+    how.longest_promise = std::max({options.hf3fs.reservation_deadline, options.sglang.reservation_deadline,
+                                    options.hf3fs.protect_for, options.sglang.protect_for});
     spaces = spawn_actor<namespaces>(system, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
     service = std::make_shared<const metadata_service>(system, shards, spaces, how.names);
   }

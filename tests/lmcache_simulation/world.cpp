@@ -228,7 +228,7 @@ void world::plan_tick() {
 void world::perform(const server_rules::prepare& x) {
   const auto number = x.change;
   if (!is_calm_ && random_.one_in(5)) {
-    const auto why = random_.one_in(2) ? errc::busy : random_.one_in(2) ? errc::io_error : errc::limit_exceeded;
+    const auto why = random_.one_in(2) ? errc::busy : random_.one_in(2) ? errc::unsupported : errc::limit_exceeded;
     count(why == errc::busy ? "namespace busy" : "opening failed");
     after(random_.skewed_time(milliseconds(1), seconds(2)), [this, number, why] {
       rules_.failed(number, why, now_);

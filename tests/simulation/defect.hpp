@@ -130,6 +130,8 @@ enum class defect : std::uint8_t {
   forget_protection,
   /// A restart forgets that anybody was promised anything.
   forget_promises,
+  /// A rank that is registered anew gives out slots beside late writers of its old registration.
+  forget_old_writers,
   /// Slots are given back before the store has forgotten their pages.
   early_reuse,
   /// A confirmation is answered before the store has it.
@@ -157,7 +159,7 @@ enum class defect : std::uint8_t {
   lose_close,
 };
 
-inline constexpr std::array<std::pair<std::string_view, defect>, 69> defect_names{{
+inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_names{{
     {"skip-fence", defect::skip_fence},
     {"abandon-frames", defect::abandon_frames},
     {"early-commit", defect::early_commit},
@@ -216,6 +218,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 69> defect_name
     {"forget-rest", defect::forget_rest},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},
+    {"forget-old-writers", defect::forget_old_writers},
     {"early-reuse", defect::early_reuse},
     {"early-answer", defect::early_answer},
     {"endless-children", defect::endless_children},

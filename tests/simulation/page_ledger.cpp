@@ -155,6 +155,12 @@ std::string page_ledger::told(rank_number rank, const key_digest& key, slot_ref 
   return right ? "" : text_of(rank, where) + " is told to a reader of key " + to_string(key) + ", and is not its slot";
 }
 
+void page_ledger::forget(rank_number rank) {
+  ranks_[rank].assign(ranks_[rank].size(), slot{});
+  committed_[rank].clear();
+  ever_committed_[rank].clear();
+}
+
 std::uint64_t page_ledger::live(rank_number rank) const {
   return static_cast<std::uint64_t>(
       std::count_if(ranks_[rank].begin(), ranks_[rank].end(), [](const slot& s) { return s.is == use::live; }));

@@ -59,6 +59,8 @@ public:
   std::string restored(rank_number rank, const key_digest& key, slot_ref where);
   /// An engine is told that the page of the key is there.
   std::string told(rank_number rank, const key_digest& key, slot_ref where) const;
+  /// The rank is registered anew, with slots that nobody has had.
+  void forget(rank_number rank);
   /// Slots that have a page.
   std::uint64_t live(rank_number rank) const;
   /// Of all pages that are there; some more than once.

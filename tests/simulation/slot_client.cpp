@@ -31,6 +31,35 @@ void slot_client::start() {
     next();
 }
 
+void slot_client::start_anew() {
+  ++life_;
+  running_ = true;
+  line_.ask<std::uint64_t>(
+      [this](const metadata_service& service, slot_node::callback<std::uint64_t> done) {
+        service.clear(p_.space.id(), all_ranks, std::move(done));
+      },
+      [this](const auto&) { register_anew(0); });
+}
+
+void slot_client::register_anew(rank_number rank) {
+  if (rank >= p_.ranks) {
+    for (std::uint32_t i = 0; i < p_.sessions; ++i)
+      next();
+    return;
+  }
+  line_.ask<void>(
+      [this, rank](const metadata_service& service, slot_node::callback<void> done) {
+        const auto other = node_.slots(rank) == p_.slots ? p_.slots - 1 : p_.slots;
+        service.register_rank(p_.space.id(), rank, other, std::move(done));
+      },
+      [this, rank](std::optional<result<void>> answer) {
+        // Not before it is cleared again, where another engine has saved something meanwhile.
+        if (answer)
+          world_.count("register anew", *answer ? errc::ok : answer->error().code);
+        register_anew(rank + 1);
+      });
+}
+
 void slot_client::kill() {
   ++life_;
   running_ = false;
@@ -154,7 +183,10 @@ void slot_client::ask(int tries, slot_node::call<T> what, std::function<void(std
         world_.count("request: of a rank that is not known");
         return initialise(0, [this, tries, what, then] { ask<T>(tries, what, then); });
       }
-      world_.fail("codes", "a request is refused: " + to_string(why));
+      // Slots were being asked for when the rank was registered anew.
+      const bool overtaken = p_.new_sizes && why.code == errc::expired;
+      if (!overtaken)
+        world_.fail("codes", "a request is refused: " + to_string(why));
     }
     world_.count("request: no answer");
     if (tries <= 1)
@@ -170,21 +202,23 @@ void slot_client::initialise(rank_number rank, std::function<void()> then) {
   line_.ask<void>(
       [this, rank](const metadata_service& service, slot_node::callback<void> done) {
         const auto id = p_.space.id();
-        service.register_rank(id, rank, p_.slots, [this, &service, id, rank, done](result<void> registered) {
+        const auto slots = node_.slots(rank);
+        service.register_rank(id, rank, slots, [this, &service, id, rank, slots, done](result<void> registered) {
           if (registered || registered.error().code != errc::unknown_namespace || !node_.running())
             return done(std::move(registered));
           service.add_namespace(p_.space, {.automatic = true, .slot_index = true, .max_ranks = p_.ranks},
-                                [this, &service, id, rank, done](result<void> added) {
+                                [this, &service, id, rank, slots, done](result<void> added) {
                                   if (!added || !node_.running())
                                     return done(std::move(added));
-                                  service.register_rank(id, rank, p_.slots, done);
+                                  service.register_rank(id, rank, slots, done);
                                 });
         });
       },
       [this, rank, then](std::optional<result<void>> answer) {
         if (answer)
           world_.count("register", *answer ? errc::ok : answer->error().code);
-        if (answer && !*answer && answer->error().code != errc::busy)
+        const bool overtaken = answer && !*answer && p_.new_sizes && answer->error().code == errc::identity_mismatch;
+        if (answer && !*answer && answer->error().code != errc::busy && !overtaken)
           world_.fail("codes", "a rank cannot be registered: " + to_string(answer->error()));
         initialise(rank + 1, then);
       });

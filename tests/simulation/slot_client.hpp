@@ -23,6 +23,8 @@ public:
   bool running() const noexcept { return running_; }
   void start();
   void kill();
+  /// Starts as an engine whose files have another number of pages: clears, registers its ranks, and begins.
+  void start_anew();
   /// Its connections break.
   void cut() noexcept { line_.cut(); }
 
@@ -73,6 +75,7 @@ private:
   /// Registers one rank after the other, in a namespace that is made if it is not there yet, as the HTTP server does it
   /// for an engine that initialises.
   void initialise(rank_number rank, std::function<void()> then);
+  void register_anew(rank_number rank);
 
   void allocate(const save_ptr& s, std::function<void(bool)> then);
   void write(const save_ptr& s);

@@ -23,7 +23,7 @@ std::filesystem::path quick_place() {
 slot_node::slot_node(environment& world, const slot_parameters& p)
     : world_(world), p_(p), random_(world.random.fork()), space_(p.space.id()),
       store_(world, p.space.id(), p.sync_time), directory_(quick_place()), disks_(p.ranks, slot_disk(p.slots)),
-      pages_(p.ranks, p.slots) {
+      slots_(p.ranks, p.slots), pages_(p.ranks, p.slots) {
   options_.data_dir = directory_.path();
   options_.statistics_interval = duration::zero();
 }
@@ -115,6 +115,7 @@ bool slot_node::begin() {
   how.low_watermark = static_cast<double>(p_.low_watermark) / p_.slots;
   how.high_watermark = static_cast<double>(p_.high_watermark) / p_.slots;
   how.rest = p_.rest;
+  how.longest_promise = world_.has(defect::forget_old_writers) ? -p_.rest : p_.promised();
   auto known = restore(index, how);
   if (!known)
     return false;
@@ -194,13 +195,14 @@ bool slot_node::is_live(const slot_page& page) {
 }
 
 std::string slot_node::check_counts() {
-  for (const auto& r : ranks_) {
+  for (rank_number rank = 0; rank < ranks_.size(); ++rank) {
+    const auto& r = ranks_[rank];
     if (!r.allocator)
       continue;
     const auto s = ask_now<allocator_stats>(r.allocator, stats_atom_v);
     if (!s)
       return "an allocator does not answer";
-    if (s->free + s->reserved + s->live + s->quarantined != p_.slots)
+    if (s->free + s->reserved + s->live + s->quarantined != slots_[rank])
       return "slots by state do not add up to all slots";
     if (s->refused > 0)
       return "an allocator was asked for what makes no sense";

@@ -62,6 +62,8 @@ public:
   void confirmed(rank_number rank, const std::vector<page_ref>& pages, const std::vector<std::uint8_t>& codes);
 
   slot_disk& disk(rank_number rank) { return disks_[rank]; }
+  /// With so many slots the rank was registered last.
+  std::uint32_t slots(rank_number rank) const { return slots_[rank]; }
 
   // -- what the checks look at; all of it asks the actors, and waits -------------------------------------------------
 
@@ -116,6 +118,8 @@ private:
   bool from_shard(std::uint32_t i, const passing& asked, caf::message& answer);
   void restored(const restore_request& asked, const result_codes& answer);
   allocator_actor known_allocator(rank_number rank, const allocator_actor& real);
+  /// Whether it still serves the rank.
+  bool serves(rank_number rank, caf::actor_id real) const;
   bool to_allocator(rank_number rank, passing& x);
   bool from_allocator(rank_number rank, const passing& asked, caf::message& answer);
   void granted(rank_number rank, const std::vector<slot_ref>& slots);
@@ -130,6 +134,7 @@ private:
   test::scratch_directory directory_;
   config::node_config options_;
   std::vector<slot_disk> disks_;
+  std::vector<std::uint32_t> slots_;
   page_ledger pages_;
   /// By the last start.
   std::set<slot_page> restored_;

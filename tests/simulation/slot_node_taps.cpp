@@ -16,6 +16,7 @@ bool slot_node::to_shard(std::uint32_t i, passing& x) {
     waiting_[{x.sender->id(), x.id.integer_value()}] = x;
   if (x.content.match_elements<add_rank_request>()) {
     auto& rank = x.content.get_mutable_as<add_rank_request>(0);
+    slots_[rank.rank] = rank.slots;
     if (rank.allocator)
       rank.allocator = known_allocator(rank.rank, rank.allocator);
   } else if (x.content.match_elements<add_namespace_request>() && !serving_ && kind_ == run_kind::taken_name) {
@@ -75,13 +76,27 @@ void slot_node::restored(const restore_request& asked, const result_codes& answe
 allocator_actor slot_node::known_allocator(rank_number rank, const allocator_actor& real) {
   auto& r = ranks_[rank];
   if (r.real != real) {
+    if (r.real) {
+      if (!r.resting.empty())
+        world_.count("rank: replaced beside late writers");
+      pages_.forget(rank);
+      r.resting.clear();
+    }
     r.real = real;
-    r.allocator = put_tap(in_->system(), real,
-                          {[this, rank](passing& x) { return to_allocator(rank, x); },
-                           [this, rank](const passing& x, caf::message& a) { return from_allocator(rank, x, a); }});
+    // What one is told, or answers, that has been replaced is of no account any more.
+    r.allocator =
+        put_tap(in_->system(), real,
+                {[this, rank, id = real.id()](passing& x) { return !serves(rank, id) || to_allocator(rank, x); },
+                 [this, rank, id = real.id()](const passing& x, caf::message& a) {
+                   return !serves(rank, id) || from_allocator(rank, x, a);
+                 }});
     taps_.push_back(caf::actor_cast<caf::strong_actor_ptr>(r.allocator));
   }
   return r.allocator;
+}
+
+bool slot_node::serves(rank_number rank, caf::actor_id real) const {
+  return ranks_[rank].real && ranks_[rank].real.id() == real;
 }
 
 bool slot_node::to_allocator(rank_number rank, passing& x) {

@@ -42,6 +42,7 @@ slot_parameters make_slot_parameters(random_source random) {
   p.kill_client = random.one_in(3);
   p.kill_node = random.one_in(2);
   p.other_runs = random.one_in(2);
+  p.new_sizes = random.one_in(3);
   return p;
 }
 
@@ -64,6 +65,7 @@ std::string slot_parameters::describe() const {
   flag("kill-client", kill_client);
   flag("kill-node", kill_node);
   flag("other-runs", other_runs);
+  flag("new-sizes", new_sizes);
   return out.str();
 }
 

@@ -51,7 +51,7 @@ void slot_world::strike() {
   if (env_.winding_down)
     return env_.schedule.idle();
   auto& client = *clients_[random_.below(p_.clients)];
-  switch (random_.below(3)) {
+  switch (random_.below(4)) {
   case 0:
     if (p_.cut && client.running()) {
       env_.count("fault: cut line");
@@ -61,6 +61,10 @@ void slot_world::strike() {
   case 1:
     if (p_.kill_client && client.running())
       kill_client(client);
+    break;
+  case 2:
+    if (p_.new_sizes && client.running())
+      restart_with_other_pages(client);
     break;
   default:
     if (p_.kill_node && node_.running())
@@ -78,6 +82,15 @@ void slot_world::kill_client(slot_client& which) {
   });
 }
 
+void slot_world::restart_with_other_pages(slot_client& which) {
+  env_.count("fault: restarted engine with other pages");
+  which.kill();
+  env_.schedule.after(random_.skewed_time(milliseconds(1), milliseconds(100)), [this, &which] {
+    if (!env_.winding_down)
+      which.start_anew();
+  });
+}
+
 void slot_world::kill_node() {
   env_.count("fault: killed node");
   node_.kill();
@@ -91,7 +104,8 @@ void slot_world::kill_node() {
 
 void slot_world::come_to_rest() {
   // Whoever has asked last, and repeats it, is promised time once more.
-  const auto limit = 4 * p_.request_timeout + 3 * p_.promised() + p_.rest + seconds(6);
+  // A rank that was registered anew may rest for as long as anybody was promised anything.
+  const auto limit = 4 * p_.request_timeout + 4 * p_.promised() + 2 * p_.rest + seconds(6);
   if (auto wrong = turns_.run_until([this] { return node_.check_at_rest(); }, limit); !wrong.empty())
     env_.fail("rest", "at the end: " + wrong);
   check();

@@ -30,6 +30,7 @@ private:
   void plan_fault();
   void strike();
   void kill_client(slot_client& which);
+  void restart_with_other_pages(slot_client& which);
   void kill_node();
 
   void come_to_rest();

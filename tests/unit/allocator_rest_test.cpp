@@ -27,7 +27,10 @@ timestamp at(std::int64_t seconds) {
 
 /// Without an io worker; slots rest for three seconds.
 struct unfenced {
-  explicit unfenced(std::uint32_t slots) : state({.slots = slots, .fenced = false, .rest = std::chrono::seconds(3)}) {}
+  explicit unfenced(std::uint32_t slots)
+      : state(
+            {.slots = slots, .fenced = false, .closed_for = std::chrono::seconds(5), .rest = std::chrono::seconds(3)}) {
+  }
 
   /// Waits for two seconds at most. Nothing if there is no answer yet.
   std::optional<take_answer> take(std::uint32_t count, std::int64_t now) {
@@ -63,6 +66,41 @@ struct unfenced {
 };
 
 } // namespace
+
+TEST_CASE("where all slots rest, whoever asks is told at once that there is none, until they are given out",
+          "[allocator]") {
+  unfenced a(4);
+  a.state.close(at(0));
+  const auto none = a.take(2, 0);
+  REQUIRE(none);
+  CHECK(none->code == errc::full);
+  CHECK(none->reply.slots.items.empty());
+  CHECK(a.wanted == 0);
+  const auto closed = a.state.stats();
+  CHECK(closed.total == 4);
+  CHECK(closed.quarantined == 4);
+  CHECK(closed.free == 0);
+  CHECK(a.state.next_deadline() == at(5));
+  a.state.tick(at(4));
+  CHECK(a.take(1, 4)->code == errc::full);
+  a.state.tick(at(5));
+  CHECK(a.state.stats().free == 4);
+  CHECK(a.taken(4, 5).size() == 4);
+  CHECK(a.state.check_invariants().empty());
+}
+
+TEST_CASE("slots are given out from the first one on that is named, and those before it last", "[allocator]") {
+  for (const slot_number first : {0U, 1U, 3U, 4U}) {
+    allocator_state a({.slots = 4, .fenced = false, .first_slot = first, .rest = std::chrono::seconds(3)});
+    CHECK(a.check_invariants().empty());
+    a.take(1, 4, at(2), at(0));
+    const auto given = a.take_outbox().answers.at(0).reply.slots.items;
+    REQUIRE(given.size() == 4);
+    for (slot_number i = 0; i < 4; ++i)
+      CHECK(given[i].slot == (first + i) % 4);
+    CHECK(a.check_invariants().empty());
+  }
+}
 
 TEST_CASE("what need not rest is free at once, and what has to rest is free in time", "[allocator]") {
   unfenced a(4);

@@ -1,4 +1,7 @@
+#include "base/local_socket.hpp"
+#include "tests/patience.hpp"
 #include "tests/unit/http_support.hpp"
+#include "tests/unit/io_support.hpp"
 
 #include <atomic>
 #include <condition_variable>
@@ -417,6 +420,38 @@ TEST_CASE("A server listens on names and on IPv6", "[http]") {
   const auto s = started(config, sample());
   client c{s->port()};
   CHECK(c.call(get("/echo/1")).code == 200);
+}
+
+TEST_CASE("A Unix socket that could not be replaced is replaced when it can be", "[http]") {
+  const quiet_log quiet;
+  const test::scratch_directory scratch;
+  const auto path = scratch / "http.sock";
+  const auto listens = [&] {
+    auto made = local_listener::open("http.socket", path);
+    REQUIRE(made);
+    return std::move(*made);
+  };
+  const auto s = server::start(test_config(), sample(), nullptr, {std::nullopt, listens()});
+  REQUIRE(s);
+  const auto answers = [&] {
+    const auto connected = connect_local(path);
+    if (!connected)
+      return false;
+    const std::string_view asks = "GET /echo/1 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    pollfd waits{connected->get(), POLLIN, 0};
+    char first = 0;
+    return ::send(connected->get(), asks.data(), asks.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(asks.size()) &&
+           ::poll(&waits, 1, 10000) == 1 && ::recv(connected->get(), &first, 1, 0) == 1;
+  };
+  CHECK(answers());
+  std::filesystem::remove(path);
+  // Nothing that can be listened on, as where the kernel has no memory.
+  auto useless = listens();
+  static_cast<void>(useless.take());
+  (*s)->replace_local(std::move(useless));
+  REQUIRE(test::eventually([&] { return !std::filesystem::exists(path); }));
+  (*s)->replace_local(listens());
+  CHECK(test::eventually(answers));
 }
 
 } // namespace http_server_test

@@ -3,6 +3,8 @@
 #include "tests/catch.hpp"
 
 #include <fcntl.h>
+#include <filesystem>
+#include <iterator>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -76,6 +78,45 @@ TEST_CASE("of what several nodes have handed over, the proof says which is meant
   CHECK(all->map(told(two->name()), 8192).error().code == errc::unreachable);
   CHECK((*found)->bytes()[0] == std::byte{2});
   CHECK(all->map(told(one->name()), 8192));
+}
+
+namespace {
+
+class fake_node final : public watched_process {
+public:
+  explicit fake_node(std::shared_ptr<bool> gone) : gone_(std::move(gone)) {}
+  bool gone() override { return *gone_; }
+
+private:
+  std::shared_ptr<bool> gone_;
+};
+
+std::size_t open_files() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+} // namespace
+
+TEST_CASE("what a node has handed over outlives its connections, and not the node", "[io][arena]") {
+  const auto made = some_arena();
+  REQUIRE(made->provide(0));
+  const auto all = handed_memory::make();
+  const auto gone = std::make_shared<bool>(false);
+  const auto before = open_files();
+  for (int i = 0; i < 3; ++i) {
+    const auto connection = all->connect(std::make_unique<fake_node>(gone));
+    connection->got(copies_of(made->name()), false);
+  }
+  // Once, however often it was.
+  CHECK(open_files() == before + 2);
+  CHECK(all->map(told(made->name()), 8192));
+  // A connection over which nothing has come takes nothing away.
+  all->connect(std::make_unique<fake_node>(gone)).reset();
+  CHECK(all->map(told(made->name()), 8192));
+  *gone = true;
+  CHECK(all->map(told(made->name()), 8192).error().code == errc::unreachable);
+  CHECK(open_files() == before);
 }
 
 TEST_CASE("what was handed over and is not the arena is not believed", "[io][arena]") {

@@ -26,13 +26,13 @@ TEST_CASE("A message is from the connection that it was sent by, whoever has its
   table.enroll(*x, "a");
   const auto number = x->number;
   CHECK(table.clients() == 1);
-  REQUIRE(table.name_of(number) != nullptr);
-  CHECK(*table.name_of(number) == "a");
+  REQUIRE(table.find_client(number) != nullptr);
+  CHECK(table.find_client(number)->name == "a");
 
   // Its end, and messages of it that come later.
   CHECK(table.ended(5) == number);
   CHECK(table.find(5, first) == nullptr);
-  CHECK(table.name_of(number) == nullptr);
+  CHECK(table.find_client(number) == nullptr);
   CHECK(table.clients() == 0);
   CHECK_FALSE(table.ended(5));
 

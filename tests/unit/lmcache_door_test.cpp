@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
+#include <fcntl.h>
 #include <memory>
 #include <mutex>
 #include <netinet/in.h>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <thread>
@@ -232,6 +234,51 @@ TEST_CASE("A door refuses at once what is more than it may hand on", "[lmcache]"
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
+TEST_CASE("A client has so many requests that wait and no more, and others are served", "[lmcache]") {
+  door_options how;
+  how.waiting_per_client_max = 2;
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  const dealer a((*opened)->port());
+  const dealer b((*opened)->port());
+  for (std::uint64_t i = 1; i <= 3; ++i)
+    a.send(ping_of(i));
+  CHECK(a.receive() == std::vector<std::string>{ping_of(3)[0], ping_of(3)[1], "\xc2"});
+  b.send(ping_of(1));
+  const auto first = from.next();
+  CHECK(from.next().client == first.client);
+  const auto other = from.next();
+  CHECK(other.client != first.client);
+  (*opened)->answer(first, wire::answer(true));
+  CHECK(a.receive()[0] == ping_of(1)[0]);
+  a.send(ping_of(4));
+  CHECK(from.next().client == first.client);
+
+  SECTION("one that registers without an end is cut off") {
+    const auto unregister = [](std::uint64_t number) {
+      return std::vector<std::string>{msgpack_writer().natural(number).take(), msgpack_writer().natural(15).take(),
+                                      msgpack_writer().natural(7).take()};
+    };
+    a.send(unregister(5));
+    REQUIRE(from.wait([&] { return !from.gone.empty(); }));
+    CHECK(from.gone.front() == first.client);
+  }
+  SECTION("also where they are large") {
+    how.waiting_per_client_max = 4096;
+    how.waiting_bytes_per_client_max = 16;
+    auto narrow = door::open(how);
+    REQUIRE(narrow);
+    heard nothing;
+    (*narrow)->serve(nothing.listener());
+    const dealer c((*narrow)->port());
+    c.send(ping_of(9));
+    CHECK(c.receive() == std::vector<std::string>{ping_of(9)[0], ping_of(9)[1], "\xc2"});
+    (*narrow)->stop();
+  }
+}
+
 TEST_CASE("A port that another one has is told of", "[lmcache]") {
   auto first = door::open({});
   REQUIRE(first);
@@ -395,6 +442,95 @@ TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") 
     CHECK(from.next().number == ping_of(i)[0]);
   }
   CHECK(refused(how, refused_connection::flood) == 1);
+}
+
+TEST_CASE("A door closes a connection whose message does not end also while another client keeps it busy",
+          "[lmcache]") {
+  door_options how;
+  how.message_bytes_max = 1U << 20U;
+  how.waiting_max = 1;
+  heard from;
+  auto opened = door::open(how);
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  const dealer busy((*opened)->port());
+  std::jthread sends([&busy](const std::stop_token& stop) {
+    const auto frames = ping_of(1);
+    while (!stop.stop_requested())
+      for (std::size_t i = 0; i < frames.size(); ++i)
+        zmq_send(busy.socket, frames[i].data(), frames[i].size(), i + 1 < frames.size() ? ZMQ_SNDMORE : 0);
+  });
+  from.next();
+  const raw_peer bad((*opened)->port());
+  bad.greet();
+  bad.wait_until_ready();
+  std::string frames;
+  for (int i = 0; i < 32768; ++i)
+    frames.append({"\x01\x00", 2});
+  bool open = true;
+  for (int i = 0; i < 8192 && open; ++i)
+    open = bad.send(frames);
+  CHECK_FALSE(open);
+  CHECK(refused(how, refused_connection::flood) == 1);
+}
+
+namespace {
+
+/// This process can open no more files, but for two.
+class few_files {
+public:
+  few_files() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit now = before_;
+    now.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 512);
+    ::setrlimit(RLIMIT_NOFILE, &now);
+    for (;;) {
+      unique_descriptor one(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+      if (!one)
+        break;
+      taken_.push_back(std::move(one));
+    }
+    REQUIRE(taken_.size() > 2);
+    last_ = taken_.back().get();
+    taken_.pop_back();
+    taken_.pop_back();
+  }
+  few_files(const few_files&) = delete;
+  few_files& operator=(const few_files&) = delete;
+  ~few_files() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+  /// Whether both were opened.
+  bool all_taken() const { return ::fcntl(last_, F_GETFD) != -1; }
+
+private:
+  rlimit before_{};
+  std::vector<unique_descriptor> taken_;
+  int last_ = -1;
+};
+
+} // namespace
+
+TEST_CASE("A door decides a connection that came while no file could be opened when one can be", "[lmcache]") {
+  heard from;
+  auto opened = door::open({});
+  REQUIRE(opened);
+  (*opened)->serve(from.listener());
+  auto few = std::make_unique<few_files>();
+  const raw_peer client((*opened)->port());
+  REQUIRE(comes_true([&] { return few->all_taken(); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the door has tried, mostly
+  few.reset();
+  client.greet();
+  client.wait_until_ready();
+  std::string message;
+  const auto frames = ping_of(1);
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    message += i + 1 < frames.size() ? '\1' : '\0';
+    message += static_cast<char>(frames[i].size());
+    message += frames[i];
+  }
+  REQUIRE(client.send(message));
+  CHECK(from.next().what == wire::operation::ping);
 }
 
 TEST_CASE("A door knows which version a client speaks, and what was wrong with its messages", "[lmcache]") {

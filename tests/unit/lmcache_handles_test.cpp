@@ -237,6 +237,9 @@ TEST_CASE("Blocks, an event, and tokens to be left alone are read with a copy", 
   CHECK_FALSE(retrieve->malformed);
   CHECK(retrieve->skip_tokens == 33);
   CHECK_FALSE(read(7, {key, 5, json::array({{1}}), event})->malformed);
+  // More blocks than there are tokens.
+  CHECK_FALSE(read(6, {key, 5, json::array({std::vector<int>(64, 1)}), event})->malformed);
+  CHECK(read(6, {key, 5, json::array({std::vector<int>(65, 1)}), event})->malformed);
   for (const auto& blocks : {json(5), json::array(), json::array({1}), json::array({{1}, {2}}), json::array({{-1}}),
                              json::array({{1ULL << 40U}}), json::array({{"x"}})})
     CHECK(read(6, {key, 5, blocks, event})->malformed);

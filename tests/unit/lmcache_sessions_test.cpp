@@ -117,6 +117,18 @@ TEST_CASE("The status of a lookup is told once", "[lmcache]") {
   CHECK(x.table.locks() == 5);
 }
 
+TEST_CASE("A lookup that does not begin at the first chunk is told what follows its own first one", "[lmcache]") {
+  lock_table x;
+  auto lookup = x.table.begin(1, "r", start);
+  CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 7, 2}, start));
+  CHECK(x.table.take_status(1, "r").chunks == 3);
+  // All are locked, since a chunk is of use together with those in front of it.
+  CHECK(x.table.locks() == 5);
+  lookup = x.table.begin(1, "r", start);
+  CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 8, 6}, start));
+  CHECK(x.table.take_status(1, "r").chunks == 0);
+}
+
 TEST_CASE("What a lookup has found that nobody waits for any more is not held", "[lmcache]") {
   lock_table x;
   const auto first = x.table.begin(1, "r", start);

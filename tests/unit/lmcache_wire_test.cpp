@@ -211,6 +211,17 @@ TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
   CHECK(message->registration->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
   CHECK(message->registration->shape.dtype == "bfloat16");
 
+  SECTION("one that cannot be read still says of whom it is") {
+    auto x = registration_json();
+    x["num_layers"] = "three";
+    const auto wrong = read(14, {x});
+    CHECK(wrong->malformed);
+    CHECK(wrong->instance == 1234567890123456789);
+    const auto too_many = read(14, {registration_json(), 1});
+    CHECK(too_many->malformed);
+    CHECK(too_many->instance == 1234567890123456789);
+    CHECK_FALSE(read(14, {json::array()})->instance);
+  }
   SECTION("one plane") {
     auto x = registration_json();
     x["use_mla"] = true;

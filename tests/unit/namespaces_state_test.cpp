@@ -32,7 +32,7 @@ struct desk {
   desk() {
     state::options how;
     how.max_slots = 100;
-    how.make_allocator = [this](const rank_order&, const std::string&) -> result<state::allocator_number> {
+    how.make_allocator = [this](const rank_order&, const std::string&, bool) -> result<state::allocator_number> {
       if (no_memory)
         return fail(errc::no_memory, "no memory");
       alive.insert(++last_allocator);
@@ -267,13 +267,23 @@ TEST_CASE("namespaces: a rank that holds nothing can have another number of slot
     w.say(retire.number, errc::ok, errc::identity_mismatch);
     kept(errc::identity_mismatch);
   }
-  SECTION("nor while a slot rests") {
+  SECTION("and at once where a slot is not free, but its slots rest as long as anybody may use the old ones") {
     w.say(retire.number);
     allocator_stats slots;
     slots.total = 4;
     slots.free = 3;
     w.rules->counted(w.take_one<state::count_slots>().number, slots);
-    kept(errc::busy);
+    w.take();
+    REQUIRE(w.orders.size() == 2);
+    const auto rest = std::get<state::rest_allocator>(w.orders[0]);
+    CHECK(rest.allocator == 2);
+    const auto told = std::get<state::tell_of_rank>(w.orders[1]);
+    CHECK(told.what.allocator == 2);
+    CHECK(told.what.incarnation == 102);
+    w.orders.clear();
+    w.say(told.number);
+    CHECK(w.answer(request) == errc::ok);
+    CHECK(w.alive == std::set<state::allocator_number>{2});
   }
   SECTION("nor when the allocator does not answer") {
     w.say(retire.number);

@@ -45,35 +45,130 @@ TEST_CASE("a rank that holds nothing can be registered with another number of sl
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
   CHECK(code_of(r.state.add_rank(r.space, 0, 50)) == errc::identity_mismatch);
-  const auto live = r.state.retire_rank(r.space, 0);
+  const auto live = r.state.retire_rank(r.space, 0, at(0));
   REQUIRE(code_of(live) == errc::identity_mismatch);
   CHECK(live.error().text.find("3 of them with pages") != std::string::npos);
   // Another rank is another matter; that it is empty is not enough.
-  CHECK(code_of(r.state.retire_rank(r.space, 1)) == errc::identity_mismatch);
+  CHECK(code_of(r.state.retire_rank(r.space, 1, at(0))) == errc::identity_mismatch);
   REQUIRE(r.state.clear({r.space, 1, 0}, at(0)));
-  REQUIRE(code_of(r.state.retire_rank(r.space, 1)) == errc::ok);
+  REQUIRE(code_of(r.state.retire_rank(r.space, 1, at(0))) == errc::ok);
   CHECK(code_of(r.state.add_rank(r.space, 1, 70)) == errc::ok);
   CHECK(r.info().ranks[1].slots == 70);
 
-  // A page that somebody was told holds its slot for a while after it is gone.
-  r.protect(keys, 0, 5000);
   REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 3);
-  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::busy);
-  r.tick(6);
-  // So does a page that is being written.
-  r.allocate(some_keys(9, 1), 0, 6, 4);
-  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::busy);
-  r.tick(11);
-  REQUIRE(code_of(r.state.retire_rank(r.space, 0)) == errc::ok);
-  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::ok);
+  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
+  CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
   REQUIRE(code_of(r.state.add_rank(r.space, 0, 50)) == errc::ok);
   CHECK(r.info().ranks[0].slots == 50);
   // With its new slots it has to be cleared again.
-  CHECK(code_of(r.state.retire_rank(r.space, 0)) == errc::identity_mismatch);
+  CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::identity_mismatch);
   CHECK(r.confirm({{key_of(5), 60}}) == codes_t{errc::out_of_range});
-  CHECK(code_of(r.state.retire_rank(r.space, 3)) == errc::out_of_range);
-  CHECK(code_of(r.state.retire_rank({9, 9}, 0)) == errc::unknown_namespace);
+  CHECK(code_of(r.state.retire_rank(r.space, 3, at(0))) == errc::out_of_range);
+  CHECK(code_of(r.state.retire_rank({9, 9}, 0, at(0))) == errc::unknown_namespace);
   CHECK(r.state.check_invariants().empty());
+}
+
+TEST_CASE("a rank that is registered anew forgets what was promised for its old slots", "[registry]") {
+  slot_client_registry r(2, {}, {true, true, 4}, 100);
+  r.save(some_keys(1, 2));
+  r.protect(some_keys(1, 2), 0, 5000);
+  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
+  const auto keys = some_keys(9, 2);
+  const auto other = r.allocate(keys, 1);
+  const auto given = r.allocate(keys);
+  r.given_back();
+  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
+  CHECK(r.state.is_retired(r.space, 0));
+  // None is free: writers and readers may be late, and another shard may refuse.
+  CHECK(r.given_back().empty());
+  CHECK(r.info().ranks[0].reserved == 0);
+  CHECK(r.info().ranks[0].withheld == 4);
+  REQUIRE(code_of(r.state.add_rank(r.space, 0, 50, 7)) == errc::ok);
+  CHECK_FALSE(r.state.is_retired(r.space, 0));
+  CHECK(r.given_back().empty());
+  CHECK(r.info().ranks[0].withheld == 0);
+  CHECK(r.state.check_invariants().empty());
+
+  // What the old writer confirms or gives back is nothing, by itself and while others write the same keys elsewhere.
+  const auto late = [&] {
+    CHECK(r.confirm({{keys[0], given[0].where.slot}})[0] != errc::ok);
+    CHECK(r.reclaim({given[1].where.slot})[0] != errc::ok);
+    CHECK(r.exists(keys, 0) == codes_t(2, errc::not_found));
+  };
+  late();
+  r.granted[0] = 40;
+  const auto fresh = r.allocate(keys);
+  late();
+  CHECK(r.confirm({{keys[0], fresh[0].where.slot}, {keys[1], fresh[1].where.slot}}) == codes_t(2, errc::ok));
+  CHECK(r.exists(keys, 0) == codes_t(2, errc::ok));
+  // Another rank is none of its business.
+  CHECK(r.confirm({{keys[0], other[0].where.slot}, {keys[1], other[1].where.slot}}, 1) == codes_t(2, errc::ok));
+  r.tick(20);
+  CHECK(r.given_back().empty());
+  CHECK(r.state.check_invariants().empty());
+}
+
+TEST_CASE("a rank that keeps its allocator after all gives no slot back before its time", "[registry]") {
+  slot_client_registry r(1, {}, {true, true, 4}, 100);
+  const auto told = r.save(some_keys(1, 2));
+  r.protect(some_keys(1, 2), 0, 5000);
+  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
+  const auto given = r.allocate(some_keys(9, 1), 0, 0, 3);
+  r.given_back();
+  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(1))) == errc::ok);
+  // Another shard has refused: it has a page.
+  REQUIRE(code_of(r.state.add_rank(r.space, 0, 100)) == errc::ok);
+  CHECK_FALSE(r.state.is_retired(r.space, 0));
+  CHECK(r.confirm({{some_keys(9, 1)[0], given[0].where.slot}}, 0, 1)[0] != errc::ok);
+  r.tick(2);
+  CHECK(r.given_back().empty());
+  r.tick(3);
+  CHECK(r.rest_and_free() == std::pair{slots_t{given[0].where.slot}, slots_t{}});
+  r.tick(6);
+  auto [resting, free] = r.rest_and_free();
+  std::ranges::sort(free);
+  CHECK(resting.empty());
+  CHECK(free == told);
+  CHECK(r.info().ranks[0].withheld == 0);
+  CHECK(r.state.check_invariants().empty());
+}
+
+TEST_CASE("a rank that is registered anew takes no slots that were asked for before", "[registry]") {
+  slot_client_registry r(1, {}, {true, true, 4}, 100);
+  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)));
+  const auto keys = some_keys(1, 2);
+  const auto asked = r.begin(keys).value();
+  REQUIRE(asked.what == reserve_plan::kind::needs_slots);
+  const reserve_request with_ticket{r.space, 0, {5, 1}, std::chrono::seconds(5), some_keys(20, 1), {}};
+  const auto owned = r.state.begin_reserve(with_ticket, at(0)).value();
+  const auto owned_slot = r.fresh_slots(1);
+  REQUIRE(r.state.finish_reserve(owned.plan, owned_slot, at(0)));
+  REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
+  CHECK(r.given_back().empty());
+  REQUIRE(code_of(r.state.add_rank(r.space, 0, 50, 7)) == errc::ok);
+  // Its allocator has them back from whoever asked.
+  const auto late = r.state.finish_reserve(asked.plan, {}, at(1));
+  REQUIRE_FALSE(late);
+  CHECK(late.error().code == errc::expired);
+  finish_request commit{r.space, 0, {5, 1}, {}};
+  commit.pages.items.push_back({some_keys(20, 1)[0], owned_slot[0]});
+  CHECK(r.state.commit(commit, at(1)).value().results[0] == static_cast<std::uint8_t>(errc::expired));
+  CHECK(r.allocate(keys, 0, 1)[0].code() == errc::ok);
+  CHECK(r.state.check_invariants().empty());
+}
+
+TEST_CASE("a rank keeps its slots while leases hold any of them, since leases can be renewed", "[registry]") {
+  slot_client_registry r(1, {}, {true, true, 4}, 100);
+  const auto keys = some_keys(1, 2);
+  r.save(keys);
+  const ticket lease{5, 1};
+  REQUIRE(r.state.locate({r.space, 0, lease, std::chrono::seconds(5), keys}, at(0)));
+  REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
+  const auto refused = r.state.retire_rank(r.space, 0, at(0));
+  REQUIRE(code_of(refused) == errc::busy);
+  CHECK(refused.error().text.find("2 slots whose keys are leased") != std::string::npos);
+  REQUIRE(r.state.release({r.space, lease, 0, 0, true}, at(0)));
+  CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
 }
 
 TEST_CASE("keys beyond the memory take the places of those that can go, or answer full", "[registry][memory]") {

@@ -64,7 +64,11 @@ allocator::behavior_type allocator::make_behavior() {
         return lost;
       },
       [this](resize_atom, std::uint32_t slots) -> caf::result<void> {
-        state_.set_limit(slots);
+        // Where nobody but engines knows who writes, slots come back by time.
+        if (slots == 0 && !worker_)
+          state_.close(now());
+        else
+          state_.set_limit(slots);
         flush();
         return caf::unit;
       },

@@ -41,8 +41,10 @@ allocator_state::allocator_state(const allocator_options& options)
   limit_ = options_.elastic && !options_.there ? 0 : exist_;
   if (exist_ == 0)
     return;
-  first_free_ = 0;
-  last_free_ = exist_ - 1;
+  first_free_ = options_.first_slot < exist_ ? options_.first_slot : 0;
+  last_free_ = first_free_ == 0 ? exist_ - 1 : first_free_ - 1;
+  if (first_free_ != 0)
+    successors_[exist_ - 1] = first_successor;
   successors_[last_free_] = no_successor;
 }
 
@@ -146,6 +148,7 @@ void allocator_state::grant(const parked_request& to, errc code_if_fewer) {
 
 void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now) {
   now_ = std::max(now_, now);
+  end_closing(now);
   if (count == 0) {
     outbox_.answers.push_back({request, {}, errc::ok});
     return;
@@ -246,6 +249,18 @@ void allocator_state::set_limit(std::uint32_t slots) {
   settle();
 }
 
+void allocator_state::close(timestamp now) {
+  closed_until_ = later(now, options_.closed_for);
+  set_limit(0);
+}
+
+void allocator_state::end_closing(timestamp now) {
+  if (!closed_until_ || now < *closed_until_)
+    return;
+  closed_until_.reset();
+  set_limit(options_.slots);
+}
+
 std::vector<errc> allocator_state::move_all(std::span<const slot_ref> slots, slot_state from, slot_state to,
                                             std::vector<slot_ref>* moved) {
   std::vector<errc> results;
@@ -325,6 +340,7 @@ std::vector<errc> allocator_state::fenced(std::span<const slot_ref> slots) {
 
 void allocator_state::tick(timestamp now) {
   now_ = std::max(now_, now);
+  end_closing(now);
   const auto resting = resting_.size();
   end_rest(now);
   if (resting_.size() < resting)
@@ -347,6 +363,8 @@ std::optional<timestamp> allocator_state::next_deadline() const {
   std::optional<timestamp> first;
   if (!resting_.empty())
     first = resting_.front().until;
+  if (closed_until_ && (!first || *closed_until_ < *first))
+    first = closed_until_;
   for (const auto& x : parked_)
     if (!first || x.deadline < *first)
       first = x.deadline;
@@ -361,6 +379,11 @@ allocator_stats allocator_state::stats() const noexcept {
   s.live = count_of(slot_state::live);
   s.quarantined = count_of(slot_state::quarantined);
   s.refused = refused_;
+  if (!options_.elastic) {
+    // Slots that are there and not to be used yet wait as others do that rest.
+    s.quarantined += exist_ - s.total;
+    s.total = exist_;
+  }
   return s;
 }
 

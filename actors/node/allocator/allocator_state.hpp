@@ -33,6 +33,10 @@ struct allocator_options {
   /// An io worker says when nobody writes a slot any more. Otherwise nobody can, since engines write the slab file
   /// themselves, and time has to do.
   bool fenced = true;
+  /// The slot that is given out first; those before it come last.
+  slot_number first_slot = 0;
+  /// How long all slots rest after `close`.
+  duration closed_for{};
   /// Without a fence: how long a slot rests in quarantine whose writer may be late.
   duration rest = std::chrono::seconds(10);
   /// Slots are there as far as something holds their pages, and that comes and goes: `resize` says how many may be in
@@ -128,6 +132,10 @@ public:
   /// The same at any other time, when what holds the pages is taken away, or more of it is there.
   void set_limit(std::uint32_t slots);
 
+  /// Not elastic, and none is in use: from now on all slots rest for `allocator_options::closed_for`, and requests are
+  /// answered that there are none.
+  void close(timestamp now);
+
   /// Frees what has rested, and answers requests whose deadline has passed, with what is free.
   void tick(timestamp now);
 
@@ -180,6 +188,7 @@ private:
                              std::vector<slot_ref>* moved = nullptr);
   std::vector<errc> give_back(std::span<const slot_ref> slots, slot_state from, bool rest, timestamp now);
   void end_rest(timestamp now);
+  void end_closing(timestamp now);
   /// Slots in quarantine that are free at that time, as far as is known.
   std::uint64_t coming_until(timestamp when) const noexcept;
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
@@ -227,6 +236,8 @@ private:
 
   /// The first ones, which can be given out at all: as many as there can be, but for a file that grows.
   std::uint32_t exist_ = 0;
+  /// All slots rest until then.
+  std::optional<timestamp> closed_until_;
   slot_number first_free_ = no_slot;
   slot_number last_free_ = no_slot;
   std::uint64_t counts_[4] = {};

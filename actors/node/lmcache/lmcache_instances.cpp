@@ -66,7 +66,7 @@ void lmcache_server::change_registration(const request_ptr& x) {
   if (unregisters(*x)) {
     number = rules_.unregister(name, x->process, now());
   } else {
-    server_rules::registration wanted{name, x->process, {}, nullptr, false, false};
+    server_rules::registration wanted{name, x->process, {}, nullptr, false, false, false};
     if (opens_memory(*x) ? !x->opened : !x->registration) {
       wanted.invalid = true;
       why = opens_memory(*x) ? x->opened.error() : x->registration.error();
@@ -82,6 +82,8 @@ void lmcache_server::change_registration(const request_ptr& x) {
       wanted.sliding = x->opened->sliding;
     } else {
       wanted.space = x->registration->space.id();
+      if (const auto known = instances_.find(rules_.current(name)); known != instances_.end())
+        wanted.has_begun = known->second->stores.any_prepared() || known->second->retrieves.any_prepared();
     }
     number = rules_.enroll(std::move(wanted), now());
   }

@@ -135,8 +135,8 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
   }
   const auto& asked = run->request->chunks;
   const auto number = ++last_lease_;
-  sessions_.found(run->request->client, asked.request, run->lookup, {chunks, asked.world_size, asked.readers, number},
-                  time);
+  sessions_.found(run->request->client, asked.request, run->lookup,
+                  {chunks, asked.world_size, asked.readers, number, asked.begin}, time);
   if (chunks > 0) {
     parts_.counters->found_chunks.fetch_add(chunks, std::memory_order_relaxed);
     shortest_lease_ = std::min(shortest_lease_, held.lasts);

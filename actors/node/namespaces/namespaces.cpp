@@ -16,8 +16,11 @@ std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept {
 }
 
 result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
-                                                 const rank_order& wanted, const std::string& space_name) {
+                                                 const rank_order& wanted, const std::string& space_name,
+                                                 slot_number first_slot) {
   auto slots = options_for_slots(wanted.slots, options.low_watermark, options.high_watermark);
+  slots.first_slot = first_slot;
+  slots.closed_for = options.longest_promise + options.rest;
   slots.rest = options.rest;
   const auto what = name_of(wanted.rank, space_name) + " with " + std::to_string(wanted.slots) + " pages";
   auto memory = memory_share::of(options.memory, bytes_of_slots(wanted.slots, options.shards.size()), what);
@@ -61,12 +64,26 @@ namespace_making::options namespaces::making_options(const namespaces_config& op
   return {options.judge};
 }
 
+namespace {
+
+/// Places that lie apart for numbers that follow each other, whatever the number of slots.
+slot_number scattered(std::uint64_t number, std::uint32_t slots) {
+  constexpr std::uint32_t golden_ratio = 2654435769U;
+  const auto fraction = static_cast<std::uint32_t>(number) * golden_ratio;
+  return static_cast<slot_number>((std::uint64_t{fraction} * slots) >> 32U);
+}
+
+} // namespace
+
 namespaces_state::options namespaces::state_options() {
   namespaces_state::options out;
   out.max_slots = options_.max_slots;
   out.names = options_.names;
-  out.make_allocator = [this](const rank_order& wanted, const std::string& space_name) {
-    return spawn_unfenced_allocator(system(), options_, wanted, space_name).map([this](allocator_actor&& x) {
+  out.make_allocator = [this](const rank_order& wanted, const std::string& space_name, bool replaces) {
+    // Begins elsewhere than the one before: a confirmation that is late beyond all promises names a key and a slot, and
+    // an engine that starts again saves the same keys in the same order.
+    const auto first = replaces ? scattered(last_allocator_ + 1, wanted.slots) : 0;
+    return spawn_unfenced_allocator(system(), options_, wanted, space_name, first).map([this](allocator_actor&& x) {
       return remember(std::move(x));
     });
   };
@@ -241,6 +258,10 @@ void namespaces::perform(namespaces_state::count_slots& x) {
             state_.counted(number, failed<allocator_stats>(e));
             flush();
           });
+}
+
+void namespaces::perform(namespaces_state::rest_allocator& x) {
+  caf::anon_send(allocators_.at(x.allocator), resize_atom_v, std::uint32_t{0});
 }
 
 void namespaces::perform(namespaces_state::end_allocator& x) {

@@ -36,6 +36,9 @@ struct namespaces_config {
   double high_watermark = 0.0;
   /// As in `allocator_options`.
   duration rest = std::chrono::seconds(10);
+  /// The longest time for which writers and readers are promised a slot. For so long, and `rest`, a rank that is
+  /// registered anew gives out no slot where some of its old ones were not free.
+  duration longest_promise = std::chrono::minutes(10);
   /// Of all ranks; null for none. `bytes_of_slots` says what one takes.
   shared_budget memory;
   /// Namespaces of the config and their ranks, whose slots the node's own slab files have: they cannot be changed, and
@@ -57,8 +60,10 @@ struct namespaces_config {
 std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept;
 
 /// The allocator of a rank whose slab file is its clients'. Knows the shards. no_memory where memory does not suffice.
+/// `first_slot` as in `allocator_options`.
 result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
-                                                 const rank_order& rank, const std::string& space_name);
+                                                 const rank_order& rank, const std::string& space_name,
+                                                 slot_number first_slot = 0);
 
 /// Namespaces and ranks that come and go while the node runs: the rules are those of `namespaces_state`. Spawns an
 /// allocator for each rank, tells all shards, and answers when all have answered; so what is answered is known
@@ -99,6 +104,7 @@ private:
   void perform(namespaces_state::tell_to_retire& x);
   void perform(namespaces_state::tell_to_remove& x);
   void perform(namespaces_state::count_slots& x);
+  void perform(namespaces_state::rest_allocator& x);
   void perform(namespaces_state::end_allocator& x);
   void perform(namespaces_state::answer& x);
   void perform(namespaces_state::note& x);

@@ -168,7 +168,7 @@ void namespaces_state::register_rank(request_number request, const rank_order& w
                                                    " pages; asked for were " + std::to_string(wanted.slots)});
   if (space.ranks.contains(wanted.rank))
     return register_again(request, space, wanted);
-  const auto made = options_.make_allocator(wanted, space.name);
+  const auto made = options_.make_allocator(wanted, space.name, false);
   if (!made)
     return reply(request, made.error());
   space.ranks[wanted.rank] = {wanted.slots, *made, options_.fresh(), phase::under_way, {request}};
@@ -201,7 +201,7 @@ void namespaces_state::register_again(request_number request, space_entry& space
       register_at_shards(wanted);
     return;
   }
-  const auto made = options_.make_allocator(wanted, space.name);
+  const auto made = options_.make_allocator(wanted, space.name, true);
   if (!made)
     return reply(request, made.error());
   known.waiting.push_back(request);
@@ -250,23 +250,25 @@ void namespaces_state::replace(const rank_order& wanted, allocator_number fresh)
 void namespaces_state::retired(const rank_order& wanted, allocator_number fresh) {
   open_counts_.emplace(++last_order_, [this, wanted, fresh](const result<allocator_stats>& slots) {
     if (slots)
-      all_free(wanted, fresh, *slots);
+      replaced(wanted, fresh, *slots);
     else
       keep_old(wanted, fresh, slots.error());
   });
   outbox_.emplace_back(count_slots{last_order_, entry_of(wanted).allocator});
 }
 
-void namespaces_state::all_free(const rank_order& wanted, allocator_number fresh, const allocator_stats& slots) {
-  // Shards have nothing of it any more. What they gave back may be on its way, or rest because of a late writer.
-  if (slots.free != slots.total)
-    return keep_old(wanted, fresh,
-                    {errc::busy, name_of_rank(wanted) + " has " + std::to_string(slots.total - slots.free) +
-                                     " slots that are not free yet: try again when their time is over"});
+void namespaces_state::replaced(const rank_order& wanted, allocator_number fresh, const allocator_stats& old_slots) {
   auto& entry = entry_of(wanted);
+  const auto waiting = old_slots.total - std::min(old_slots.total, old_slots.free);
+  auto text = "rank registered anew: " + name_of_rank(wanted) + " had " + std::to_string(entry.slots) +
+              " pages and has " + std::to_string(wanted.slots);
+  if (waiting > 0) {
+    text += "; writers or readers of " + std::to_string(waiting) +
+            " old pages may be late, so no page is given out until their time is over";
+    outbox_.emplace_back(rest_allocator{fresh});
+  }
   outbox_.emplace_back(end_allocator{entry.allocator});
-  outbox_.emplace_back(note{name_of_rank(wanted) + " had " + std::to_string(entry.slots) +
-                            " pages and holds nothing: it is registered anew"});
+  outbox_.emplace_back(note{std::move(text)});
   entry.slots = wanted.slots;
   entry.allocator = fresh;
   entry.incarnation = options_.fresh();

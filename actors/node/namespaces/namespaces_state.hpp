@@ -39,8 +39,11 @@ std::string name_of(rank_number rank, const std::string& space);
 /// rank is under way at a time, and none while its namespace is being removed: whoever asks for another one meanwhile
 /// is told `busy`, and whoever asks for the same shares its answer.
 ///
-/// A rank has one allocator as long as any shard may have given slots away from it. It can be replaced only when all
-/// shards have said that they hold nothing of the rank, and the allocator itself that all of its slots are free.
+/// A rank has one allocator as long as any shard may have given slots away from it. It is replaced when all shards have
+/// said that they hold nothing of the rank any more. Where not all of its slots are free by then, writers or readers of
+/// the old registration may still be at work, in the file that the new one describes in another way: no slot of the new
+/// one is known to lie beside theirs. So all of its slots rest until every promise of the old one is over; who
+/// registers need not wait for that.
 ///
 ///                        all said yes
 ///   (none) ── under_way ─────────────▶ registered ◀──────────┐ all know it again: as it was, or with its new slots
@@ -71,7 +74,9 @@ public:
     /// A rank may register with so many slots.
     std::uint32_t max_slots = 1U << 28U;
     /// Makes an allocator for the rank of a namespace of this name, or says why there can be none. At once.
-    std::function<result<allocator_number>(const rank_order&, const std::string& space_name)> make_allocator;
+    /// `replaces`: the rank has another one, whose last writers may be late.
+    std::function<result<allocator_number>(const rank_order&, const std::string& space_name, bool replaces)>
+        make_allocator;
     /// `fresh_incarnation`, or what a simulation has in its place.
     std::function<incarnation_number()> fresh = fresh_incarnation;
     /// Where others look names up: has what all shards know, as soon as that is answered.
@@ -105,6 +110,10 @@ public:
     order_number number = 0;
     allocator_number allocator = 0;
   };
+  /// Its slots are not to be given out before the promises of an earlier registration of the rank are over.
+  struct rest_allocator {
+    allocator_number allocator = 0;
+  };
   /// Nobody needs it any more.
   struct end_allocator {
     allocator_number allocator = 0;
@@ -119,7 +128,7 @@ public:
     std::string text;
   };
   using effect = std::variant<tell_of_namespace, tell_of_rank, tell_to_retire, tell_to_remove, count_slots,
-                              end_allocator, answer, note>;
+                              rest_allocator, end_allocator, answer, note>;
 
   explicit namespaces_state(options how) : options_(std::move(how)) {}
 
@@ -196,10 +205,10 @@ private:
   void tell_shards(const rank_order& wanted, outcomes_function then);
   void register_at_shards(const rank_order& wanted);
   void registered(const rank_order& wanted, std::span<const error> outcomes);
-  /// Gives a rank that holds nothing another number of slots. Shards forget the old ones first.
+  /// Gives a rank that has no pages another number of slots. Shards forget the old ones first.
   void replace(const rank_order& wanted, allocator_number fresh);
   void retired(const rank_order& wanted, allocator_number fresh);
-  void all_free(const rank_order& wanted, allocator_number fresh, const allocator_stats& slots);
+  void replaced(const rank_order& wanted, allocator_number fresh, const allocator_stats& old_slots);
   void keep_old(const rank_order& wanted, allocator_number fresh, const error& why);
 
   options options_;

@@ -46,6 +46,7 @@ void key_space::share_with(namespace_origin other) {
 
 void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation) {
   auto& r = ranks_[rank];
+  r.retired = false;
   if (incarnation == 0)
     incarnation = r.incarnation;
   if (r.registered && r.slots == slots && r.incarnation == incarnation)
@@ -440,6 +441,18 @@ std::size_t key_space::release_due(coarse_time now, std::size_t most) {
     tell_allocator(slot);
   }
   return n;
+}
+
+void key_space::forget_timed(rank_number rank) {
+  ranks_[rank].withheld -= std::erase_if(timed_, [&](const withheld_slot& slot) { return slot.rank == rank; });
+  std::make_heap(timed_.begin(), timed_.end(), later);
+}
+
+std::uint64_t key_space::withheld_by_leases(rank_number rank) const noexcept {
+  std::uint64_t timed = 0;
+  for (const auto& slot : timed_)
+    timed += slot.rank == rank ? 1 : 0;
+  return ranks_[rank].withheld - timed;
 }
 
 std::optional<coarse_time> key_space::next_release() const noexcept {

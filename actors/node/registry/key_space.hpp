@@ -74,8 +74,13 @@ public:
   /// until they have a page of a new one. `incarnation` is kept beside pages that are published from now on; 0 leaves
   /// it as it is.
   void add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation = 0);
-  /// Forgets how many slots a rank has that holds none: it can be registered with another number.
-  void retire_rank(rank_number rank) noexcept { ranks_[rank].slots = 0; }
+  /// Forgets how many slots a rank has that has no pages: it can be registered with another number.
+  void retire_rank(rank_number rank) noexcept {
+    ranks_[rank].slots = 0;
+    ranks_[rank].retired = true;
+  }
+  /// Not registered since.
+  bool is_retired(rank_number rank) const noexcept { return ranks_[rank].retired; }
   /// The rank was cleared, or all were; holds until it has a page again, or other slots.
   void note_cleared(rank_number rank) noexcept;
   bool was_cleared(rank_number rank) const noexcept { return ranks_[rank].cleared_slots != 0; }
@@ -207,6 +212,10 @@ public:
 
   /// Releases up to `most` slots whose protection is over, or all that wait for time alone; returns how many.
   std::size_t release_due(coarse_time now, std::size_t most);
+  /// Forgets all slots of the rank that wait for time alone: the allocator that they would go back to has ended.
+  void forget_timed(rank_number rank);
+  /// Slots of the rank that wait for the leases of their keys.
+  std::uint64_t withheld_by_leases(rank_number rank) const noexcept;
   /// When the next is due, if any is withheld for time alone.
   std::optional<coarse_time> next_release() const noexcept;
 
@@ -269,6 +278,7 @@ private:
 
   struct rank_state {
     bool registered = false;
+    bool retired = false;
     std::uint32_t slots = 0;
     incarnation_number incarnation = 0;
     /// How many slots it had when it was cleared; 0 if it was not, or has had a page since.

@@ -222,7 +222,7 @@ registry::behavior_type registry::make_behavior() {
         return serve_change(request_kind::invalidate, 1, [&](timestamp) { return add_rank(x); });
       },
       [this](const retire_rank_request& x) {
-        return serve(request_kind::invalidate, 1, [&](timestamp) { return retire_rank(x); });
+        return serve(request_kind::invalidate, 1, [&](timestamp t) { return state_.retire_rank(x.space, x.rank, t); });
       },
       [this](const describe_request& x) { return to_caf(state_.describe(x)); },
       [this](const list_pages_request& x) { return to_caf(state_.list_pages(x)); },
@@ -299,18 +299,31 @@ caf::result<void> registry::bind(const registry_peers& peers) {
 
 void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, std::uint32_t count) {
   const auto* slots = allocators_.find(space, rank);
-  if (slots == nullptr) {
+  // One that was retired gets its slots back, and gives out none: another one may take its place.
+  if (slots == nullptr || state_.is_retired(space, rank)) {
     granted(plan, {});
     return;
   }
   // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
   // lost for good.
   request(*slots, caf::infinite, take_atom_v, count, duration(take_time))
-      .then([this, plan](const take_reply& reply) { granted(plan, reply.slots.items); },
-            [this, plan](const caf::error& e) {
-              log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
-              granted(plan, {});
-            });
+      .then(
+          [this, plan, space, rank, from = *slots](const take_reply& reply) {
+            if (serves(from, space, rank))
+              return granted(plan, reply.slots.items);
+            // The rank was registered anew meanwhile; its other allocator knows nothing of these slots.
+            granted(plan, {});
+            caf::anon_send(from, abort_atom_v, slot_batch{reply.slots});
+          },
+          [this, plan](const caf::error& e) {
+            log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
+            granted(plan, {});
+          });
+}
+
+bool registry::serves(const allocator_actor& slots, const namespace_id& space, rank_number rank) const {
+  const auto* known = allocators_.find(space, rank);
+  return known != nullptr && *known == slots;
 }
 
 void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
@@ -338,23 +351,21 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
 }
 
 result<void> registry::add_rank(const add_rank_request& x) {
-  if (auto other = allocators_.check(x.space, x.rank, x.allocator); x.allocator && !other)
+  const bool anew = x.allocator && state_.is_retired(x.space, x.rank);
+  if (auto other = allocators_.check(x.space, x.rank, x.allocator); x.allocator && !anew && !other)
     return other;
   auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
+  if (added && anew) {
+    // The old allocator hears of the slots that came back while it is known.
+    flush();
+    allocators_.remove(x.space, x.rank);
+    workers_.remove(x.space, x.rank);
+  }
   if (added && x.allocator)
     allocators_.add(x.space, x.rank, x.allocator);
   if (added && x.worker)
     workers_.add(x.space, x.rank, x.worker);
   return added;
-}
-
-result<void> registry::retire_rank(const retire_rank_request& x) {
-  auto retired = state_.retire_rank(x.space, x.rank);
-  if (retired) {
-    allocators_.remove(x.space, x.rank);
-    workers_.remove(x.space, x.rank);
-  }
-  return retired;
 }
 
 result<remove_namespace_reply> registry::remove_namespace(const remove_namespace_request& x, timestamp t) {
@@ -479,7 +490,7 @@ void registry::store_failed(const error& why) {
 }
 
 void registry::tell_allocator(const allocator_actor& to, const slots_to_allocator& batch) {
-  const auto check = [](const char* verb) {
+  const auto check = [this, &batch, id = to.id()](const char* verb) {
     return std::pair(
         [verb](const slot_results& reply) {
           for (const auto code : reply.results)
@@ -487,8 +498,10 @@ void registry::tell_allocator(const allocator_actor& to, const slots_to_allocato
               log::get("registry")
                   ->error("an allocator refused to {} a slot: {}", verb, to_string(errc_from_wire(code)));
         },
-        [verb](const caf::error& e) {
-          log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
+        [this, verb, id, space = batch.space, rank = batch.rank](const caf::error& e) {
+          // One that has been replaced has ended, and its slots with it.
+          if (const auto* known = allocators_.find(space, rank); known != nullptr && known->id() == id)
+            log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
         });
   };
   if (!batch.publish.slots.empty()) {

@@ -46,7 +46,8 @@ private:
   void granted(plan_id plan, const std::vector<slot_ref>& slots);
   caf::result<void> bind(const registry_peers& peers);
   result<void> add_rank(const add_rank_request& x);
-  result<void> retire_rank(const retire_rank_request& x);
+  /// Whether the rank has this allocator, and not another one by now.
+  bool serves(const allocator_actor& slots, const namespace_id& space, rank_number rank) const;
   result<remove_namespace_reply> remove_namespace(const remove_namespace_request& x, timestamp t);
   result<finish_reply> invalidate(const invalidate_request& x, timestamp t);
   void tick_at_once();

@@ -48,8 +48,13 @@ public:
                         incarnation_number incarnation = 0) {
     return administration_.add_rank(space, rank, slots, incarnation);
   }
-  result<void> retire_rank(const namespace_id& space, rank_number rank) {
-    return administration_.retire_rank(space, rank);
+  result<void> retire_rank(const namespace_id& space, rank_number rank, timestamp now) {
+    return administration_.retire_rank(space, rank, now);
+  }
+  /// Whether it was retired and not registered since, so that nobody may be given a slot of it.
+  bool is_retired(const namespace_id& space, rank_number rank) const {
+    const auto found = spaces_.find_rank(space, rank);
+    return found && found->keys.is_retired(rank);
   }
   /// As `remove_namespace_request` says. `tick` ends leases and reservations; there is `more` as long as any are left,
   /// slots on their way to a reservation included.

@@ -152,20 +152,22 @@ result<void> shard_administration::add_rank(const namespace_id& id, rank_number 
   const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
   if (slots == 0)
     return spaces_.refuse({errc::invalid_argument, name + " is registered without slots"});
+  const bool renewed = incarnation != 0 && incarnation != space.incarnation_of(rank);
+  if (renewed && space.is_retired(rank))
+    space.forget_timed(rank);
   const auto info = space.info_of(rank);
   const auto known = info.slots;
   if (known != 0 && known != slots)
     return spaces_.refuse({errc::identity_mismatch, name + " has " + std::to_string(known) +
                                                         " slots, and is registered with " + std::to_string(slots) +
                                                         "; clear what is there under another name"});
-  const bool renewed = incarnation != 0 && incarnation != space.incarnation_of(rank);
   if (renewed && info.pages + info.reserved + info.withheld > 0)
     return spaces_.refuse({errc::busy, name + " has pages of an earlier registration; clear it first"});
   space.add_rank(rank, slots, incarnation);
   return {};
 }
 
-result<void> shard_administration::retire_rank(const namespace_id& id, rank_number rank) {
+result<void> shard_administration::retire_rank(const namespace_id& id, rank_number rank, timestamp now) {
   const auto found = spaces_.find_rank(id, rank);
   if (!found)
     return spaces_.refuse(found.error());
@@ -178,10 +180,14 @@ result<void> shard_administration::retire_rank(const namespace_id& id, rank_numb
     return spaces_.refuse({errc::identity_mismatch,
                            name + " has " + std::to_string(held.slots) + " slots, " + std::to_string(held.pages) +
                                " of them with pages, and cannot have others before it is cleared"});
-  if (held.reserved + held.withheld > 0)
-    return spaces_.refuse({errc::busy, name + " has " + std::to_string(held.reserved) + " reserved slots, and " +
-                                           std::to_string(held.withheld) +
-                                           " that readers may still use: try again when their time is over"});
+  // Promises have an end that is known, and for which the new slots rest; a lease can be renewed.
+  if (const auto leased = space.withheld_by_leases(rank); leased > 0)
+    return spaces_.refuse({errc::busy, name + " has " + std::to_string(leased) +
+                                           " slots whose keys are leased: release the leases, or try again when they "
+                                           "have expired"});
+  // Whoever registers a rank anew is its writer from now on. No slot goes back yet: another shard may refuse, so that
+  // the old allocator stays, and gives out again what somebody still writes or reads.
+  writes_.end_rank(found->number, rank, now);
   space.retire_rank(rank);
   return {};
 }

@@ -27,7 +27,7 @@ public:
                         incarnation_number incarnation);
 
   /// As `retire_rank_request` says, but for the allocator.
-  result<void> retire_rank(const namespace_id& space, rank_number rank);
+  result<void> retire_rank(const namespace_id& space, rank_number rank, timestamp now);
 
   /// The two halves of `remove_namespace_request`; between them leases and reservations are ended that are due. Slots
   /// go back through the outbox, withheld ones too. There is `more` as long as any are left, slots on their way to a

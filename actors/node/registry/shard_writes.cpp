@@ -65,6 +65,24 @@ void shard_writes::expire_reservation(reservation_number number) {
   end_reservation(number);
 }
 
+void shard_writes::end_rank(std::uint32_t space, rank_number rank, timestamp now) {
+  std::vector<reservation_number> ended;
+  reservations_.for_each([&](reservation_number number, const reservation& r) {
+    if (r.name.space == space && r.name.rank == rank)
+      ended.push_back(number);
+  });
+  for (const auto number : ended) {
+    const auto pages = reservations_.at(number).pages;
+    for (const auto page : pages)
+      if (page != no_reserved_page) {
+        const auto& r = reservations_.at(number);
+        const auto deadline = r.shareable() ? reservations_.page(page).deadline : r.deadline;
+        end_page(page, errc::expired, spaces_.clock().after(now, std::max(deadline - now, duration::zero())));
+      }
+    close_if_ended(number);
+  }
+}
+
 void shard_writes::end_due(timestamp now, std::size_t& left) {
   while (left > 0) {
     const auto number = reservations_.due(now);

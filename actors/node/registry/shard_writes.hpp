@@ -96,6 +96,10 @@ public:
   void doom(owner_id owner) { reservations_.doom(owner); }
   void doom_space(std::uint32_t space) { reservations_.doom_space(space); }
 
+  /// Ends all reservations of a rank: its slots are withheld for as long as their writers were promised, and those that
+  /// are being asked for go back as soon as they come. What is confirmed or committed later publishes nothing.
+  void end_rank(std::uint32_t space, rank_number rank, timestamp now);
+
   /// Ends what is due as long as something is left of `left`, and takes from it how many pages these were.
   void end_due(timestamp now, std::size_t& left);
   bool has_due(timestamp now) const { return reservations_.due(now) || reservations_.page_due(now); }

@@ -104,6 +104,7 @@ void node::tick() {
     return;
   next_turn_ = now + statistics_tick(options_->statistics_interval);
   delayed_send(this, statistics_tick(options_->statistics_interval), caf::tick_atom_v);
+  look_at_attached(now);
   if (watch_) {
     for (const auto& change : watch_->look(log::dropped_lines(), now))
       log::get("node")->warn("{}", change);
@@ -119,6 +120,17 @@ void node::tick() {
     if (stats)
       log_statistics(*stats);
   });
+}
+
+void node::look_at_attached(timestamp now) {
+  bool any = false;
+  for (const auto& [owner, x] : clients_)
+    if (!x.elsewhere && x.process && x.process->gone()) {
+      state_.link_gone(x.number, now);
+      any = true;
+    }
+  if (any)
+    release_departed();
 }
 
 void node::plan_look_at_departed(timestamp now) {

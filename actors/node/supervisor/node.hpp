@@ -136,6 +136,8 @@ private:
   void release_departed();
   /// Whose process is gone is at rest.
   void look_at_departed(timestamp now);
+  /// Whose process is gone has no link any more, also where a child of it keeps the connection open.
+  void look_at_attached(timestamp now);
   void on_down(const caf::down_msg& down);
   caf::result<void> drain();
   void part_at_rest();

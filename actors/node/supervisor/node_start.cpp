@@ -264,6 +264,7 @@ namespaces_config config_of_namespaces(const std::shared_ptr<const config::node_
   out.high_watermark = options.storage.high_watermark;
   // A writer that is late is not expected to be later than a reader.
   out.rest = options.hf3fs.protect_locations;
+  out.longest_promise = options_for_shard(options, 0).max_protection;
   return out;
 }
 

@@ -3,12 +3,14 @@
 #include "actors/support/actor_support.hpp"
 #include "actors/support/doors/door_scribe.hpp"
 #include "actors/support/spawn_with_thread.hpp"
+#include "base/process_watch.hpp"
 #include "io/tcp_socket.hpp"
 
 #include <caf/io/basp_broker.hpp>
 #include <caf/io/middleman_actor_impl.hpp>
 
 #include <set>
+#include <unistd.h>
 #include <utility>
 
 namespace troupe {
@@ -25,10 +27,19 @@ bool is_path(const std::string& host) {
   return host.find('/') != std::string::npos;
 }
 
+/// The node that listens at the other end. Null where it cannot be watched, and for this process.
+std::unique_ptr<watched_process> process_behind(const unique_descriptor& socket) {
+  if (const auto who = peer_of(socket.get()); !who || who->process == ::getpid())
+    return nullptr;
+  auto watch = process_watch::of_peer(socket.get());
+  return watch ? std::make_unique<process_watch>(std::move(*watch)) : nullptr;
+}
+
 } // namespace
 
 struct doors::state {
   std::shared_ptr<door_hall> hall;
+  std::uint32_t max_connections = 0;
   std::shared_ptr<tls_context> tls;
   /// Why there is none although it was asked for.
   std::optional<error> no_tls;
@@ -53,7 +64,7 @@ protected:
     if (secret && state_->no_tls)
       return to_caf(*state_->no_tls);
     auto connection = secret ? door_connection::to_node(*made, state_->tls.get())
-                             : door_connection::to_local_node(*made, state_->handed->connect());
+                             : door_connection::to_local_node(*made, state_->handed->connect(process_behind(*made)));
     if (!connection)
       return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " fails"});
     return caf::io::scribe_ptr(caf::make_counted<door_scribe>(backend(), std::move(*connection), state_->hall));
@@ -79,6 +90,7 @@ result<std::unique_ptr<doors>> doors::make(caf::actor_system& system, const door
   const auto shared = std::make_shared<state>();
   shared->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
                                           options.roles, options.outgoing, options.required_unit, options.peers});
+  shared->max_connections = options.max_connections;
   shared->handed = out->handed_;
   if (options.tls) {
     if (auto loaded = tls_context::load(*options.tls))
@@ -127,16 +139,29 @@ result<void> doors::open_local(const reception_actor& to, const std::filesystem:
   if (!made)
     return tl::unexpected<error>(made.error());
   local_to_ = to;
-  local_port_ = static_cast<std::uint16_t>(local_port_ % local_ports + 1);
+  last_local_port_ = static_cast<std::uint16_t>(last_local_port_ % local_ports + 1);
   state_->listener = made->take();
-  state_->local_port = local_port_;
-  {
-    const std::lock_guard guard(mutex_);
-    local_ = std::move(*made);
-  }
-  if (auto opened = publish(system_, entrance_, to, "/" + path.string()); !opened)
+  state_->local_port = last_local_port_;
+  if (auto opened = publish(system_, entrance_, to, "/" + path.string()); !opened) {
+    // Nobody listens there: the file goes with `made`, so that whoever looks after the socket sees that it is missing.
+    state_->listener.reset();
     return tl::unexpected<error>(opened.error());
+  }
+  local_port_ = last_local_port_;
+  // The connection, and the process at its other end.
+  set_aside(2);
+  const std::lock_guard guard(mutex_);
+  local_ = std::move(*made);
   return {};
+}
+
+void doors::set_aside(std::uint32_t for_each) {
+  descriptors_ = {};
+  const auto wanted = for_each * state_->max_connections;
+  const auto limit = raise_descriptor_limit();
+  const auto open = open_descriptors() + set_aside_descriptors();
+  // Half of what there is at most: others have connections as well.
+  descriptors_ = descriptors_set_aside(limit ? connections_within(limit->now, open, 0, 2 * wanted) / 2 : wanted);
 }
 
 bool doors::local_is_there() const {
@@ -161,7 +186,10 @@ result<std::uint16_t> doors::open_tcp(const reception_actor& to, bound_socket wh
   if (auto listens = where.listen(); !listens)
     return tl::unexpected<error>(listens.error());
   state_->listener = unique_descriptor(where.release());
-  return publish(system_, entrance_, to, {});
+  auto port = publish(system_, entrance_, to, {});
+  if (port && !local_)
+    set_aside(1);
+  return port;
 }
 
 } // namespace troupe

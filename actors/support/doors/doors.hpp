@@ -6,6 +6,7 @@
 #include "actors/support/doors/tls_identity.hpp"
 #include "base/bound_socket.hpp"
 #include "base/clock.hpp"
+#include "base/descriptors.hpp"
 #include "base/error.hpp"
 #include "base/local_socket.hpp"
 #include "io/handed_memory.hpp"
@@ -79,13 +80,19 @@ private:
 
   explicit doors(caf::actor_system& system) : system_(system) {}
 
+  /// What connections will open, so many descriptors each: no other part of the process is to count on them.
+  void set_aside(std::uint32_t for_each);
+
   caf::actor_system& system_;
   std::shared_ptr<io::handed_memory> handed_ = io::handed_memory::make();
   std::shared_ptr<state> state_;
   caf::io::middleman_actor entrance_;
-  /// Of the Unix socket, among the ports that CAF knows.
+  /// Of the Unix socket, among the ports that CAF knows; and the last one that was tried.
   std::uint16_t local_port_ = 0;
+  std::uint16_t last_local_port_ = 0;
   reception_actor local_to_;
+  /// For the connections that come in.
+  descriptors_set_aside descriptors_;
   /// Guards `local_`.
   mutable std::mutex mutex_;
   std::optional<local_listener> local_;

@@ -234,6 +234,29 @@ def check_full_pool(client):
         expect("the newest", client.batch_key_exists([f"k{i}"]), [True])
 
 
+def check_engine_that_died(client, clear):
+    """Its pages are of another size when it comes back, and it was killed while it saved."""
+    client.initialize(0, 64)
+    client.initialize(1, 64)
+    written = client.allocate_pages_for_keys(0, [("written", "")])
+    client.confirm_write_for_keys(0, [tuple(written[0])])
+    begun = client.allocate_pages_for_keys(0, [("begun-1", ""), ("begun-2", "")])
+    client.get_key_locations(0, ["written"])
+    expect_error("before it is cleared", lambda: client.initialize(0, 32), 409)
+    clear()
+    # Each of these raises unless the answer is 200.
+    for rank in (0, 1):
+        client.initialize(rank, 32)
+    client.confirm_write_for_keys(0, [tuple(x) for x in begun], [begun[0][1]])
+    client.confirm_write_for_keys(1, [tuple(x) for x in begun])
+    expect("confirmed by who is gone", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
+    # Late writes of the old engine may be anywhere in the file: nothing is given out until its time is over.
+    expect("pages beside late writers", client.allocate_pages_for_keys(0, [("begun-1", "")]), [["begun-1", -1]])
+    # Where there were none, there is nothing to wait for.
+    page = client.allocate_pages_for_keys(1, [("begun-1", "")])[0][1]
+    expect("a page of the new registration", 0 <= page < 32, True)
+
+
 def check_restart(server, source):
     """Engines initialize once, when they start: after a restart of the server, they go on as if nothing had been."""
     client = load_client(source)(f"http://127.0.0.1:{server.port}")
@@ -274,6 +297,8 @@ def check(port, source, pages):
     check_usual_course(make_client(f"http://127.0.0.1:{port}/"))
     check_retries(make_client, port)
     check_full_pool(client_of("full"))
+    check_engine_that_died(client_of("died"), lambda: requests.post(
+        f"http://127.0.0.1:{port}/hf3fs/died/clear", timeout=30).raise_for_status())
     for seed in (1, 2):
         check_random_course(client_of(f"random-{seed}"), seed, pages)
     requests.post(f"http://127.0.0.1:{port}/clear", timeout=30).raise_for_status()
