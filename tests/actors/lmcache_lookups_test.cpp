@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "messages/answer_codes.hpp"
 
 #include <cstddef>

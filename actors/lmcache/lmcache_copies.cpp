@@ -1,6 +1,6 @@
-#include "actors/node/lmcache/block_lane.hpp"
-#include "actors/node/lmcache/lmcache_runs.hpp"
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/block_lane.hpp"
+#include "actors/lmcache/lmcache_runs.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
 

@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/block_lane.hpp"
+#include "actors/lmcache/block_lane.hpp"
 
 #include "base/log.hpp"
 

@@ -1,5 +1,5 @@
-#include "actors/node/lmcache/block_lane.hpp"
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/block_lane.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"

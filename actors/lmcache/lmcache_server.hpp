@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/node/lmcache/arena_users.hpp"
+#include "actors/lmcache/arena_users.hpp"
 #include "actors/support/bringing.hpp"
 #include "actors/support/request_deadlines.hpp"
 #include "base/next_tick.hpp"
