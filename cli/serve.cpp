@@ -1,5 +1,5 @@
 #include "actors/cluster/cluster_service.hpp"
-#include "actors/node/lmcache/lmcache_service.hpp"
+#include "actors/lmcache/lmcache_service.hpp"
 #include "actors/node/supervisor/door_keeper.hpp"
 #include "actors/node/supervisor/node_doors.hpp"
 #include "actors/node/supervisor/node_start.hpp"
@@ -132,7 +132,9 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   auto opened = without_exceptions([&] { return open_to_others(system, options, std::move(*ports), out); });
   if (opened && lmcache_door)
     opened = without_exceptions([&]() -> result<void> {
-      out.lmcache = std::make_unique<lmcache_service>(system, out.node->services(), options, std::move(lmcache_door));
+      const auto& of = out.node->services();
+      out.lmcache = std::make_unique<lmcache_service>(system, lmcache_node{of.node, of.shards, of.extents, of.lmcache},
+                                                      options, std::move(lmcache_door));
       return {};
     });
   if (opened) {

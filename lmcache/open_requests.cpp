@@ -1,5 +1,7 @@
 #include "lmcache/open_requests.hpp"
 
+#include <algorithm>
+
 namespace troupe::lmcache {
 
 namespace {
@@ -37,6 +39,11 @@ void open_requests::add(const request& x, timestamp now) {
 bool open_requests::is_over(const request& x, timestamp now) const {
   const auto known = open_.find(x.get());
   return known == open_.end() || known->second.until <= now;
+}
+
+duration open_requests::time_left(const request& x, timestamp now) const {
+  const auto known = open_.find(x.get());
+  return known == open_.end() ? duration::zero() : std::max<duration>(known->second.until - now, duration::zero());
 }
 
 void open_requests::hold(const request& x, bool held) {

@@ -32,6 +32,9 @@ public:
   /// It was answered, or has no time left: nothing more needs to be done for it.
   bool is_over(const request& x, timestamp now) const;
 
+  /// What is left of its time, zero if it was answered.
+  duration time_left(const request& x, timestamp now) const;
+
   /// Bytes move into the memory of its worker, or do not any more.
   void hold(const request& x, bool held);
 

@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"
@@ -163,6 +163,7 @@ struct lookups_world : sim {
     out.space_id = spec.id();
     out.limits.batch_keys = 64;
     out.limits.batch_pages = 8;
+    out.limits.pinned_bytes = std::uint64_t{1} << 20U;
     out.limits.lease = lease;
     for (std::size_t i = 0; i < shards.size(); ++i)
       out.shards.push_back(shards[(first_shard + i) % shards.size()].as<client_shard_actor>());

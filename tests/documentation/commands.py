@@ -236,7 +236,10 @@ FILES = {
               "--expect writers",
               "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seed 1 --seeds 1000",
               "build/release/tests/lmcache_simulation/troupe-lmcache-simulation --seeds 500 --defect answer-at-once "
-              "--expect writes"),
+              "--expect writes",
+              "build/release/tests/lmcache_transfers/troupe-lmcache-transfers --seed 1 --seeds 1000",
+              "build/release/tests/lmcache_transfers/troupe-lmcache-transfers --seeds 2000 --defect forget-to-cancel "
+              "--expect bytes"),
     ],
     "docs/sizing.md": [
         # The example.

@@ -40,9 +40,10 @@ constexpr std::array plain_folders{
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
 
 /// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards
-/// other nodes is made of the client's, which knows nothing of it, and the node's wing and it do not know each other.
+/// other nodes, and what serves LMCache's clients, are made of the client's, which knows nothing of them, and the
+/// node's wing and they do not know each other.
 constexpr std::string_view node_wing = "actors/node/";
-constexpr std::string_view cluster_wing = "actors/cluster/";
+constexpr std::array wings_of_clients{"actors/cluster/", "actors/lmcache/"};
 constexpr std::array client_wing{"actors/client/", "connector/"};
 
 /// Put together here, so that this file does not contain them.
@@ -254,8 +255,8 @@ std::vector<std::string> check_wings(const source_tree& tree) {
       const auto file = std::string_view{name}.substr(1);
       if ((path.starts_with(node_wing) && in_any(file, client_wing)) ||
           (in_any(path, client_wing) && file.starts_with(node_wing)) ||
-          (path.starts_with(cluster_wing) && file.starts_with(node_wing)) ||
-          ((path.starts_with(node_wing) || in_any(path, client_wing)) && file.starts_with(cluster_wing)))
+          (in_any(path, wings_of_clients) && file.starts_with(node_wing)) ||
+          ((path.starts_with(node_wing) || in_any(path, client_wing)) && in_any(file, wings_of_clients)))
         complaints.push_back(concat({path, ": includes ", name, " of the other wing"}));
     }
   return complaints;
@@ -467,6 +468,9 @@ TEST_CASE("An include of the other wing is found", "[style]") {
   CHECK(check_wings({{"connector/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
   CHECK(check_wings({{"actors/cluster/a.cpp", "#include \"actors/client/b.hpp\"\n"}}).empty());
   CHECK(check_wings({{"actors/cluster/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/lmcache/a.cpp", "#include \"actors/client/b.hpp\"\n"}}).empty());
+  CHECK(check_wings({{"actors/lmcache/a.cpp", "#include \"actors/node/b.hpp\"\n"}}).size() == 1);
+  CHECK(check_wings({{"actors/node/a.cpp", "#include \"actors/lmcache/b.hpp\"\n"}}).size() == 1);
   CHECK(check_wings({{"actors/node/a.cpp", "#include \"actors/cluster/b.hpp\"\n"}}).size() == 1);
   CHECK(check_wings({{"actors/client/a.cpp", "#include \"actors/cluster/b.hpp\"\n"}}).size() == 1);
 }

@@ -126,6 +126,8 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
 // Large pages may fill the window with one batch, and then nothing would be asked for while it is copied. And a node
 // may have come back with another limit than the one that this was made for: a batch beyond it would never be taken.
 std::uint32_t coordinator_core::batch_pages() const noexcept {
+  if (options_.one_order)
+    return std::max(std::min(binding_.batch_pages_max, binding_.window_pages), 1U);
   const auto pages_in = [&](std::uint64_t bytes) {
     return std::max<std::uint64_t>(bytes / std::max<std::uint64_t>(options_.page_bytes, 1), 1);
   };
@@ -139,6 +141,8 @@ std::uint32_t coordinator_core::batch_pages() const noexcept {
 std::uint32_t coordinator_core::room_wanted(const task& t) const noexcept {
   if (in_window_ == 0)
     return 1;
+  if (options_.one_order)
+    return static_cast<std::uint32_t>(std::min<std::size_t>(batch_pages(), t.ready.size()));
   const auto half = std::max(binding_.window_pages / 2, 1U);
   return static_cast<std::uint32_t>(std::min<std::size_t>(std::min(batch_pages(), half), t.ready.size()));
 }
@@ -183,8 +187,10 @@ void coordinator_core::leave_window(frame_hold& what, std::uint32_t left) noexce
 }
 
 frame_request coordinator_core::make_frame_request(const task& t, std::span<const std::uint32_t> positions,
-                                                   timestamp now) {
-  frame_request out{{}, std::max<duration>(t.deadline - now, std::chrono::milliseconds(1))};
+                                                   timestamp now) const {
+  frame_request out{{},
+                    std::clamp<duration>(t.deadline - now, std::chrono::milliseconds(1),
+                                         std::max<duration>(options_.frame_patience, std::chrono::milliseconds(1)))};
   out.pages.items.reserve(positions.size());
   for (const auto i : positions)
     out.pages.items.push_back(page_ref{t.pages[i].key, t.pages[i].where});
@@ -287,6 +293,7 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
     auto& t = tasks_.at(id);
     t.node_lost = true;
     t.ready.clear();
+    t.held_back.clear();
     t.in_file.clear();
     t.leased_shards.clear();
     resolve_unresolved(t, status);

@@ -46,6 +46,15 @@ struct coordinator_options {
   std::uint32_t tasks_max = 256;
   /// How many of the engine's blocks make a page; at least 1.
   std::uint32_t blocks_per_page = 1;
+  /// Load: no page of a task moves unless all of them have been found; a task is answered when what was found damaged
+  /// is found no more.
+  bool all_or_none = false;
+  /// The pages of a task that have a slot go to the copy engine in one order, for callers that have one answer for all
+  /// of them. A task may not have more than the window, or a message to the io worker, has room for. It is answered
+  /// when nothing of it is under way any more, so that what it has given up is free by then.
+  bool one_order = false;
+  /// The longest that a request waits for frames; less where the task ends before.
+  duration frame_patience = task_time_max;
 };
 
 /// What a coordinator learns when its client attaches to a node; see `coordinator_binding` for the message.
@@ -159,6 +168,8 @@ protected:
     std::vector<std::uint32_t> blocks;
     /// Positions that have a slot and wait for room in the window.
     std::deque<std::uint32_t> ready;
+    /// Those that wait for the slots of the others first.
+    std::vector<std::uint32_t> held_back;
     std::size_t unresolved = 0;
     std::size_t calls = 0;
     timestamp deadline;
@@ -181,6 +192,9 @@ protected:
     bool node_lost = false;
     /// Load: shards that hold a lease of this task, or may hold one.
     std::vector<std::uint32_t> leased_shards;
+
+    /// Whether a page has ended without having been moved.
+    bool is_short() const noexcept { return unresolved < pages.size(); }
   };
 
   struct call {
@@ -208,6 +222,12 @@ protected:
 
   /// For what is under way for no task.
   call_id new_call() noexcept { return ++last_call_; }
+
+  /// Whether pages wait until it is known of all which have a slot.
+  bool waits_for_slots(const task& t) const noexcept {
+    return (options_.all_or_none || options_.one_order) &&
+           t.clocks[static_cast<std::size_t>(phase::registry)].under_way > 0;
+  }
 
   /// Takes the call out of the table, adds its time to the task's; null task if it is unknown (late, after unbind).
   struct ended_call {
@@ -244,7 +264,7 @@ protected:
   void leave_window(frame_hold& what, std::uint32_t left = 0) noexcept;
 
   /// Asks for frames for these pages, until the deadline of their task.
-  static frame_request make_frame_request(const task& t, std::span<const std::uint32_t> positions, timestamp now);
+  frame_request make_frame_request(const task& t, std::span<const std::uint32_t> positions, timestamp now) const;
 
   /// Why there is no frame for item `i`; ok where there is one. A malformed answer counts as `internal`.
   static errc frame_code(const result<frame_reply>& reply, std::size_t i) noexcept;
@@ -284,8 +304,7 @@ protected:
       auto* t = find(id);
       if (t == nullptr || t->answered || t->deadline > now)
         continue;
-      const std::vector<std::uint32_t> idle(t->ready.begin(), t->ready.end());
-      t->ready.clear();
+      const auto idle = take_idle(*t);
       t->in_file.clear();
       resolve_unresolved(*t, errc::timeout);
       on_expired(*t, idle);
@@ -299,8 +318,7 @@ protected:
     for (const auto id : ids_tagged(tags)) {
       auto& t = *find(id);
       t.cancelled = true;
-      const std::vector<std::uint32_t> idle(t.ready.begin(), t.ready.end());
-      t.ready.clear();
+      const auto idle = take_idle(t);
       t.in_file.clear();
       for (std::uint32_t i = 0; i < t.pages.size(); ++i)
         if (!t.pages[i].being_written && !t.pages[i].gathered)
@@ -319,6 +337,15 @@ protected:
   /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing. Except those in
   /// which blocks are being written, and their tasks.
   void drop_all(errc status, std::vector<task_finished>& out);
+
+  /// Positions that have a slot and are not under way.
+  static std::vector<std::uint32_t> take_idle(task& t) {
+    std::vector<std::uint32_t> out(t.ready.begin(), t.ready.end());
+    out.insert(out.end(), t.held_back.begin(), t.held_back.end());
+    t.ready.clear();
+    t.held_back.clear();
+    return out;
+  }
 
   task* find(task_id id);
   std::vector<task_id> ids() const;

@@ -76,7 +76,19 @@ void load_state::on_locate(call_id id, result<locate_reply> reply, timestamp now
     p.where = reply->locations[i].where;
     const bool in_file = binding().shares_slab && i < reply->in_slab.size() && reply->in_slab[i] != 0;
     if (!p.resolved)
-      (in_file ? t->in_file : t->ready).push_back(position);
+      in_file ? t->in_file.push_back(position) : t->held_back.push_back(position);
+  }
+  if (!waits_for_slots(*t)) {
+    if (options().all_or_none && t->is_short()) {
+      // Nothing of it has begun to move.
+      static_cast<void>(take_idle(*t));
+      t->in_file.clear();
+      resolve_unresolved(*t, errc::cancelled);
+    }
+    t->ready.insert(t->ready.end(), t->held_back.begin(), t->held_back.end());
+    t->held_back.clear();
+    if (options().one_order)
+      std::sort(t->ready.begin(), t->ready.end());
   }
   conclude(*t, now);
   pump(now);
@@ -289,6 +301,8 @@ void load_state::send_invalidate(task& t, const std::vector<bad_page>& bad, time
 }
 
 void load_state::conclude(task& t, timestamp now) {
+  if (options().all_or_none && !t.answered && t.calls > 0)
+    return;
   if (t.unresolved == 0 && t.calls == 0)
     for (const auto shard : std::exchange(t.leased_shards, {})) {
       load_release effect{0, shard, {options().space, t.ticket, 0}};

@@ -13,6 +13,8 @@ void save_state::unbind(errc status) {
 }
 
 void save_state::settle_all(task& t) {
+  if (options().one_order && !t.answered && t.calls > 0)
+    return;
   std::vector<task_finished> done;
   settle(t, done);
   report(std::move(done), outbox_);
@@ -70,10 +72,14 @@ void save_state::on_reserve(call_id id, result<reserve_reply> reply, timestamp n
       if (p.resolved)
         unwanted.push_back(position); // cancelled meanwhile, or the deadline passed
       else
-        t->ready.push_back(position);
+        t->held_back.push_back(position);
     }
     if (!unwanted.empty())
       send_finish(*t, unwanted, false, now);
+  }
+  if (!waits_for_slots(*t)) {
+    t->ready.insert(t->ready.end(), t->held_back.begin(), t->held_back.end());
+    t->held_back.clear();
     // Shards answer in any order; gathering in prefix order keeps the prefix of a failed save usable.
     std::sort(t->ready.begin(), t->ready.end());
   }

@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "actors/support/actor_support.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/page_lane.hpp"
+#include "actors/lmcache/page_lane.hpp"
 
 namespace troupe {
 

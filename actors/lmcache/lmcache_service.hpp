@@ -1,13 +1,23 @@
 #pragma once
 
-#include "actors/node/lmcache/lmcache_server.hpp"
-#include "actors/node/supervisor/node_start.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 #include "config/node_config.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troupe {
+
+/// What LMCache's clients need of the node.
+struct lmcache_node {
+  node_actor node;
+  /// For what no client may do: `clear`.
+  std::vector<registry_actor> shards;
+  /// The arena.
+  std::shared_ptr<io::extent_source> extents;
+  std::shared_ptr<lmcache::counters> counters;
+};
 
 /// What serves LMCache's clients: a door with its thread, and the actor behind it. Ends before the node.
 class lmcache_service {
@@ -16,7 +26,7 @@ public:
   static result<std::unique_ptr<lmcache::door>> prepare(const config::lmcache_config& options,
                                                         std::shared_ptr<lmcache::counters> counts);
 
-  lmcache_service(caf::actor_system& system, const node_services& node, const config::node_config& options,
+  lmcache_service(caf::actor_system& system, const lmcache_node& node, const config::node_config& options,
                   std::unique_ptr<lmcache::door> door);
   lmcache_service(const lmcache_service&) = delete;
   lmcache_service& operator=(const lmcache_service&) = delete;

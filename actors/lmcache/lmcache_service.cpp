@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/lmcache_service.hpp"
+#include "actors/lmcache/lmcache_service.hpp"
 
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
@@ -27,7 +27,7 @@ result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lm
   return lmcache::door::open(wanted);
 }
 
-lmcache_service::lmcache_service(caf::actor_system& system, const node_services& node,
+lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& node,
                                  const config::node_config& options, std::unique_ptr<lmcache::door> door)
     : system_(system), door_(std::move(door)), users_(std::make_shared<arena_users>(node.extents)) {
   const auto inbox = std::make_shared<lmcache_inbox>();
@@ -36,7 +36,7 @@ lmcache_service::lmcache_service(caf::actor_system& system, const node_services&
     door->answer(to, std::move(frame));
   };
   parts.inbox = inbox;
-  parts.counters = node.lmcache;
+  parts.counters = node.counters;
   parts.node = node.node;
   parts.shards = node.shards;
   parts.extents = node.extents;

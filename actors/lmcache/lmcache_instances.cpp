@@ -1,5 +1,5 @@
-#include "actors/node/lmcache/block_lane.hpp"
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/memory_opener.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/log.hpp"
@@ -22,27 +22,6 @@ caf::behavior link_of_worker(caf::event_based_actor*) {
   return {[](caf::tick_atom) {}};
 }
 
-/// Locks the arena for the device of a worker, and ends.
-class arena_locker : public caf::event_based_actor {
-public:
-  arena_locker(caf::actor_config& config, std::shared_ptr<remote_cache> cache, std::shared_ptr<io::extent_source> arena)
-      : caf::event_based_actor(config), arena_(std::move(arena)), cache_(std::move(cache)) {}
-
-  const char* name() const override { return "arena_locker"; }
-
-protected:
-  caf::behavior make_behavior() override {
-    lock_arena(cache_, arena_->memory());
-    cache_.reset();
-    arena_.reset();
-    return {};
-  }
-
-private:
-  std::shared_ptr<io::extent_source> arena_;
-  std::shared_ptr<remote_cache> cache_;
-};
-
 bool unregisters(const lmcache::incoming& x) {
   return x.what == operation::unregister_context || x.what == operation::unregister_kv_cache;
 }
@@ -60,7 +39,7 @@ void lmcache_server::change_registration(const request_ptr& x) {
   const instance_name name(x->client, *x->instance);
   // It touches no page of before.
   if (const auto node = lost_.extract(name); !node.empty())
-    rest(node.mapped()->node);
+    rest(node.mapped().node);
   change_number number = 0;
   error why;
   if (unregisters(*x)) {
@@ -95,9 +74,16 @@ void lmcache_server::change_registration(const request_ptr& x) {
 void lmcache_server::flush() {
   if (std::exchange(flushing_, true))
     return;
-  for (auto effects = rules_.take_outbox(); !effects.empty(); effects = rules_.take_outbox())
+  for (;;) {
+    auto transfers = transfers_.take_outbox();
+    for (auto& effect : transfers)
+      std::visit([this](auto& x) { perform(x); }, effect);
+    const auto effects = rules_.take_outbox();
     for (const auto& effect : effects)
       std::visit([this](const auto& x) { perform(x); }, effect);
+    if (transfers.empty() && effects.empty())
+      break;
+  }
   flushing_ = false;
   if (const auto next = rules_.next_deadline(); next != timestamp::max())
     plan_tick(std::max(next - now(), duration::zero()));
@@ -116,7 +102,6 @@ void lmcache_server::perform(const server_rules::prepare& x) {
   } else {
     made->shape = asked->registration->shape;
   }
-  preparing_.insert(made);
   const auto& space = made->memory ? asked->opened->space : asked->registration->space;
   // Where the node copies, in the name of this process: no other one touches the frames of its pages.
   attach(space, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
@@ -171,8 +156,7 @@ void lmcache_server::perform(const server_rules::end& x) {
                               "namespace is removed; pings ask the worker to register again",
                               of->id);
   leave_space(of);
-  // Requests that wait for a copy are answered.
-  begin_copies(of);
+  transfers_.ended(of->number, now());
 }
 
 void lmcache_server::perform(const server_rules::release& x) {
@@ -311,7 +295,6 @@ void lmcache_server::leave_space(const instance_ptr& made) {
 // -- registrations ----------------------------------------------------------------------------------------------------
 
 void lmcache_server::prepared(const instance_ptr& made, const result<void>& outcome) {
-  preparing_.erase(made);
   // Its attachment may have ended while its memory was opened.
   auto code = outcome ? errc::ok : outcome.error().code;
   if (outcome && made->node->lost)
@@ -329,26 +312,17 @@ void lmcache_server::prepared(const instance_ptr& made, const result<void>& outc
 }
 
 void lmcache_server::open_memory(const instance_ptr& made, const request_ptr& x) {
-  auto lane = spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), nullptr);
-  if (!lane)
-    return prepared(made, tl::unexpected<error>(lane.error()));
-  made->gathers = std::move(*lane);
-  request(made->gathers, until_answered, open_order{made->memory})
+  auto opener = spawn_with_thread<memory_opener>(system(), "the thread that opens memory");
+  if (!opener)
+    return prepared(made, tl::unexpected<error>(opener.error()));
+  request(*opener, until_answered, open_order{made->memory})
       .then(
-          [this, made, spec = x->opened->space](opened_cache& opened) {
+          [this, made, spec = x->opened->space](opened_memory& opened) {
             if (!opened.cache)
               return prepared(made, tl::unexpected<error>(opened.why_not));
-            auto scatters =
-                spawn_with_thread<block_lane>(system(), "the thread that copies blocks", held_arena(), opened.cache);
-            if (!scatters)
-              return prepared(made, tl::unexpected<error>(scatters.error()));
-            made->scatters = std::move(*scatters);
-            // A thread for the time that it takes. Without one, copies go through memory that is not locked.
-            if (const auto locks = spawn_with_thread<arena_locker>(system(), "the thread that locks memory",
-                                                                   opened.cache, held_arena());
-                !locks)
-              log::get("lmcache")->warn("memory is not locked for the GPU, which copies more slowly: {}",
-                                        locks.error().text);
+            made->events = std::make_shared<remote_events>();
+            made->mover =
+                std::make_shared<remote_mover>(std::move(opened.cache), *made->memory, spec.geometry, made->events);
             join_space(made, spec);
           },
           [this, made](const caf::error& e) { prepared(made, failed<void>(e)); });
@@ -357,26 +331,27 @@ void lmcache_server::open_memory(const instance_ptr& made, const request_ptr& x)
 void lmcache_server::let_go(const instance_ptr& x, server_rules::end_reason why) {
   using end_reason = server_rules::end_reason;
   leave_space(x);
-  for (const auto& lane : {x->gathers, x->scatters})
-    if (lane)
-      send_exit(lane, caf::exit_reason::user_shutdown);
+  const bool may_touch = transfers_.may_touch(x->number);
+  // First those who give orders: what comes of orders that are answered from now on is nobody's business. The frames
+  // are given back with the attachment.
+  end_ranks(*x);
+  auto jobs = transfers_.forget(x->number);
   if (!x->node)
     return;
   // Where the node copies nobody else does.
-  const bool may_touch = !x->memory && (x->stores.any_prepared() || x->retrieves.any_prepared());
   const bool at_rest = x->memory || why == end_reason::replaced || (why == end_reason::sent_away && !may_touch);
   detach(x->node, at_rest);
   if (!at_rest && why == end_reason::sent_away)
-    lost_[{x->client, x->id}] = x;
+    lost_[{x->client, x->id}] = {x->node, std::move(jobs)};
 }
 
 void lmcache_server::end_job_of_lost(const request_ptr& x) {
   const auto known = lost_.find({x->client, x->instance.value_or(0)});
   if (known == lost_.end())
     return;
-  auto& of = *known->second;
-  (x->what == operation::commit_store ? of.stores : of.retrieves).end(*x);
-  if (of.stores.any_prepared() || of.retrieves.any_prepared())
+  auto& of = known->second;
+  of.jobs.erase(lmcache::transfer_rules::name_of(*x));
+  if (!of.jobs.empty())
     return;
   rest(of.node);
   lost_.erase(known);

@@ -1,4 +1,4 @@
-#include "actors/node/lmcache/lmcache_server.hpp"
+#include "actors/lmcache/lmcache_server.hpp"
 
 #include "actors/support/actor_support.hpp"
 #include "base/log.hpp"
@@ -13,6 +13,10 @@ namespace {
 using lmcache::wire::operation;
 
 constexpr duration tick_interval = std::chrono::seconds(1);
+
+error not_bound() {
+  return {errc::unsupported, "the copy engine of LMCache's workers is bound to nothing"};
+}
 
 } // namespace
 
@@ -38,6 +42,11 @@ lmcache_server::behavior_type lmcache_server::make_behavior() {
       [this](caf::update_atom) { look_into_inbox(); },
       [this](caf::tick_atom) { tick(); },
       [this](drain_atom) { return drain(); },
+      [](bind_atom, owner_id, const arena_info&) -> caf::result<void> { return to_caf(not_bound()); },
+      [](lend_atom, owner_id, const arena_info&) -> caf::result<remote_offer> { return to_caf(not_bound()); },
+      [](unbind_atom, owner_id) -> caf::result<void> { return to_caf(not_bound()); },
+      [this](gather_atom, const copy_order& order) { return carry_out(true, order); },
+      [this](scatter_atom, const copy_order& order) { return carry_out(false, order); },
   };
 }
 
@@ -46,15 +55,8 @@ void lmcache_server::on_exit() {
     parts_.answer(*x, refusal_of(*x));
   for (auto& x : std::exchange(drains_, {}))
     x.deliver(to_caf(error{errc::shutting_down, "the server of LMCache's clients has ended"}));
-  const auto end_lanes = [this](const instance& x) {
-    for (const auto& lane : {x.gathers, x.scatters})
-      if (lane)
-        send_exit(lane, caf::exit_reason::user_shutdown);
-  };
   for (const auto& [number, x] : instances_)
-    end_lanes(*x);
-  for (const auto& x : preparing_)
-    end_lanes(*x);
+    end_ranks(*x);
   for (const auto& x : attachments_)
     send_exit(x->link, caf::exit_reason::user_shutdown);
   for (const auto& x : lanes_)
@@ -67,7 +69,8 @@ void lmcache_server::on_exit() {
   leases_.clear();
   lookups_.clear();
   lanes_.clear();
-  preparing_.clear();
+  for (auto& [number, x] : std::exchange(orders_, {}))
+    x.deliver(to_caf(error{errc::shutting_down, "the server of LMCache's clients has ended"}));
   waiting_.clear();
   // The door knows this actor, and the memory is to go with the node.
   parts_ = lmcache_server_parts{};
@@ -142,9 +145,6 @@ void lmcache_server::begin(const request_ptr& x) {
   case operation::unregister_context:
   case operation::unregister_kv_cache:
     return change_registration(x);
-  case operation::store:
-  case operation::retrieve:
-    return queue_copy(x);
   case operation::lookup:
     return look_up(x);
   case operation::query_prefetch_status:
@@ -161,13 +161,13 @@ void lmcache_server::begin(const request_ptr& x) {
     settle_waiting();
     return answer(x, std::nullopt);
   case operation::prepare_store:
-    return prepare_store(x);
-  case operation::commit_store:
-    return commit_store(x);
   case operation::prepare_retrieve:
-    return prepare_retrieve(x);
+  case operation::store:
+  case operation::retrieve:
+    return begin_transfer(x);
+  case operation::commit_store:
   case operation::commit_retrieve:
-    return commit_retrieve(x);
+    return commit_transfer(x);
   case operation::clear:
     return clear(x);
   default:
@@ -208,6 +208,7 @@ void lmcache_server::refuse_late(timestamp time) {
                               lmcache::wire::to_string(x->what));
     parts_.counters->refused.fetch_add(1, std::memory_order_relaxed);
     parts_.answer(*x, refusal_of(*x));
+    transfers_.late(x, time);
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
-#include "actors/node/lmcache/arena_users.hpp"
+#include "actors/client/transfer/coordinator_core.hpp"
+#include "actors/lmcache/arena_users.hpp"
+#include "actors/lmcache/remote_mover.hpp"
 #include "actors/support/bringing.hpp"
 #include "actors/support/request_deadlines.hpp"
 #include "base/next_tick.hpp"
@@ -10,6 +12,7 @@
 #include "lmcache/open_requests.hpp"
 #include "lmcache/server_rules.hpp"
 #include "lmcache/session_table.hpp"
+#include "lmcache/transfer_rules.hpp"
 #include "messages/messages.hpp"
 
 #include <array>
@@ -66,22 +69,25 @@ struct lmcache_server_parts {
 };
 
 /// There is something in the inbox; time has passed.
-using lmcache_actor = caf::typed_actor<caf::reacts_to<caf::update_atom>, caf::reacts_to<caf::tick_atom>,
-                                       /// From now on everything is rejected. Answers when every request was answered
-                                       /// and no lane is at work.
-                                       caf::replies_to<drain_atom>::with<void>>;
+/// Towards the coordinators of its workers it is a copy engine, which is bound to nothing.
+using lmcache_actor = copy_engine_actor::extend<caf::reacts_to<caf::update_atom>, caf::reacts_to<caf::tick_atom>,
+                                                /// From now on everything is rejected. Answers when every request was
+                                                /// answered and no lane is at work.
+                                                caf::replies_to<drain_atom>::with<void>>;
 
 /// Serves the clients of LMCache's multi-process mode: an ordinary client of the node in the place of each worker that
 /// registers, which attaches to the worker's namespace, and one more per namespace, in whose name lookups lease keys.
 ///
-/// Either a worker copies itself: a slot that it is told of is the payload of a page in its frame, which is pinned for
-/// the worker's attachment, until it commits, registers anew, unregisters, or its process is gone. Or the node copies,
-/// in memory that the worker has named: then frames are this process' alone, and an attachment ends when the last copy
-/// of its worker has.
+/// Stores and retrieves are carried out by a save and a load coordinator for each worker, as those of Troupe's own
+/// engines are. Either the worker copies itself: a slot that it is told of is the payload of a page in its frame, which
+/// is pinned for the worker's attachment, until it commits, registers anew, unregisters, or its process is gone; for
+/// its coordinators this actor is the copy engine. Or the node copies, in memory that the worker has named, by an
+/// ordinary copy engine: then frames are this process' alone, and an attachment ends when the last copy of its worker
+/// has.
 ///
 /// Every request is answered in time, with what its operation has for "no" where nothing better can be said: there are
-/// no errors on this wire. `lmcache::server_rules` decides about registrations and the copies for them,
-/// `lmcache::open_requests` when requests are answered, `lmcache::session_table` about locks.
+/// no errors on this wire. `lmcache::server_rules` decides about registrations, `lmcache::transfer_rules` about
+/// stores and retrieves, `lmcache::open_requests` when requests are answered, `lmcache::session_table` about locks.
 class lmcache_server : public lmcache_actor::base {
 public:
   lmcache_server(caf::actor_config& config, lmcache_server_parts parts);
@@ -114,46 +120,14 @@ private:
   };
   using attachment_ptr = std::shared_ptr<attachment>;
 
-  /// Pages that a worker has been told where to find, until it commits.
-  struct open_pages {
-    ticket name;
-    std::vector<page_ref> pages;
-    std::vector<std::uint64_t> offsets;
-    /// Of `pages`, in their order: so many in each request for frames.
-    struct batch {
-      pin_number pin = 0;
-      /// One per page that was asked for: its position in `pages`, or none.
-      std::vector<std::optional<std::size_t>> asked;
-    };
-    std::vector<batch> batches;
-    /// Of a retrieve: where its lease is.
-    std::vector<std::uint32_t> leased_shards;
-  };
+  using chunk_run = lmcache::transfer_rules::chunk_run;
 
-  /// Stores, or retrieves, of a worker, from their prepare to their commit.
-  class open_jobs {
-  public:
-    /// Takes the place of what has the same name, which its worker has given up: if that was prepared, its pages.
-    std::optional<open_pages> begin(const request_ptr& x);
-    /// It is not being prepared any more. False if nobody waits for it: what it has got is to be given back.
-    bool end_preparing(const request_ptr& x);
-    /// Pages that the worker may be touching.
-    bool any_prepared() const noexcept { return !prepared_.empty(); }
-    void prepared(const lmcache::incoming& x, open_pages pages) { prepared_[name_of(x)] = std::move(pages); }
-    /// Its worker is done with it: its pages, if it was prepared.
-    std::optional<open_pages> end(const lmcache::incoming& x);
-
-    std::size_t size() const noexcept { return preparing_.size() + prepared_.size(); }
-
-  private:
-    /// Request, worker, first chunk and the one behind the last.
-    using job_name = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t>;
-
-    static job_name name_of(const lmcache::incoming& x);
-
-    /// The request that asked last. No name is in both.
-    std::map<job_name, request_ptr> preparing_;
-    std::map<job_name, open_pages> prepared_;
+  /// What carries out the transfers of a rank of a worker.
+  struct worker_rank {
+    transfer_actor save;
+    transfer_actor load;
+    /// Null where the worker copies itself.
+    copy_engine_actor engine;
   };
 
   /// A registration, from when it is prepared until its last copy has ended.
@@ -167,25 +141,14 @@ private:
     attachment_ptr node;
     /// Counts in `served_namespace::instances`.
     bool counted = false;
-    /// Where its blocks lie, and who copies them: null where the worker copies itself.
+    /// Where its blocks lie, and what copies them: null where the worker copies itself.
     std::shared_ptr<const remote_layout> memory;
-    caf::actor gathers;
-    caf::actor scatters;
+    std::shared_ptr<remote_events> events;
+    std::shared_ptr<page_mover> mover;
     /// Block 0 stands for what the engine has given back.
     bool sliding = false;
-    /// Requests of one direction, in the order in which they came.
-    struct line {
-      std::deque<request_ptr> waiting;
-      std::size_t under_way = 0;
-    };
-    line waiting_stores;
-    line waiting_retrieves;
-    /// Those that wait are being begun: what ends at once does not begin the next ones.
-    bool beginning = false;
-    /// Of both lines, all that were not answered.
-    std::size_t copies = 0;
-    open_jobs stores;
-    open_jobs retrieves;
+    /// From the first transfer of each on.
+    std::map<rank_number, worker_rank> ranks;
   };
   using instance_ptr = std::shared_ptr<instance>;
 
@@ -219,9 +182,6 @@ private:
   };
   struct lookup_run;
   using lookup_ptr = std::shared_ptr<lookup_run>;
-  struct store_copy;
-  struct store_run;
-  struct retrieve_run;
   struct waiting_status {
     request_ptr request;
     timestamp until;
@@ -234,9 +194,9 @@ private:
   static constexpr duration request_time = std::chrono::seconds(30);
   /// Making a namespace takes as long as its files do.
   static constexpr duration attach_time = std::chrono::minutes(1);
-  /// For requests that grant something that has to be given back, and for lanes: only the answer says what is pinned,
-  /// or that nothing touches it any more. The time of the worker's request is kept by `open_requests_`. Whoever is
-  /// asked answers, or is gone, which ends the request too.
+  /// For lanes of this process: only the answer says that nothing touches the memory any more. The time of the worker's
+  /// request is kept by `open_requests_`, that of a registration by `rules_`. A lane answers, or is gone, which ends
+  /// the request too.
   static constexpr auto until_answered = caf::infinite;
 
   /// Sends a request that fails after `request_time`.
@@ -300,7 +260,7 @@ private:
   void join_space(const instance_ptr& made, const namespace_spec& spec);
   void leave_space(const instance_ptr& made);
   void prepared(const instance_ptr& made, const result<void>& outcome);
-  /// Its attachment and its lanes.
+  /// Its attachment, and what has carried out its transfers.
   void let_go(const instance_ptr& x, server_rules::end_reason why);
   /// A commit for a registration that the node has ended: the worker does not touch these pages any more.
   void end_job_of_lost(const request_ptr& x);
@@ -329,73 +289,60 @@ private:
   void renew_leases(timestamp time);
   void release(const held_keys& x);
 
-  // -- lmcache_transfers.cpp --
-  void prepare_store(const request_ptr& x);
-  /// Of the chunks of the request, these, counted from the first.
-  void reserve(const std::shared_ptr<store_run>& run, const std::vector<std::uint32_t>& which);
-  void place(const std::shared_ptr<store_run>& run);
-  void placed(const std::shared_ptr<store_run>& run);
-  void end_store(const std::shared_ptr<store_run>& run, bool stored);
-  void commit_store(const request_ptr& x);
-  void sealed(const std::shared_ptr<store_run>& run);
-  void commit_pages(const std::shared_ptr<store_run>& run, const std::vector<errc>& filled);
-  void give_up(const instance& of, rank_number rank, open_pages& pages);
-  void abort_pages(const instance& of, rank_number rank, const ticket& name, const std::vector<page_ref>& pages);
-  void prepare_retrieve(const request_ptr& x);
-  void locate(const std::shared_ptr<retrieve_run>& run);
-  void fetch(const std::shared_ptr<retrieve_run>& run);
-  void verify(const std::shared_ptr<retrieve_run>& run);
-  void end_retrieve(const instance& of, rank_number rank, const open_pages& pages);
-  void refuse_retrieve(const std::shared_ptr<retrieve_run>& run);
-  /// Those whose reason says so are found no more when `then` is called.
-  void invalidate(const instance& of, rank_number rank, const std::vector<page_ref>& pages,
-                  const std::vector<errc>& reasons, const std::vector<page_tier>& tiers, std::function<void()> then);
-  void commit_retrieve(const request_ptr& x);
-  /// Gives pages to the lanes; `then` gets a code for each.
-  void work_on_pages(bool seal, const instance_ptr& of, rank_number rank, const open_pages& pages,
-                     std::function<void(std::vector<errc>)> then);
-  static client_worker_actor worker_of(const instance& of, rank_number rank);
-  std::vector<lmcache::wire::slot_place> places_of(const instance& of, const open_pages& pages) const;
+  // -- lmcache_transfers.cpp: stores and retrieves --
+  void begin_transfer(const request_ptr& x);
+  void commit_transfer(const request_ptr& x);
+  void refuse_transfer(const request_ptr& x);
+  /// Of a retrieve: it does not come again.
+  void end_locks(const lmcache::incoming& x);
+  void perform(lmcache::transfer_rules::start& x);
+  void perform(lmcache::transfer_rules::cancel& x);
+  void perform(lmcache::transfer_rules::check& x);
+  void perform(lmcache::transfer_rules::end_order& x);
+  void perform(lmcache::transfer_rules::refuse& x);
+  void perform(lmcache::transfer_rules::prepared& x);
+  void perform(lmcache::transfer_rules::done& x);
+  static transfer_task task_of(const instance& of, const lmcache::transfer_rules::start& x);
+  static bool blocks_fit(const instance& of, const lmcache::incoming& x);
+  /// What the node is to copy of the request.
+  static std::deque<chunk_run> runs_of(const instance& of, const lmcache::incoming& x);
 
-  // -- lmcache_copies.cpp: workers whose blocks the node copies --
-  void queue_copy(const request_ptr& x);
-  void begin_copies(const instance_ptr& of);
-  void begin_store(const request_ptr& x, const instance_ptr& of);
-  void go_on(const std::shared_ptr<store_copy>& copy, bool stored);
-  void gather(const std::shared_ptr<store_run>& run);
-  void fetch_some(const std::shared_ptr<retrieve_run>& run);
-  void scatter(const std::shared_ptr<retrieve_run>& run, std::size_t count);
-  /// A lane has ended what it was at.
-  void end_work(const instance_ptr& of);
-  void end_scatter(const std::shared_ptr<retrieve_run>& run);
-  /// Those of the request that the page of its i-th chunk has.
-  std::vector<std::uint32_t> blocks_of(const instance& of, const lmcache::incoming& x, std::uint32_t chunk) const;
-  bool copies_fit(const instance& of, const lmcache::incoming& x) const;
-  void end_copy(const request_ptr& x, const instance_ptr& of, bool copied);
-  /// Whether the copy goes on: its registration has not ended, and it has time left.
-  bool goes_on(const request_ptr& x, const instance& of) const {
-    return is_known(of) && !open_requests_.is_over(x, now());
-  }
-  /// Pages that one request may have pinned at once, and requests of one direction that may have.
-  std::pair<std::size_t, std::size_t> share_of_pins(const instance& of) const;
+  // -- lmcache_copiers.cpp: coordinators and copy engines --
+  static client_worker_actor worker_of(const instance& of, rank_number rank);
+  lmcache::transfer_rules::terms terms_of(const instance& of) const;
+  coordinator_binding binding_of(const instance& of, rank_number rank, bool stores) const;
+  /// Made when it is first asked for; null where that cannot be.
+  const worker_rank* rank_of(const instance_ptr& of, rank_number rank);
+  result<copy_engine_actor> make_engine(const instance& of, rank_number rank);
+  void end_ranks(instance& of);
+  /// An order of a coordinator.
+  caf::result<copy_reply> carry_out(bool gathers, const copy_order& order);
+  caf::result<copy_reply> copy(const instance_ptr& of, const copy_engine_actor& engine, bool gathers,
+                               const copy_order& order);
 
   lmcache_server_parts parts_;
   lmcache::session_table sessions_;
   /// From the first page on that is sealed or verified.
   std::vector<caf::actor> lanes_;
   std::size_t next_lane_ = 0;
-  /// Registrations that are being prepared.
-  std::set<instance_ptr> preparing_;
   request_deadlines deadlines_{request_time};
   lmcache::server_rules rules_;
   bool flushing_ = false;
   lmcache::open_requests open_requests_;
+  lmcache::transfer_rules transfers_{rules_, open_requests_};
+  /// Those of coordinators that were not answered.
+  std::map<lmcache::order_number, caf::response_promise> orders_;
+  lmcache::order_number last_order_ = 0;
   std::map<change_number, open_change> changes_;
   std::map<change_number, instance_ptr> instances_;
   /// The attachments that have not ended.
   std::set<attachment_ptr> attachments_;
-  /// Registrations that the node has ended while their workers may have been touching pages.
-  std::map<instance_name, instance_ptr> lost_;
+  /// Registrations that the node has ended while their workers may have been touching pages: those of these jobs.
+  struct lost_instance {
+    attachment_ptr node;
+    std::set<lmcache::transfer_rules::job_name> jobs;
+  };
+  std::map<instance_name, lost_instance> lost_;
   bool stopping_ = false;
   std::vector<caf::response_promise> drains_;
   std::unordered_map<namespace_id, served_namespace> spaces_;

@@ -1,0 +1,17 @@
+#include "actors/lmcache/memory_opener.hpp"
+
+namespace troupe {
+
+caf::behavior memory_opener::make_behavior() {
+  return {[this](const open_order& order) {
+    opened_memory out;
+    if (auto cache = open_remote_cache(*order.layout))
+      out.cache = std::move(*cache);
+    else
+      out.why_not = cache.error();
+    quit();
+    return out;
+  }};
+}
+
+} // namespace troupe

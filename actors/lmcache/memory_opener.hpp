@@ -1,0 +1,37 @@
+#pragma once
+
+#include "gpu/remote_cache.hpp"
+#include "gpu/remote_layout.hpp"
+#include "messages/messages.hpp"
+
+#include <memory>
+
+namespace troupe {
+
+/// Asks for a worker's memory; answered with `opened_memory`. Never leaves the process, as that.
+struct open_order {
+  std::shared_ptr<const remote_layout> layout;
+};
+
+struct opened_memory {
+  std::shared_ptr<remote_cache> cache;
+  /// Where there is none.
+  error why_not;
+};
+
+/// Opens a worker's memory, on a thread of its own, since a device may take its time, or never answer. Answers once,
+/// and ends.
+class memory_opener : public caf::event_based_actor {
+public:
+  using caf::event_based_actor::event_based_actor;
+
+  const char* name() const override { return "memory_opener"; }
+
+protected:
+  caf::behavior make_behavior() override;
+};
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::open_order)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::opened_memory)

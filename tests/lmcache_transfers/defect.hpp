@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace troupe::lmcache_transfers {
+
+/// Mistakes that can be built in around the rules, to prove that the checks find them.
+enum class defect : std::uint8_t {
+  none,
+  /// A commit that carries tensors counts as one whose worker has written into its frames.
+  seal_tensors,
+  /// Pages count as verified without having been looked at.
+  tell_unverified,
+  /// Tasks of a registration that has ended are not cancelled.
+  forget_to_cancel,
+  /// When a connection has ended, its worker counts as one that touches nothing.
+  free_frames_of_the_disconnected,
+  /// The orders of a registration are answered when it ends.
+  answer_orders_at_the_end,
+  /// What carries out the transfers of a registration goes on while its attachment ends.
+  end_coordinators_last,
+  /// The node frees frames that were pinned long ago.
+  unpin_after_a_time,
+  /// A retrieve is answered when its time is over, also while its blocks are being written.
+  answer_while_writing,
+  /// A lane counts as done when it begins.
+  end_work_early,
+  /// Orders are not answered.
+  drop_the_end_of_orders,
+  /// Tasks that have ended are not noticed.
+  lose_the_end_of_tasks,
+};
+
+inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
+    {"seal-tensors", defect::seal_tensors},
+    {"tell-unverified", defect::tell_unverified},
+    {"forget-to-cancel", defect::forget_to_cancel},
+    {"free-frames-of-the-disconnected", defect::free_frames_of_the_disconnected},
+    {"answer-orders-at-the-end", defect::answer_orders_at_the_end},
+    {"end-coordinators-last", defect::end_coordinators_last},
+    {"unpin-after-a-time", defect::unpin_after_a_time},
+    {"answer-while-writing", defect::answer_while_writing},
+    {"end-work-early", defect::end_work_early},
+    {"drop-the-end-of-orders", defect::drop_the_end_of_orders},
+    {"lose-the-end-of-tasks", defect::lose_the_end_of_tasks},
+}};
+
+constexpr defect find_defect(std::string_view name) noexcept {
+  for (const auto& [known, which] : defect_names)
+    if (known == name)
+      return which;
+  return defect::none;
+}
+
+} // namespace troupe::lmcache_transfers

@@ -1,0 +1,64 @@
+#include "tests/lmcache_transfers/world.hpp"
+#include "tests/sim_main/sim_main.hpp"
+
+#include <string_view>
+#include <vector>
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  using namespace troupe::lmcache_transfers;
+  sim_main::program what;
+  what.name = "troupe-lmcache-transfers";
+  what.about =
+      "Runs seeded simulations of stores and retrieves of LMCache's workers: they copy or are copied for, are\n"
+      "slow, commit twice or never, register again, reconnect and die in any phase.\n"
+      "Checks bytes, frames and answers.";
+  what.steps_text = "steps in which something happens";
+  what.default_steps = 150;
+  for (const auto& [name, which] : defect_names)
+    what.defects.push_back(name);
+  what.must_happen = [] {
+    return std::vector<std::string_view>{"started",
+                                         "died",
+                                         "reconnected",
+                                         "unregistered",
+                                         "store",
+                                         "retrieve",
+                                         "store: yes",
+                                         "store: no",
+                                         "retrieve: yes",
+                                         "retrieve: no",
+                                         "prepare_store: yes",
+                                         "prepare_store: no",
+                                         "prepare_retrieve: yes",
+                                         "prepare_retrieve: no",
+                                         "commit_store: yes",
+                                         "commit_store: no",
+                                         "commit_retrieve: yes",
+                                         "commit_retrieve: no",
+                                         "told to write",
+                                         "told to read",
+                                         "never committed",
+                                         "sent tensors",
+                                         "slow worker",
+                                         "prepared twice",
+                                         "committed twice",
+                                         "published",
+                                         "found damaged",
+                                         "damaged",
+                                         "answer lost",
+                                         "work refused",
+                                         "cancelled",
+                                         "late",
+                                         "left at rest",
+                                         "left in use"};
+  };
+  what.run = [](const sim_main::run_options& x) {
+    auto out = world(x.seed, x.steps, find_defect(x.defect)).run();
+    out.seed = x.seed;
+    out.steps = x.steps;
+    return out;
+  };
+  what.failures_max = 5;
+  return sim_main::run(what, {argv + 1, argv + argc});
+}

@@ -1,0 +1,377 @@
+#include "tests/lmcache_transfers/world.hpp"
+
+#include <algorithm>
+
+namespace troupe::lmcache_transfers {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr std::size_t workers_max = 3;
+constexpr transfer_rules::terms worker_terms{2, 2, 8, minutes(1)};
+
+transfer::coordinator_options options_of(bool by_node, bool stores) {
+  transfer::coordinator_options out;
+  out.page_bytes = node_model::frame_bytes;
+  out.slot_bytes = node_model::frame_bytes;
+  out.batch_pages = 2;
+  out.tasks_max = 4096;
+  out.one_order = !by_node;
+  out.all_or_none = !stores;
+  out.frame_patience = stores ? seconds(2) : seconds(20);
+  return out;
+}
+
+transfer::node_binding binding_of(change_number of, bool stores) {
+  transfer::node_binding out;
+  out.owner = of;
+  out.ticket_stream = stores ? 1 : 0;
+  out.shard_count = 1;
+  out.batch_keys_max = worker_terms.keys_max;
+  out.batch_pages_max = worker_terms.pages_max;
+  out.reservation_max = worker_terms.reservation;
+  out.lease_max = minutes(1);
+  out.window_pages = worker_terms.window_pages;
+  return out;
+}
+
+} // namespace
+
+world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
+    : random_(seed), steps_(steps), defect_(built_in) {}
+
+void world::broken(std::string_view property, std::string what) {
+  if (!out_.property.empty())
+    return;
+  out_.property = property;
+  out_.failure = std::move(what);
+}
+
+// -- requests ---------------------------------------------------------------------------------------------------------
+
+void world::begin(const request_ptr& x) {
+  open_.add(x, now_);
+  const auto of = rules_.current({x->client, *x->instance});
+  if (of == 0) {
+    answer(x, false);
+    return;
+  }
+  switch (x->what) {
+  case operation::store:
+  case operation::retrieve:
+    transfers_.copy(x, of, worker_terms, {{0, x->chunks.end}}, now_);
+    break;
+  case operation::prepare_store:
+  case operation::prepare_retrieve:
+    transfers_.prepare(x, of, worker_terms, now_);
+    break;
+  default:
+    transfers_.commit(x, of, now_);
+  }
+  flush();
+}
+
+bool world::answer(const request_ptr& x, bool done) {
+  if (!open_.close(x))
+    return false;
+  auto& [kept, answered] = asked_.at(x.get());
+  if (std::exchange(answered, true))
+    broken("answers", "a request is answered twice");
+  count(std::string(lmcache::wire::to_string(x->what)) + (done ? ": yes" : ": no"));
+  // Retrieves are answered when nothing is written any more.
+  if (x->what != operation::retrieve && now_ > later(due_.at(x.get()), seconds(3)))
+    broken("answers", "a request is answered too late");
+  auto& y = workers_.at(static_cast<worker_number>(*x->instance));
+
+  const auto mine = y.busy.extract(x.get());
+  if (mine.empty())
+    return true;
+  for (std::size_t i = 0; i < mine.mapped().size(); ++i) {
+    auto& block = y.blocks[mine.mapped()[i]];
+    if (done && x->what == operation::retrieve && block != meant_.at(x->chunks.keys[i]) && y.client == x->client &&
+        rules_.current({x->client, *x->instance}) == y.last_change)
+      broken("bytes", "a retrieve is done, and a block holds something else");
+    block = ++last_junk_;
+  }
+  return true;
+}
+
+void world::tick() {
+  for (const auto& x : open_.take_late(now_)) {
+    count("late");
+    open_.add(x, now_);
+    answer(x, false);
+    transfers_.late(x, now_);
+  }
+  if (has(defect::answer_while_writing))
+    for (const auto& [number, x] : asked_)
+      if (!x.second && due_.at(number) <= now_)
+        answer(x.first, false);
+  rules_.tick(now_);
+  for (auto& [of, x] : made_)
+    if (!x.over) {
+      x.save.on_tick(now_);
+      x.load.on_tick(now_);
+      pump(of);
+    }
+  flush();
+}
+
+// -- what the rules want ----------------------------------------------------------------------------------------------
+
+void world::flush() {
+  if (std::exchange(flushing_, true))
+    return;
+  for (;;) {
+    const auto transfers = transfers_.take_outbox();
+    for (const auto& effect : transfers)
+      std::visit([this](const auto& x) { perform(x); }, effect);
+    const auto effects = rules_.take_outbox();
+    for (const auto& effect : effects)
+      std::visit([this](const auto& x) { perform(x); }, effect);
+    if (transfers.empty() && effects.empty())
+      break;
+  }
+  flushing_ = false;
+}
+
+void world::perform(const server_rules::prepare& x) {
+  after(random_.skewed_time(milliseconds(1), seconds(2)), [this, number = x.change] {
+    const auto& of = workers_.at(changes_.at(number).first);
+    made_.emplace(number, made{of.number, of.client, of.by_node, transfer::save_state(options_of(of.by_node, true)),
+                               transfer::load_state(options_of(of.by_node, false))});
+    made_.at(number).save.bind(binding_of(number, true));
+    made_.at(number).load.bind(binding_of(number, false));
+    rules_.prepared(number, now_);
+    flush();
+  });
+}
+
+void world::perform(const server_rules::settle& x) {
+  // From now on its engine gives all blocks to others.
+  const auto& [who, client] = changes_.at(x.change);
+  auto& of = workers_.at(who);
+  if (of.last_change == x.change && of.client == client) {
+    of.is_settled = true;
+    of.busy.clear();
+  }
+}
+
+void world::perform(const server_rules::end& x) {
+  if (has(defect::answer_orders_at_the_end))
+    for (const auto& [number, y] : std::map(orders_))
+      if (y.of == x.change && !made_.at(y.of).by_node) {
+        copy_reply reply;
+        reply.results.items.assign(y.pages, static_cast<std::uint8_t>(errc::cancelled));
+        answer_order(number, reply);
+      }
+  transfers_.ended(x.change, now_);
+}
+
+void world::perform(const server_rules::release& x) {
+  const auto of = x.change;
+  if (!has(defect::end_coordinators_last))
+    end_coordinators(of);
+  transfers_.forget(of);
+  const bool at_rest = made_.at(of).by_node || x.why == server_rules::end_reason::replaced ||
+                       has(defect::free_frames_of_the_disconnected);
+  if (has(defect::end_coordinators_last))
+    return after(seconds(1), [this, of, at_rest] {
+      end_coordinators(of);
+      end_attachment(of, at_rest);
+    });
+  end_attachment(of, at_rest);
+}
+
+void world::end_coordinators(change_number of) {
+  auto& x = made_.at(of);
+  x.save.unbind(errc::shutting_down);
+  x.load.unbind(errc::shutting_down);
+  for (auto& effect : x.save.take_outbox())
+    if (const auto* ended = std::get_if<transfer::task_finished>(&effect))
+      finished(of, true, *ended);
+  for (auto& effect : x.load.take_outbox())
+    if (const auto* ended = std::get_if<transfer::task_finished>(&effect))
+      finished(of, false, *ended);
+  x.over = true;
+}
+
+void world::end_attachment(change_number of, bool at_rest) {
+  count(at_rest ? "left at rest" : "left in use");
+  node_.leave(of);
+  if (at_rest || workers_.at(made_.at(of).of).dead)
+    node_.rest(of);
+}
+
+void world::perform(const transfer_rules::start& x) {
+  auto& of = made_.at(x.of);
+  if (of.over)
+    return transfers_.part_failed(x.part, errc::cancelled, now_);
+  transfer_task work;
+  const auto& keys = x.request->chunks.keys;
+  for (auto i = x.chunks.first; i < x.chunks.first + x.chunks.count; ++i) {
+    work.keys.items.push_back(keys[i]);
+    work.blocks.items.push_back(of.by_node ? x.request->blocks[i] : i);
+  }
+  work.deadline = x.deadline;
+  work.tag = x.part;
+  work.ready_event = of.by_node ? 0 : x.part;
+  after(milliseconds(1), [this, x, work] {
+    auto& to = made_.at(x.of);
+    if (to.over)
+      return transfers_.part_failed(x.part, errc::unreachable, now_);
+    const auto task = x.stores ? to.save.start(work, now_) : to.load.start(work, now_);
+    if (!task)
+      return transfers_.part_failed(x.part, task.error().code, now_);
+    (x.stores ? to.saves : to.loads)[*task] = x.part;
+    pump(x.of);
+    flush();
+  });
+}
+
+void world::perform(const transfer_rules::cancel& x) {
+  count("cancelled");
+  if (has(defect::forget_to_cancel))
+    return;
+  after(milliseconds(1), [this, x] {
+    auto& to = made_.at(x.of);
+    if (to.over)
+      return;
+    x.stores ? to.save.cancel(x.parts, now_) : to.load.cancel(x.parts, now_);
+    pump(x.of);
+    flush();
+  });
+}
+
+void world::perform(const transfer_rules::check& x) {
+  after(random_.skewed_time(milliseconds(1), seconds(rarely(10) ? 40 : 1)), [this, x] {
+    std::vector<errc> codes;
+    for (const auto& page : x.pages) {
+      auto& frame = node_.at(page.offset);
+      if (!node_.is_pinned(x.of, page.offset))
+        broken("frames", "a lane works in a frame that is not pinned");
+      if (x.seal) {
+        frame.page = page.page;
+        frame.sum = frame.holds;
+      }
+      const bool sound = frame.page == page.page && frame.sum == frame.holds;
+      codes.push_back(sound || has(defect::tell_unverified) ? errc::ok : errc::corrupt);
+    }
+    transfers_.checked(x.job, codes, now_);
+    flush();
+  });
+}
+
+void world::perform(const transfer_rules::end_order& x) {
+  if (has(defect::drop_the_end_of_orders))
+    return;
+  copy_reply reply;
+  for (const auto code : x.codes)
+    reply.results.items.push_back(static_cast<std::uint8_t>(code));
+  answer_order(x.order, std::move(reply));
+}
+
+void world::perform(const transfer_rules::refuse& x) {
+  answer(x.request, false);
+}
+
+void world::perform(const transfer_rules::prepared& x) {
+  if (answer(x.request, true))
+    told(x);
+}
+
+void world::perform(const transfer_rules::done& x) {
+  answer(x.request, true);
+}
+
+// -- the course of it -------------------------------------------------------------------------------------------------
+
+void world::step() {
+  if (is_calm_)
+    return;
+  auto* const x = pick();
+  const auto alive = std::ranges::count_if(workers_, [](const auto& y) { return !y.second.dead; });
+  const auto dice = random_.below(100);
+  if (x == nullptr || (dice < 6 && alive < static_cast<std::ptrdiff_t>(workers_max)))
+    return start();
+  if (dice < 9)
+    die(*x);
+  else if (dice < 12)
+    reconnect(*x);
+  else if (dice < 17)
+    enroll(*x);
+  else if (dice < 19)
+    unregister(*x);
+  else if (dice < 22 && !node_.index().empty() &&
+           node_.damage(
+               std::next(node_.index().begin(), static_cast<std::ptrdiff_t>(random_.below(node_.index().size())))
+                   ->first))
+    count("damaged");
+  else if (dice < 24 && has(defect::unpin_after_a_time))
+    node_.drop_oldest_pin();
+  else
+    transfer(*x);
+}
+
+void world::finish() {
+  is_calm_ = true;
+  after(minutes(15), [this] {
+    for (auto& [number, x] : workers_)
+      if (!x.dead)
+        unregister(x);
+  });
+  after(minutes(25), [this] {
+    for (auto& [number, x] : workers_)
+      if (!x.dead)
+        die(x);
+  });
+  after(minutes(30), [this] { check_in_the_end(); });
+  for (unsigned i = 1; i < 1800; ++i)
+    after(i * seconds(1), [this] { tick(); });
+}
+
+void world::check_in_the_end() {
+  for (const auto& [number, x] : asked_)
+    if (!x.second)
+      broken("answers", std::string(lmcache::wire::to_string(x.first->what)) + " is not answered");
+  if (transfers_.jobs() > 0)
+    broken("left", "a store or retrieve is left");
+  if (!orders_.empty())
+    broken("left", "an order is not answered");
+  for (const auto& [of, x] : made_) {
+    if (!x.over)
+      broken("left", "the coordinators of registration " + std::to_string(of) + " are left");
+    if (node_.pins_of(of) > 0)
+      broken("left", "frames of registration " + std::to_string(of) + " are left");
+  }
+  for (const auto& [key, x] : node_.index())
+    if (x.reserved && x.until > now_)
+      broken("left", "a reservation is left");
+}
+
+outcome world::run() {
+  auto time = now_;
+  for (std::uint64_t i = 0; i < steps_; ++i) {
+    const auto next = later(time, random_.skewed_time(milliseconds(1), seconds(8)));
+    at(next, [this] { step(); });
+    for (; time + seconds(1) < next; time = later(time, seconds(1)))
+      at(later(time, seconds(1)), [this] { tick(); });
+    at(next, [this] { tick(); });
+    time = next;
+  }
+  at(later(time, seconds(1)), [this] { finish(); });
+  while (!agenda_.empty() && out_.property.empty()) {
+    auto next = agenda_.extract(agenda_.begin());
+    now_ = next.key().first;
+    ++out_.events;
+    const auto x = static_cast<std::uint64_t>(now_.time_since_epoch().count());
+    out_.trace_hash = (out_.trace_hash ^ x) * 0x100000001b3ULL;
+    next.mapped()();
+  }
+  return out_;
+}
+
+} // namespace troupe::lmcache_transfers

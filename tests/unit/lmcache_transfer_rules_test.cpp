@@ -1,0 +1,247 @@
+#include "lmcache/open_requests.hpp"
+#include "lmcache/server_rules.hpp"
+#include "lmcache/transfer_rules.hpp"
+#include "tests/catch.hpp"
+
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lmcache_transfer_rules_test {
+
+/// Stores and retrieves of one worker, whose coordinators and lanes are the test.
+
+using namespace troupe;
+using namespace troupe::lmcache;
+using wire::operation;
+
+namespace {
+
+constexpr timestamp t0{std::chrono::hours(1)};
+constexpr transfer_rules::terms how{4, 4, 8, std::chrono::minutes(1)};
+
+struct worker_world {
+  server_rules registrations;
+  open_requests requests;
+  transfer_rules rules{registrations, requests};
+  std::vector<transfer_rules::effect> effects;
+  change_number of = 0;
+
+  worker_world() {
+    server_rules::registration wanted;
+    wanted.name = {1, 1};
+    wanted.process = 1;
+    of = registrations.enroll(std::move(wanted), t0);
+    registrations.prepared(of, t0);
+    registrations.take_outbox();
+    REQUIRE(registrations.is_current(of));
+  }
+
+  transfer_rules::request_ptr make(operation what, std::uint32_t chunks, bool tensors = false) {
+    incoming x;
+    x.what = what;
+    x.client = 1;
+    x.instance = 1;
+    x.carries_tensors = tensors;
+    x.chunks.request = "r";
+    x.chunks.worker = 0;
+    x.chunks.end = chunks;
+    x.chunks.keys.resize(chunks);
+    const auto out = std::make_shared<const incoming>(std::move(x));
+    requests.add(out, t0);
+    return out;
+  }
+  template <class T>
+  std::vector<T> take() {
+    for (auto& x : rules.take_outbox())
+      effects.push_back(std::move(x));
+    std::vector<T> out;
+    std::erase_if(effects, [&](auto& x) {
+      if (auto* y = std::get_if<T>(&x)) {
+        out.push_back(std::move(*y));
+        return true;
+      }
+      return false;
+    });
+    return out;
+  }
+  template <class T>
+  T one() {
+    auto all = take<T>();
+    REQUIRE(all.size() == 1);
+    return std::move(all.front());
+  }
+  /// The coordinator has frames for all pages of a part.
+  void offer(const transfer_rules::start& x, order_number number, timestamp now = t0) {
+    std::vector<transfer_rules::placed_page> pages;
+    for (std::uint32_t i = 0; i < x.chunks.count; ++i)
+      pages.push_back({x.chunks.first + i, {}, 4096U * (x.chunks.first + i)});
+    rules.order(x.part, number, std::move(pages), now);
+  }
+  void end(const transfer_rules::start& x, errc code, timestamp now = t0) {
+    rules.part_done(x.part, std::vector<errc>(x.chunks.count, code), now);
+  }
+  /// A worker has frames that it is to write to.
+  transfer_rules::start prepare_store(std::uint32_t chunks) {
+    rules.prepare(make(operation::prepare_store, chunks), of, how, t0);
+    auto out = one<transfer_rules::start>();
+    offer(out, 1);
+    CHECK(one<transfer_rules::prepared>().pages.size() == chunks);
+    return out;
+  }
+};
+
+} // namespace
+
+TEST_CASE_METHOD(worker_world, "a store of a worker is sealed at its commit, and done when it is published",
+                 "[lmcache]") {
+  const auto part = prepare_store(3);
+  CHECK(rules.may_touch(of));
+  const auto commit = make(operation::commit_store, 3);
+  rules.commit(commit, of, t0);
+  const auto wanted = one<transfer_rules::check>();
+  CHECK(wanted.seal);
+  CHECK(take<transfer_rules::end_order>().empty());
+  // Once more, and it is not the first's to answer.
+  const auto again = make(operation::commit_store, 3);
+  rules.commit(again, of, t0);
+  CHECK(one<transfer_rules::refuse>().request == again);
+  rules.checked(wanted.job, std::vector<errc>(3, errc::ok), t0);
+  CHECK(one<transfer_rules::end_order>().codes == std::vector<errc>(3, errc::ok));
+  CHECK(take<transfer_rules::done>().empty());
+  end(part, errc::ok);
+  CHECK(one<transfer_rules::done>().request == commit);
+  CHECK(rules.jobs() == 0);
+  CHECK(registrations.drained());
+}
+
+TEST_CASE_METHOD(worker_world, "what is committed too late, or with tensors, is no page", "[lmcache]") {
+  const bool too_late = GENERATE(true, false);
+  const auto part = prepare_store(2);
+  if (too_late)
+    end(part, errc::timeout);
+  rules.commit(make(operation::commit_store, 2, !too_late), of, t0);
+  CHECK(take<transfer_rules::check>().empty());
+  CHECK(one<transfer_rules::end_order>().codes == std::vector<errc>(2, errc::cancelled));
+  CHECK(one<transfer_rules::refuse>().request->what == operation::commit_store);
+  CHECK(rules.jobs() == 0);
+}
+
+TEST_CASE_METHOD(worker_world, "a worker is told of what has been verified, and of all or nothing", "[lmcache]") {
+  const auto request = make(operation::prepare_retrieve, 6);
+  rules.prepare(request, of, how, t0);
+  const auto first = one<transfer_rules::start>();
+  CHECK(first.chunks.count == 4);
+  offer(first, 1);
+  const auto second = one<transfer_rules::start>();
+  CHECK(second.chunks.count == 2);
+  SECTION("one is damaged") {
+    offer(second, 2);
+    const auto wanted = one<transfer_rules::check>();
+    CHECK_FALSE(wanted.seal);
+    CHECK(wanted.pages.size() == 6);
+    std::vector<errc> codes(6, errc::ok);
+    codes[5] = errc::corrupt;
+    rules.checked(wanted.job, codes, t0);
+    const auto ends = take<transfer_rules::end_order>();
+    REQUIRE(ends.size() == 2);
+    CHECK(ends[0].codes == std::vector<errc>(4, errc::cancelled));
+    CHECK(ends[1].codes == std::vector<errc>{errc::cancelled, errc::corrupt});
+    CHECK(take<transfer_rules::refuse>().empty());
+    end(first, errc::cancelled);
+    end(second, errc::corrupt);
+  }
+  SECTION("some are missing") {
+    end(second, errc::not_found);
+    CHECK(one<transfer_rules::end_order>().order == 1);
+    end(first, errc::cancelled);
+  }
+  CHECK(one<transfer_rules::refuse>().request == request);
+  CHECK(rules.jobs() == 0);
+  CHECK(registrations.drained());
+}
+
+TEST_CASE_METHOD(worker_world, "who holds frames gets no more than there is room for", "[lmcache]") {
+  rules.prepare(make(operation::prepare_retrieve, 9), of, how, t0);
+  CHECK(one<transfer_rules::refuse>().request->chunks.end == 9);
+  // Of a store, the first chunks.
+  rules.prepare(make(operation::prepare_store, 9), of, how, t0);
+  offer(one<transfer_rules::start>(), 1);
+  offer(one<transfer_rules::start>(), 2);
+  CHECK(one<transfer_rules::prepared>().pages.size() == 8);
+  rules.prepare(make(operation::prepare_store, 1), of, how, t0);
+  CHECK(one<transfer_rules::refuse>().request->chunks.end == 1);
+}
+
+TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind", "[lmcache]") {
+  SECTION("what is being prepared is given up, and free when it is refused") {
+    const auto request = make(operation::prepare_store, 2);
+    rules.prepare(request, of, how, t0);
+    const auto part = one<transfer_rules::start>();
+    const auto later = t0 + std::chrono::seconds(31);
+    REQUIRE(requests.take_late(later).size() == 1);
+    rules.late(request, later);
+    CHECK(one<transfer_rules::cancel>().parts == std::vector<part_number>{part.part});
+    offer(part, 7, later);
+    CHECK(one<transfer_rules::end_order>().codes == std::vector<errc>(2, errc::cancelled));
+    CHECK(rules.jobs() == 1);
+    end(part, errc::cancelled, later);
+  }
+  SECTION("frames for a request that was answered go back") {
+    rules.prepare(make(operation::prepare_store, 2), of, how, t0);
+    const auto part = one<transfer_rules::start>();
+    const auto later = t0 + std::chrono::seconds(31);
+    offer(part, 7, later);
+    CHECK(take<transfer_rules::prepared>().empty());
+    CHECK(one<transfer_rules::end_order>().order == 7);
+    end(part, errc::cancelled, later);
+  }
+  SECTION("copies by the node have what is left of their time, and a retrieve is answered behind its task") {
+    const auto request = make(operation::retrieve, 2);
+    rules.copy(request, of, how, {{0, 2}}, t0 + std::chrono::minutes(1));
+    const auto part = one<transfer_rules::start>();
+    CHECK(part.deadline == std::chrono::minutes(3));
+    CHECK(requests.take_late(t0 + std::chrono::minutes(5)).empty());
+    end(part, errc::timeout, t0 + std::chrono::minutes(5));
+    CHECK(one<transfer_rules::refuse>().request == request);
+  }
+  SECTION("copies whose time is over before their turn are refused") {
+    rules.copy(make(operation::store, 2), of, how, {{0, 2}}, t0 + std::chrono::minutes(4));
+    CHECK(take<transfer_rules::start>().empty());
+    CHECK(take<transfer_rules::refuse>().size() == 1);
+  }
+  CHECK(rules.jobs() == 0);
+  CHECK(registrations.drained());
+}
+
+TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are cancelled and refused", "[lmcache]") {
+  std::vector<transfer_rules::start> parts;
+  for (int i = 0; i < 6; ++i)
+    rules.copy(make(operation::store, 2), of, how, {{0, 1}, {1, 1}}, t0);
+  parts = take<transfer_rules::start>();
+  CHECK(parts.size() == 8);
+  registrations.client_gone(1, t0);
+  rules.ended(of, t0);
+  // Those that have not had their turn.
+  CHECK(take<transfer_rules::refuse>().size() == 2);
+  CHECK(take<transfer_rules::cancel>().size() == 4);
+  for (const auto& x : parts)
+    end(x, errc::cancelled);
+  CHECK(take<transfer_rules::refuse>().size() == 4);
+  CHECK(take<transfer_rules::start>().empty());
+  CHECK(rules.jobs() == 0);
+  CHECK(registrations.drained());
+}
+
+TEST_CASE_METHOD(worker_world, "what a worker may be touching is named when its attachment ends", "[lmcache]") {
+  prepare_store(2);
+  registrations.client_gone(1, t0);
+  rules.ended(of, t0);
+  CHECK(take<transfer_rules::end_order>().empty());
+  CHECK(rules.forget(of) == std::set{transfer_rules::name_of(*make(operation::commit_store, 2))});
+  CHECK(take<transfer_rules::end_order>().size() == 1);
+  CHECK(rules.jobs() == 0);
+}
+
+} // namespace lmcache_transfer_rules_test

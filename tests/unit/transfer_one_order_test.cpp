@@ -1,0 +1,118 @@
+#include "tests/catch.hpp"
+#include "tests/unit/transfer_loader.hpp"
+#include "tests/unit/transfer_saver.hpp"
+
+namespace transfer_one_order_test {
+
+/// Coordinators whose caller has one answer for all pages of a task.
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace troupe::transfer;
+
+namespace {
+
+coordinator_options one_order() {
+  auto out = test_options(2);
+  out.one_order = true;
+  return out;
+}
+
+coordinator_options all_or_none() {
+  auto out = test_options();
+  out.all_or_none = true;
+  return out;
+}
+
+} // namespace
+
+TEST_CASE("a save in one order waits for all slots, and is answered when nothing of it is under way", "[transfer]") {
+  saver x(test_binding(8, 2), one_order());
+  REQUIRE(x.state.start(tagged(5, test_task(6)), t0));
+  const auto asked = x.take<save_reserve>();
+  REQUIRE(asked.size() == 2);
+  x.grant(asked[0]);
+  CHECK(x.take<save_gather>().empty());
+  x.grant(asked[1], t0, 100);
+  const auto order = x.one<save_gather>();
+  CHECK(order.order.items.size() == 6);
+
+  const std::vector<std::uint64_t> tags{5};
+  x.state.cancel(tags, t0);
+  CHECK(x.take<task_finished>().empty());
+  x.gathered(order);
+  x.filled(x.one<save_fill>());
+  CHECK(x.take<save_commit>().empty());
+  auto aborts = x.take<save_abort>();
+  REQUIRE_FALSE(aborts.empty());
+  CHECK(x.take<task_finished>().empty());
+  for (const auto& abort : aborts)
+    x.aborted(abort);
+  CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>(6, errc::cancelled));
+  x.check_at_rest(8);
+}
+
+TEST_CASE("of a save in one order, what has no slot or no frame is left out of it", "[transfer]") {
+  saver x(test_binding(8, 1), one_order());
+  x.places_at_once = false;
+  REQUIRE(x.state.start(test_task(4), t0));
+  const auto asked = x.one<save_reserve>();
+  auto slots = locations(asked.request.keys);
+  slots[1].status = static_cast<std::uint32_t>(errc::exists);
+  x.state.on_reserve(asked.call, reserve_reply{slots}, t0);
+  x.placed(x.one<save_place>(), t0, {errc::ok, errc::full, errc::ok});
+  const auto order = x.one<save_gather>();
+  CHECK(order.order.items.size() == 2);
+  for (const auto& abort : x.take<save_abort>())
+    x.aborted(abort);
+  x.gathered(order);
+  x.filled(x.one<save_fill>());
+  x.committed(x.one<save_commit>());
+  CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>{errc::ok, errc::exists, errc::full, errc::ok});
+  x.check_at_rest(8);
+}
+
+TEST_CASE("a request for frames waits no longer than it may", "[transfer]") {
+  auto how = one_order();
+  how.frame_patience = 40 * ms;
+  saver x(test_binding(8, 1), how);
+  x.places_at_once = false;
+  REQUIRE(x.state.start(test_task(2), t0));
+  x.grant(x.one<save_reserve>());
+  CHECK(x.one<save_place>().request.patience == 40 * ms);
+}
+
+TEST_CASE("a load of all or none moves nothing where a page is missing", "[transfer]") {
+  loader x(test_binding(8, 2), all_or_none());
+  REQUIRE(x.state.start(test_task(6), t0));
+  const auto asked = x.take<load_locate>();
+  REQUIRE(asked.size() == 2);
+  x.located(asked[0]);
+  CHECK(x.take<load_fetch>().empty());
+  auto places = locations(asked[1].request.keys, 100);
+  places[0].status = static_cast<std::uint32_t>(errc::not_found);
+  x.state.on_locate(asked[1].call, locate_reply{places}, t0);
+  CHECK(x.take<load_fetch>().empty());
+  const auto results = results_of(x.one<task_finished>().result);
+  CHECK(std::ranges::count(results, errc::not_found) == 1);
+  CHECK(std::ranges::count(results, errc::cancelled) == 5);
+  x.release_all();
+  CHECK(x.state.calls_under_way() == 0);
+}
+
+TEST_CASE("a load of all or none is answered when what is damaged is found no more", "[transfer]") {
+  loader x(test_binding(8, 1), all_or_none());
+  REQUIRE(x.state.start(test_task(2), t0));
+  x.located(x.one<load_locate>());
+  x.fetched(x.one<load_fetch>());
+  const auto order = x.one<load_scatter>();
+  x.state.on_scatter(order.call, copy_reply{codes({errc::ok, errc::corrupt}), 2 * ms}, t0);
+  CHECK(x.take<task_finished>().empty());
+  const auto said = x.one<load_invalidate>();
+  x.state.on_invalidate(said.call, finish_reply{same_codes(1)}, t0);
+  CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>{errc::ok, errc::corrupt});
+  x.release_all();
+  CHECK(x.state.calls_under_way() == 0);
+}
+
+} // namespace transfer_one_order_test
