@@ -155,10 +155,11 @@ struct worker {
     std::string name;
     std::uint64_t bytes = 0;
     for (auto fields = in.map(); fields > 0 && in.ok(); --fields) {
-      if (in.text() == "shm_name")
+      const auto field = in.text();
+      if (field == "shm_name")
         name = in.text();
-      else
-        bytes = in.natural();
+      else if (const auto value = in.natural(); field == "pool_size")
+        bytes = value;
     }
     const int file = ::shm_open(("/" + name.substr(name.starts_with('/') ? 1 : 0)).c_str(), O_RDWR, 0);
     void* const at = file < 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
