@@ -82,6 +82,44 @@ TEST_CASE("a request for frames waits no longer than it may", "[transfer]") {
   CHECK(x.one<save_place>().request.patience == 40 * ms);
 }
 
+TEST_CASE("a save in one order waits no longer for a node without room", "[transfer]") {
+  auto how = one_order();
+  how.frame_patience = 40 * ms;
+  saver x(test_binding(8, 1), how);
+  x.places_at_once = false;
+  REQUIRE(x.state.start(test_task(2), t0));
+  x.grant(x.one<save_reserve>());
+  auto call = x.one<save_place>().call;
+  timestamp now = t0;
+  for (; now < t0 + 40 * ms; now += 20 * ms) {
+    x.state.on_place(call, fail(errc::limit_exceeded, "busy"), now);
+    x.state.on_tick(now);
+    call = x.one<save_place>().call;
+  }
+  x.state.on_place(call, fail(errc::limit_exceeded, "busy"), now);
+  x.state.on_tick(now);
+  CHECK(x.take<save_place>().empty());
+  x.aborted(x.one<save_abort>());
+  CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>(2, errc::limit_exceeded));
+  x.check_at_rest(8);
+}
+
+TEST_CASE("a cancelled save publishes what was gathered, unless its caller wants that dropped", "[transfer]") {
+  const bool drops = GENERATE(false, true);
+  auto how = test_options();
+  how.cancels_gathered = drops;
+  saver x(test_binding(8, 1), how);
+  REQUIRE(x.state.start(tagged(5, test_task(2)), t0));
+  x.grant(x.one<save_reserve>());
+  x.gathered(x.one<save_gather>());
+  const auto fill = x.one<save_fill>();
+  const std::vector<std::uint64_t> tags{5};
+  x.state.cancel(tags, t0);
+  x.filled(fill);
+  CHECK(x.take<save_commit>().size() == (drops ? 0 : 1));
+  CHECK(x.take<save_abort>().size() == (drops ? 1 : 0));
+}
+
 TEST_CASE("a load of all or none moves nothing where a page is missing", "[transfer]") {
   loader x(test_binding(8, 2), all_or_none());
   REQUIRE(x.state.start(test_task(6), t0));

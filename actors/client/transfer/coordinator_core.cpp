@@ -228,7 +228,11 @@ bool coordinator_core::wait_for_room(task& t, call& refused, timestamp now) {
   // The refused call is counted out already: what is left is what the node has taken. That may be none, and then no end
   // of a call says that there is room, but the timer does, see `look_for_room`.
   batches_max_ = batches_;
-  if (t.cancelled || t.answered || now >= t.deadline) {
+  // The caller of one order waits for all of its frames at once, and cannot wait for longer than they may take.
+  if (t.refused_since == timestamp::min())
+    t.refused_since = now;
+  const bool is_late = options_.one_order && now - t.refused_since >= options_.frame_patience;
+  if (t.cancelled || t.answered || now >= t.deadline || is_late) {
     for (const auto i : refused.positions)
       resolve(t, i, t.cancelled ? errc::cancelled : errc::limit_exceeded);
     return false;

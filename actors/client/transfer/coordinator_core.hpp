@@ -55,6 +55,9 @@ struct coordinator_options {
   bool one_order = false;
   /// The longest that a request waits for frames; less where the task ends before.
   duration frame_patience = task_time_max;
+  /// Save: a cancelled task also drops pages that were gathered and are not published yet, for callers that cancel
+  /// after their blocks were given away.
+  bool cancels_gathered = false;
 };
 
 /// What a coordinator learns when its client attaches to a node; see `coordinator_binding` for the message.
@@ -174,6 +177,8 @@ protected:
     std::size_t calls = 0;
     timestamp deadline;
     timestamp waiting_since = timestamp::min();
+    /// When the node first had no room for a request of it.
+    timestamp refused_since = timestamp::min();
     std::uint64_t bytes = 0;
     std::uint64_t from_disk = 0;
     /// Load: positions that wait to be read from the slab file; and what came of those that were.
@@ -321,7 +326,7 @@ protected:
       const auto idle = take_idle(t);
       t.in_file.clear();
       for (std::uint32_t i = 0; i < t.pages.size(); ++i)
-        if (!t.pages[i].being_written && !t.pages[i].gathered)
+        if (!t.pages[i].being_written && (!t.pages[i].gathered || options_.cancels_gathered))
           resolve(t, i, errc::cancelled);
       on_cancelled(t, idle);
     }
