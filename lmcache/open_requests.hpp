@@ -17,8 +17,8 @@ duration time_to_answer(const incoming& x) noexcept;
 /// Requests that were not answered yet: each is answered exactly once, and in time.
 ///
 /// What a request has caused goes on when its time is over, so that whatever it is still granted can be given back. The
-/// exception are bytes on their way into memory of a worker: "no" tells the worker that it may use its blocks for
-/// something else, so such a request is answered when they have arrived.
+/// exception are blocks of a worker that a lane may be reading or writing: "no" tells the worker that it may use its
+/// blocks for something else, so such a request is answered when the lane is done.
 class open_requests {
 public:
   using request = std::shared_ptr<const incoming>;
@@ -35,7 +35,7 @@ public:
   /// What is left of its time, zero if it was answered.
   duration time_left(const request& x, timestamp now) const;
 
-  /// Bytes move into the memory of its worker, or do not any more.
+  /// A lane may be at work on blocks of its worker, or is not any more.
   void hold(const request& x, bool held);
 
   /// Those whose time is over; they are closed.

@@ -99,9 +99,9 @@ void transfer_rules::begin_copies(change_number of, timestamp now) {
       ++those.under_way;
       auto& x = jobs_.at(number);
       x.state = phase::copying;
-      // Bytes on their way into its blocks: "no" would tell the worker that it may use them. The task keeps the time.
-      if (!stores)
-        requests_.hold(x.request, true);
+      // A copy engine may be reading or writing its blocks: "no" would tell the worker that it may use them, and what
+      // was gathered after that would be published. The task keeps the time, and ends before the answer is sent.
+      requests_.hold(x.request, true);
       begin_parts(number, x, now);
     }
   }
@@ -440,6 +440,14 @@ std::set<transfer_rules::job_name> transfer_rules::forget(change_number of) {
 bool transfer_rules::may_touch(change_number of) const {
   return std::ranges::any_of(jobs_,
                              [of](const auto& x) { return x.second.of == of && x.second.state == phase::in_hands; });
+}
+
+bool transfer_rules::has_begun(change_number of) const {
+  return std::ranges::any_of(jobs_, [of](const auto& x) {
+    const auto& y = x.second;
+    return y.of == of && !y.by_node &&
+           (y.state == phase::preparing || y.state == phase::verifying || y.state == phase::in_hands);
+  });
 }
 
 } // namespace troupe::lmcache

@@ -165,6 +165,8 @@ public:
   std::set<job_name> forget(change_number of);
   /// Whether the worker has been told of frames, and has not committed.
   bool may_touch(change_number of) const;
+  /// Whether the worker has begun to copy by itself, and has not committed: it is being prepared, or has its frames.
+  bool has_begun(change_number of) const;
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 

@@ -81,6 +81,8 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
   how.tasks_max = tasks_max;
   how.blocks_per_page = of->memory ? of->memory->blocks_per_page : 1;
   how.one_order = of->memory == nullptr;
+  // A worker that registers anew may have given away the blocks that were gathered last.
+  how.cancels_gathered = true;
   how.frame_patience = place_patience;
   const auto copier = caf::actor_cast<copy_engine_actor>(this);
   made.save = spawn_actor<save_coordinator>(system(), how, copier, request_time);

@@ -61,8 +61,7 @@ void lmcache_server::change_registration(const request_ptr& x) {
       wanted.sliding = x->opened->sliding;
     } else {
       wanted.space = x->registration->space.id();
-      if (const auto known = instances_.find(rules_.current(name)); known != instances_.end())
-        wanted.has_begun = known->second->stores.any_prepared() || known->second->retrieves.any_prepared();
+      wanted.has_begun = transfers_.has_begun(rules_.current(name));
     }
     number = rules_.enroll(std::move(wanted), now());
   }

@@ -20,6 +20,7 @@ transfer::coordinator_options options_of(bool by_node, bool stores) {
   out.batch_pages = 2;
   out.tasks_max = 4096;
   out.one_order = !by_node;
+  out.cancels_gathered = true;
   out.all_or_none = !stores;
   out.frame_patience = stores ? seconds(2) : seconds(20);
   return out;

@@ -215,6 +215,33 @@ TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind
   CHECK(registrations.drained());
 }
 
+TEST_CASE_METHOD(worker_world, "a worker has begun from its first prepare on, until it commits", "[lmcache]") {
+  CHECK_FALSE(rules.has_begun(of));
+  rules.prepare(make(operation::prepare_store, 2), of, how, t0);
+  CHECK(rules.has_begun(of));
+  CHECK_FALSE(rules.may_touch(of));
+  const auto part = one<transfer_rules::start>();
+  offer(part, 1);
+  CHECK(rules.has_begun(of));
+  rules.commit(make(operation::commit_store, 2), of, t0);
+  CHECK_FALSE(rules.has_begun(of));
+  // What the node copies is no matter of the worker.
+  rules.copy(make(operation::store, 2), of, how, {{0, 2}}, t0);
+  CHECK_FALSE(rules.has_begun(of));
+}
+
+TEST_CASE_METHOD(worker_world, "blocks that the node copies are not given away before their task has ended",
+                 "[lmcache]") {
+  const auto what = GENERATE(operation::store, operation::retrieve);
+  const auto request = make(what, 2);
+  rules.copy(request, of, how, {{0, 2}}, t0);
+  const auto part = one<transfer_rules::start>();
+  const auto much_later = t0 + std::chrono::hours(1);
+  CHECK(requests.take_late(much_later).empty());
+  end(part, errc::timeout, much_later);
+  CHECK(one<transfer_rules::refuse>().request == request);
+}
+
 TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are cancelled and refused", "[lmcache]") {
   std::vector<transfer_rules::start> parts;
   for (int i = 0; i < 6; ++i)
