@@ -285,6 +285,26 @@ TEST_CASE("namespaces: a rank that holds nothing can have another number of slot
     CHECK(w.answer(request) == errc::ok);
     CHECK(w.alive == std::set<state::allocator_number>{2});
   }
+  SECTION("and those that rest are what the next try gets, where all shards refuse at first") {
+    w.say(retire.number);
+    allocator_stats slots;
+    slots.total = 4;
+    slots.free = 3;
+    w.rules->counted(w.take_one<state::count_slots>().number, slots);
+    w.take();
+    REQUIRE(w.orders.size() == 2);
+    const auto told = std::get<state::tell_of_rank>(w.orders[1]);
+    w.orders.clear();
+    w.say(told.number, errc::limit_exceeded, errc::limit_exceeded);
+    CHECK(w.answer(request) == errc::limit_exceeded);
+    CHECK(w.alive == std::set<state::allocator_number>{2});
+    const auto again = w.ask_rank(6);
+    const auto second = w.take_one<state::tell_of_rank>();
+    CHECK(second.what.allocator == 2);
+    CHECK(second.what.incarnation == told.what.incarnation);
+    w.say(second.number);
+    CHECK(w.answer(again) == errc::ok);
+  }
   SECTION("nor when the allocator does not answer") {
     w.say(retire.number);
     w.rules->counted(w.take_one<state::count_slots>().number, fail(errc::unreachable, "gone"));

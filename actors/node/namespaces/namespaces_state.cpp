@@ -226,8 +226,9 @@ void namespaces_state::registered(const rank_order& wanted, std::span<const erro
   if (outcome.code == errc::ok) {
     entry.state = phase::registered;
     outbox_.emplace_back(note{name_of(wanted.rank, space.name) + " has " + std::to_string(wanted.slots) + " pages"});
-  } else if (any_good(outcomes)) {
-    // Those that said yes may have given slots away already: no other allocator can take its place.
+  } else if (any_good(outcomes) || entry.replaces) {
+    // Those that said yes may have given slots away already: no other allocator can take its place. Nor can one take
+    // the place of an allocator that rests because writers of the registration before it may be late.
     entry.state = phase::half_known;
   } else {
     outbox_.emplace_back(end_allocator{entry.allocator});
@@ -272,6 +273,7 @@ void namespaces_state::replaced(const rank_order& wanted, allocator_number fresh
   entry.slots = wanted.slots;
   entry.allocator = fresh;
   entry.incarnation = options_.fresh();
+  entry.replaces = true;
   register_at_shards(wanted);
 }
 

@@ -175,6 +175,8 @@ private:
     incarnation_number incarnation = 0;
     phase state = phase::under_way;
     std::vector<request_number> waiting;
+    /// It has taken the place of another registration, whose writers and readers may be late.
+    bool replaces = false;
   };
   struct space_entry {
     std::string name;

@@ -219,7 +219,10 @@ registry::behavior_type registry::make_behavior() {
         return serve_any_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
       },
       [this](const add_rank_request& x) {
-        return serve_change(request_kind::invalidate, 1, [&](timestamp) { return add_rank(x); });
+        const auto add = [&](timestamp) { return add_rank(x); };
+        // A rank that was retired has to get its next registration, or the old one again, also where the index is slow.
+        return state_.is_retired(x.space, x.rank) ? serve_any_change(request_kind::invalidate, 1, add)
+                                                  : serve_change(request_kind::invalidate, 1, add);
       },
       [this](const retire_rank_request& x) {
         return serve(request_kind::invalidate, 1, [&](timestamp t) { return state_.retire_rank(x.space, x.rank, t); });
