@@ -2,6 +2,7 @@
 
 #include "io/same_file.hpp"
 
+#include <optional>
 #include <sys/stat.h>
 #include <utility>
 
@@ -9,10 +10,11 @@ namespace troupe::io {
 
 namespace {
 
-bool have_same_file(int a, int b) {
-  struct stat x {};
-  struct stat y {};
-  return ::fstat(a, &x) == 0 && ::fstat(b, &y) == 0 && is_same_file(x, y);
+std::optional<struct stat> status_of(const unique_descriptor& x) {
+  struct stat out {};
+  if (!x || ::fstat(x.get(), &out) != 0)
+    return std::nullopt;
+  return out;
 }
 
 } // namespace
@@ -26,8 +28,9 @@ void handed_memory::leave(std::uint64_t number) {
   const auto found = pairs_.find(number);
   if (found == pairs_.end())
     return;
-  auto& left = found->second;
-  left.left = true;
+  found->second.left = true;
+  // Looked at before the walk, which may erase it.
+  const auto left = status_of(found->second.memory);
   const auto is_over = [&](const auto& x) {
     const auto& y = x.second;
     if (!y.left)
@@ -35,7 +38,8 @@ void handed_memory::leave(std::uint64_t number) {
     if (!y.memory || !y.proof || !y.node || y.node->gone())
       return true;
     // The younger one counts.
-    return x.first != number && left.memory && have_same_file(y.memory.get(), left.memory.get());
+    const auto kept = x.first == number || !left ? std::nullopt : status_of(y.memory);
+    return kept && is_same_file(*kept, *left);
   };
   std::erase_if(pairs_, is_over);
 }
