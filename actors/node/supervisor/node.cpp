@@ -125,7 +125,9 @@ void node::tick() {
 void node::look_at_attached(timestamp now) {
   bool any = false;
   for (const auto& [owner, x] : clients_)
-    if (!x.elsewhere && x.process && x.process->gone()) {
+    // Of this process's own clients, as those for LMCache's workers, lanes may be at work in frames: they end by
+    // themselves.
+    if (!x.elsewhere && x.process && x.process->gone() && x.handle.node() != system().node()) {
       state_.link_gone(x.number, now);
       any = true;
     }
