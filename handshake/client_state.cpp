@@ -11,7 +11,8 @@ namespace {
 /// What another attempt may change.
 bool may_pass(errc code) {
   return code == errc::not_found || code == errc::timeout || code == errc::unreachable ||
-         code == errc::limit_exceeded || code == errc::shutting_down || code == errc::io_error;
+         code == errc::limit_exceeded || code == errc::shutting_down || code == errc::io_error ||
+         code == errc::no_memory;
 }
 
 bool suits(incarnation_number wanted, const resolution& found) {
