@@ -28,19 +28,28 @@ struct shared_file {
 result<void> check_size(const shared_file& file) {
   struct stat status {};
   if (::fstat(file.descriptor.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    return fail(errc::io_error, "shared memory of a KV cache is no file");
+    return fail(errc::invalid_argument, "shared memory of a KV cache is no regular file");
   if (static_cast<std::uint64_t>(status.st_size) < file.bytes)
     return fail(errc::out_of_range,
                 fmt::format("shared memory of a KV cache has {} bytes, and {} were said", status.st_size, file.bytes));
   return {};
 }
 
+/// A lack of descriptors or memory may pass. Memory that does not exist, or that this user may not open, is a false
+/// statement of the client: another code, since callers try `io_error` again.
+errc code_of_open(int number) {
+  const bool may_pass = number == EMFILE || number == ENFILE || number == ENOMEM || number == EINTR;
+  return may_pass ? errc::io_error : errc::invalid_argument;
+}
+
 result<shared_file> open_shared_file(const shared_memory_handle& handle) {
   shared_file out;
   out.descriptor = unique_descriptor(::shm_open(handle.name.c_str(), O_RDWR | O_CLOEXEC, 0));
-  if (out.descriptor.get() < 0)
-    return fail(errc::io_error, fmt::format("shared memory '{}' of a KV cache cannot be opened: {}", handle.name,
-                                            std::strerror(errno)));
+  if (out.descriptor.get() < 0) {
+    const auto number = errno;
+    return fail(code_of_open(number), fmt::format("shared memory '{}' of a KV cache cannot be opened: {}", handle.name,
+                                                  std::strerror(number)));
+  }
   out.bytes = handle.bytes;
   if (auto ok = check_size(out); !ok)
     return tl::unexpected(std::move(ok.error()));
