@@ -86,7 +86,7 @@ public:
   bool was_cleared(rank_number rank) const noexcept { return ranks_[rank].cleared_slots != 0; }
   incarnation_number incarnation_of(rank_number rank) const noexcept { return ranks_[rank].incarnation; }
 
-  /// Adds another origin of the namespace, which may require stricter reporting of its state after a restart.
+  /// Adds another origin of the namespace, which may restrict what a restart restores of it.
   void share_with(namespace_origin other);
   bool has_rank(rank_number rank) const noexcept { return rank < rank_limit() && ranks_[rank].registered; }
   std::uint32_t rank_limit() const noexcept { return static_cast<std::uint32_t>(keys_by_live_.size() - 1); }

@@ -60,7 +60,7 @@ private:
     /// Unused nodes are at the upper end.
     std::array<position, marks_per_class> unused;
     /// Approximate times of the oldest and the youngest entry: the time of the mark removed last at the old end, and
-    /// the later of the last placement and the mark removed last at the young end.
+    /// that of the last placement, or of the mark removed last at the young end.
     std::uint64_t oldest = 0;
     std::uint64_t youngest = 0;
   };
