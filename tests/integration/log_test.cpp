@@ -107,7 +107,7 @@ TEST_CASE("a node whose log nobody reads goes on answering requests that log, an
     for (const auto* space : {"one", "two", "three"})
       for (rank_number rank = 0; rank < ranks; ++rank)
         node.program().wait_for_line(stream::err, "rank " + std::to_string(rank) + " of namespace 'hf3fs-" +
-                                                      std::string(space) + "' has 8 pages");
+                                                      std::string(space) + "' registered with 8 pages");
     CHECK(node.stop() == 0);
     CHECK(node.log().find("dropped") == std::string::npos);
     CHECK(node.log().find("stopped") != std::string::npos);

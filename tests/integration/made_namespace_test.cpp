@@ -124,9 +124,9 @@ TEST_CASE("clients make a namespace at the same moment, and share it") {
     check_report(result_of(*x), shape);
   CHECK(node.stop() == 0);
   const auto log = node.log();
-  const auto made = log.find("namespace 'mine' is made");
+  const auto made = log.find("namespace made: 'mine'");
   CHECK(made != std::string::npos);
-  CHECK(made == log.rfind("namespace 'mine' is made"));
+  CHECK(made == log.rfind("namespace made: 'mine'"));
 }
 
 TEST_CASE("a node that lets nobody make namespaces says so") {
@@ -456,7 +456,7 @@ TEST_CASE("a namespace that a client made is removed with its files, and stays s
   SECTION("by force, while clients are attached") {
     process engine(replay_command({"--attach", node->address(), "--trace", "loogle:2000,2048,3,128", "--concurrency",
                                    "1", "--make-namespace", space}));
-    node->program().wait_for_line(process::stream::err, "namespace 'mine' is made");
+    node->program().wait_for_line(process::stream::err, "namespace made: 'mine'");
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 409);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine?force=true").status == 204);
     // It makes the namespace again.

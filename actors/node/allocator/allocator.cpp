@@ -10,8 +10,8 @@ namespace troupe {
 
 namespace {
 
-/// How late a request without a slot learns that its wait is over, and a slot that has rested is free: short next to
-/// either time, which are seconds.
+/// The longest delay until a timed-out request is answered, or a rested slot is free. Short compared with both times,
+/// which are seconds.
 constexpr auto allocator_tick = std::chrono::milliseconds(100);
 
 allocator_options with_fence(allocator_options options, bool fenced) {
@@ -52,7 +52,7 @@ allocator::behavior_type allocator::make_behavior() {
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> {
         if (std::exchange(bound_, true))
-          return to_caf(error{errc::exists, "the allocator knows its shards already"});
+          return to_caf(error{errc::exists, "the allocator is already bound to its shards"});
         shards_ = peers.shards;
         shares_ = eviction_shares(shards_.size());
         return caf::unit;
@@ -64,7 +64,7 @@ allocator::behavior_type allocator::make_behavior() {
         return lost;
       },
       [this](resize_atom, std::uint32_t slots) -> caf::result<void> {
-        // Where nobody but engines knows who writes, slots come back by time.
+        // Without an io worker only time shows that no engine writes a slot any more.
         if (slots == 0 && !worker_)
           state_.close(now());
         else
@@ -128,15 +128,14 @@ void allocator::take_growth(Asked asked) {
         flush();
       },
       [this](const caf::error& e) {
-        log::get("allocator")->error("rank {}: no more slots: {}", rank_, to_string(from_caf(e)));
+        log::get("allocator")->error("no more slots: rank {} ({})", rank_, to_string(from_caf(e)));
         state_.resize(static_cast<std::uint32_t>(state_.stats().total));
         flush();
       });
 }
 
 void allocator::fence(std::vector<slot_ref> slots) {
-  // Waits as long as the kernel holds on to a transfer: a slot is not free before. A worker that has died takes the
-  // node with it.
+  // No timeout: a slot is not free while the kernel still holds a transfer. A worker that dies ends the node.
   request(worker_, caf::infinite, fence_atom_v, slot_batch{slots})
       .then(
           [this, slots] {
@@ -144,14 +143,15 @@ void allocator::fence(std::vector<slot_ref> slots) {
             flush();
           },
           [this](const caf::error& e) {
-            log::get("allocator")->error("rank {}: slots stay in quarantine: {}", rank_, to_string(from_caf(e)));
+            log::get("allocator")
+                ->error("fence failed: rank {} ({}); its slots stay in quarantine", rank_, to_string(from_caf(e)));
           });
 }
 
 void allocator::fenced(const std::vector<slot_ref>& slots) {
   for (const auto code : state_.fenced(slots))
     if (code != errc::ok)
-      log::get("allocator")->error("rank {}: a fenced slot was not in quarantine: {}", rank_, to_string(code));
+      log::get("allocator")->error("fenced slot not in quarantine: rank {} ({})", rank_, to_string(code));
 }
 
 void allocator::evict(std::uint32_t wanted) {
@@ -177,10 +177,10 @@ void allocator::evict(std::uint32_t wanted) {
               all->value().more = all->value().more || reply.more;
               all->part_done();
             },
-            // What the others gave is as good without it.
+            // The slots of the other shards are still usable.
             [this, all, i](const caf::error& e) {
               shares_.failed(i);
-              log::get("allocator")->error("a shard could not evict: {}", to_string(from_caf(e)));
+              log::get("allocator")->error("eviction failed on a shard: {}", to_string(from_caf(e)));
               all->part_done();
             });
   }
@@ -188,7 +188,7 @@ void allocator::evict(std::uint32_t wanted) {
 
 void allocator::on_exit() {
   for (auto& [id, promise] : waiting_)
-    promise.deliver(to_caf(error{errc::shutting_down, "the allocator is ending"}));
+    promise.deliver(to_caf(error{errc::shutting_down, "the allocator is shutting down"}));
   waiting_.clear();
   worker_ = nullptr;
   grower_ = nullptr;

@@ -10,9 +10,9 @@
 
 namespace troupe {
 
-/// The allocator of one (namespace, rank). Asks the registry shards to evict when slots run low, and its io worker to
-/// fence slots before they are free again. Without an io worker nobody can: engines write the slab themselves, and
-/// `allocator_options::fenced` is false whatever the options say.
+/// The actor that allocates the slots of one (namespace, rank). It asks the registry shards to evict when slots run
+/// low, and its io worker to fence slots before they are free again. Without an io worker there is no fence, because
+/// engines write the slab themselves, and `allocator_options::fenced` is false in any case.
 class allocator : public allocator_actor::base {
 public:
   allocator(caf::actor_config& config, const allocator_options& options, const namespace_id& space, rank_number rank,
@@ -29,23 +29,23 @@ private:
   void flush();
   void evict(std::uint32_t wanted);
   void fence(std::vector<slot_ref> slots);
-  /// Asks for more: the io worker for memory, where slots are no more than that, or who makes their file grow.
+  /// Requests growth: from the io worker, where slots depend on memory only, or from the actor that grows their file.
   void grow(std::uint32_t slots);
   template <class Asked>
   void take_growth(Asked asked);
   void fenced(const std::vector<slot_ref>& slots);
-  /// What the shards say of slots that they have.
+  /// Applies a change of slots that a shard reports.
   template <class Call>
   caf::result<slot_results> change(const slot_batch& batch, Call call);
   static slot_results codes(const std::vector<errc>& results);
 
-  /// Is given back with the slots.
+  /// The memory share of the slots; it is returned when the allocator ends.
   memory_share memory_;
   allocator_state state_;
   namespace_id space_;
   rank_number rank_;
   io_worker_actor worker_;
-  /// Null unless slots lie in a file that grows.
+  /// Null unless the slots are in a file that grows.
   slab_grower_actor grower_;
   std::vector<registry_actor> shards_;
   eviction_shares shares_{0};

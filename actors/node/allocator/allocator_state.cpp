@@ -17,7 +17,7 @@ allocator_options options_for_slots(std::uint32_t slots, double low_watermark, d
   out.slots = slots;
   out.low_watermark = share(low_watermark, 1024);
   out.high_watermark = share(high_watermark, 2048);
-  // Small enough never to wrap around within the life of a disk.
+  // Small enough that generations do not wrap around within the life of a disk.
   out.first_generation = std::random_device{}() & 0x3fffffffU;
   return out;
 }
@@ -69,7 +69,7 @@ errc allocator_state::restore_one(slot_ref where) {
   auto& state = states_[where.slot];
   const auto generation = generation_of(where.slot);
   if (state == slot_state::live) {
-    // At most one of the two is right, and nothing says which: generations of different runs begin at random.
+    // At most one of the two is right, and nothing tells which: generations of different runs start at random.
     lost_claims_.push_back({where.slot, generation});
     disputed_.insert(where.slot);
     state = slot_state::free;
@@ -77,7 +77,7 @@ errc allocator_state::restore_one(slot_ref where) {
     set_generation(where.slot, std::max(options_.first_generation, generation));
   }
   if (disputed_.contains(where.slot)) {
-    // Never again one that was claimed.
+    // A claimed generation is never used again.
     set_generation(where.slot, std::max(generation_of(where.slot), where.generation));
     return errc::stale;
   }
@@ -93,8 +93,8 @@ std::vector<slot_ref> allocator_state::restored() {
       if (states_[slot] == slot_state::free)
         push_free(slot);
     disputed_.clear();
-    // Nothing is evicted before the first request. Other ranks are being restored still: a key that is evicted now has
-    // slots there which their allocators have not heard of yet, and would take for live ones for good.
+    // Nothing is evicted before the first request. Other ranks are still being restored: evicting a key now would free
+    // slots that their allocators do not know yet, and would then keep as live for ever.
     if (!parked_.empty())
       settle();
   }
@@ -127,7 +127,7 @@ slot_ref allocator_state::pop_free() noexcept {
     last_free_ = no_slot;
   --count_of(slot_state::free);
   auto generation = generation_of(slot) + 1;
-  if (generation == 0) // 0 is never given out
+  if (generation == 0) // 0 is never granted
     ++generation;
   set_generation(slot, generation);
   states_[slot] = slot_state::reserved;
@@ -157,7 +157,7 @@ void allocator_state::take(std::uint64_t request, std::uint32_t count, timestamp
     outbox_.answers.push_back({request, {}, errc::limit_exceeded});
     return;
   }
-  exhausted_ = false; // a lease or a reservation may have ended since
+  exhausted_ = false; // a lease or a reservation may have ended meanwhile
   parked_.push_back({request, count, deadline});
   settle();
   tick(now);
@@ -169,10 +169,10 @@ void allocator_state::settle() {
   while (!parked_.empty()) {
     const auto& head = parked_.front();
     const bool enough = room() >= head.count;
-    // Nothing more will come: neither by eviction nor, in time, out of the quarantine.
+    // No more slots will come, neither by eviction nor, in time, out of quarantine.
     const bool no_more = !growing_ && !may_grow();
     const bool hopeless = exhausted_ && coming_until(head.deadline) == 0 && no_more;
-    // Nor, where there are no more slots than that.
+    // The same if all existing slots are free.
     const bool all_there = in_use() == 0 && no_more;
     if (!enough && !hopeless && !all_there)
       break;
@@ -199,9 +199,9 @@ void allocator_state::ask_for_eviction() {
     asked_for += p.count;
     last_deadline = std::max(last_deadline, p.deadline);
   }
-  // Whoever waits is not helped by what rests for longer.
+  // Slots that rest beyond the last deadline do not help the waiting requests.
   const auto in_time = room(coming_until(last_deadline));
-  // What was taken away is to be empty, whoever asks.
+  // Slots above the limit must be emptied, with or without a request.
   const auto kept = in_use() - quarantined;
   const auto evict = std::max({missing(refilling_ ? share(options_.high_watermark) : 0, coming),
                                missing(asked_for, in_time), kept > limit_ ? kept - limit_ : 0});
@@ -221,7 +221,7 @@ void allocator_state::ask_for_eviction() {
 
 void allocator_state::eviction_done(std::uint64_t freed, bool more) {
   evicting_ = false;
-  // What came back meanwhile was evicted for another rank, and may have been what kept its parents from going.
+  // Slots that came back meanwhile were evicted for another rank. They may be the children that kept their parents.
   exhausted_ = freed == 0 && !more && !came_back_;
   settle();
 }
@@ -244,7 +244,7 @@ void allocator_state::set_limit(std::uint32_t slots) {
       push_free(exist_);
     limit_ = exist_;
   }
-  // What could not be evicted before may be by now.
+  // An earlier failure to evict may not hold any more.
   exhausted_ = exhausted_ && in_use() <= limit_;
   settle();
 }
@@ -295,7 +295,7 @@ std::vector<errc> allocator_state::give_back(std::span<const slot_ref> slots, sl
   came_back_ = came_back_ || !moved.empty();
   if (options_.fenced)
     outbox_.fence.insert(outbox_.fence.end(), moved.begin(), moved.end());
-  else if (rest && !moved.empty()) // in the order of time, since all rest equally long
+  else if (rest && !moved.empty()) // in order of time, because all rest equally long
     resting_.push_back({later(now, options_.rest), std::move(moved)});
   settle();
   return results;
@@ -307,7 +307,7 @@ void allocator_state::end_rest(timestamp now) {
 }
 
 std::uint64_t allocator_state::coming_until(timestamp when) const noexcept {
-  if (options_.fenced) // a fence takes no longer than the I/O that it waits for
+  if (options_.fenced) // a fence takes only as long as the I/O that it waits for
     return count_of(slot_state::quarantined);
   std::uint64_t n = 0;
   for (const auto& x : resting_) {
@@ -380,7 +380,7 @@ allocator_stats allocator_state::stats() const noexcept {
   s.quarantined = count_of(slot_state::quarantined);
   s.refused = refused_;
   if (!options_.elastic) {
-    // Slots that are there and not to be used yet wait as others do that rest.
+    // Existing slots that may not be used yet wait like those that rest.
     s.quarantined += exist_ - s.total;
     s.total = exist_;
   }
@@ -411,20 +411,20 @@ std::string allocator_state::check_invariants() const {
   }
   if (free != count_of(slot_state::free) || last != last_free_)
     return "the free list has " + std::to_string(free) + " slots, " + std::to_string(count_of(slot_state::free)) +
-           " are free";
+           " are counted as free";
   std::uint64_t resting = 0;
   for (const auto& x : resting_)
     for (const auto& where : x.slots) {
       ++resting;
       if (states_[where.slot] != slot_state::quarantined || generation_of(where.slot) != where.generation)
-        return "slot " + std::to_string(where.slot) + " rests and is not in quarantine";
+        return "slot " + std::to_string(where.slot) + " rests but is not in quarantine";
     }
   if (!options_.fenced && resting != count_of(slot_state::quarantined))
-    return std::to_string(resting) + " slots rest, " + std::to_string(count_of(slot_state::quarantined)) +
+    return std::to_string(resting) + " slots rest, but " + std::to_string(count_of(slot_state::quarantined)) +
            " are in quarantine";
   for (slot_number slot = 0; slot < exist_; ++slot)
     if (states_[slot] != slot_state::free && generation_of(slot) == 0)
-      return "slot " + std::to_string(slot) + " was given out with generation 0";
+      return "slot " + std::to_string(slot) + " was granted with generation 0";
   return {};
 }
 

@@ -18,128 +18,129 @@
 
 namespace troupe {
 
-/// Of one (namespace, rank).
+/// Options of the allocator of one (namespace, rank).
 struct allocator_options {
   /// Pages of the rank's slab file.
   std::uint32_t slots = 0;
-  /// Below this many slots free or on their way to it, shards are asked to evict until there are `high_watermark`.
+  /// If fewer slots than this are free or becoming free, shards are asked to evict until there are `high_watermark`.
   std::uint32_t low_watermark = 0;
   std::uint32_t high_watermark = 0;
   /// Requests that wait for slots at one time.
   std::uint32_t max_parked = 1024;
-  /// Generations begin after this one. Differs between runs over the same slab file, so that a page that an earlier run
-  /// left there is not taken for one of this run.
+  /// Generations start after this one. It differs between runs over the same slab file, so that a page left by an
+  /// earlier run is not mistaken for one of this run.
   generation_number first_generation = 0;
-  /// An io worker says when nobody writes a slot any more. Otherwise nobody can, since engines write the slab file
-  /// themselves, and time has to do.
+  /// Whether an io worker reports when a slot is not written any more. Otherwise engines write the slab file
+  /// themselves, and slots rest for a time instead.
   bool fenced = true;
-  /// The slot that is given out first; those before it come last.
+  /// The slot that is granted first; those before it come last.
   slot_number first_slot = 0;
   /// How long all slots rest after `close`.
   duration closed_for{};
-  /// Without a fence: how long a slot rests in quarantine whose writer may be late.
+  /// Without a fence: how long a slot whose writer may be late rests in quarantine.
   duration rest = std::chrono::seconds(10);
-  /// Slots are there as far as something holds their pages, and that comes and goes: `resize` says how many may be in
-  /// use, at first none. `slots` is how many there can be, the watermarks are shares of that.
+  /// Whether slots depend on memory for their pages, which comes and goes: `resize` sets how many may be in use, at
+  /// first none. `slots` is the largest number, and the watermarks are shares of it.
   bool elastic = false;
-  /// Elastic, where a slot is a place in a file that grows and never shrinks: only the first slots are there, so many
-  /// of them at first.
+  /// For an elastic allocator whose slots are places in a file that grows and never shrinks: how many slots exist at
+  /// first.
   std::optional<std::uint32_t> there{};
-  /// Until more is asked for again, after there was none.
+  /// How long to wait before growth is requested again after a request that brought nothing.
   duration growth_retry = std::chrono::seconds(1);
-  /// Of a file that grows: after so long without an answer, slots are evicted meanwhile. Whoever makes files grow may
-  /// be held up by the disk of another one.
+  /// For a file that grows: how long to wait for growth before slots are evicted meanwhile. The actor that grows files
+  /// may be delayed by the disk of another file.
   duration growth_patience = std::chrono::milliseconds(500);
 };
 
-/// Options of an allocator with so many slots, and generations that begin at random. Watermarks are fractions of the
-/// slots, and no more than eviction needs in order to be ahead of those who take: 1,024 and 2,048.
+/// Options of an allocator with `slots` slots and generations that start at random. Watermarks are fractions of the
+/// slots, at most what eviction needs to stay ahead of requests: 1,024 and 2,048.
 allocator_options options_for_slots(std::uint32_t slots, double low_watermark, double high_watermark);
 
 /// The answer to one `take`.
 struct take_answer {
   std::uint64_t request = 0;
   take_reply reply;
-  /// ok: as many as were asked for. full: all that could be had. timeout: all there were when its deadline passed.
-  /// limit_exceeded: none, since too many requests wait already.
+  /// ok: as many as requested. full: all that can be granted. timeout: all that were free when the deadline passed.
+  /// limit_exceeded: none, because too many requests wait already.
   errc code = errc::ok;
 };
 
-/// What follows from calls, for the actor to send.
+/// Messages that follow from calls, for the actor to send.
 struct allocator_outbox {
   std::vector<take_answer> answers;
-  /// To the io worker: say when no I/O touches these slots any more, and refuse later I/O with these generations.
+  /// For the io worker: it reports when no I/O touches these slots any more, and refuses later I/O with these
+  /// generations.
   std::vector<slot_ref> fence;
-  /// If not 0: ask the registry shards to evict so many slots in all, then call `eviction_done` once.
+  /// If not 0: the registry shards are asked to evict this many slots in total; then `eviction_done` is called once.
   std::uint32_t evict = 0;
-  /// Elastic, if not 0: ask whether so many more slots can be had, and call `resize` once, before anything is evicted.
+  /// For an elastic allocator, if not 0: this many more slots are requested. `resize` is then called once, before
+  /// anything is evicted.
   std::uint32_t grow = 0;
 
   bool empty() const noexcept { return answers.empty() && fence.empty() && evict == 0 && grow == 0; }
 };
 
-/// The slots of one rank's slab file: which are free, reserved by a writer, live, or quarantined until no I/O touches
-/// them. Plain C++; owned and called by one actor, not thread-safe.
+/// The slots of one rank's slab file: free, reserved by a writer, live, or quarantined until no I/O touches them. Plain
+/// C++; owned and called by one actor, not thread-safe.
 ///
 ///     free --take--> reserved --publish--> live --release--> quarantined --fenced--> free
 ///                    reserved --abort--> quarantined
 ///
-/// Without a fence, those who give a slot back say whether it has to `rest`, which ends the quarantine by time; if it
-/// does not, it is free at once.
+/// Without a fence, the caller that returns a slot says whether it must `rest`: then time ends the quarantine,
+/// otherwise the slot is free at once.
 ///
-/// Free slots are taken first in, first out: a fresh slab is written from its beginning to its end, slots that were
-/// freed together are used again together, as neighbours in the file, and a slot rests as long as possible, so that a
-/// write which is late against all rules meets a free slot rather than another key's page.
+/// Free slots are granted first in, first out. A fresh slab is written from its beginning to its end. Slots that were
+/// freed together are reused together, as neighbours in the file. A slot rests as long as possible, so that a write
+/// that is late against all rules meets a free slot rather than another key's page.
 class allocator_state {
 public:
-  /// Memory of one slot: its place in the list of free ones, its generation and its state.
+  /// Memory of one slot: its place in the free list, its generation and its state.
   static constexpr std::uint64_t bytes_per_slot = sizeof(slot_number) + sizeof(generation_number) + 1;
 
   explicit allocator_state(const allocator_options& options);
 
-  /// Before anything else: these slots are live, as an earlier run left them, in any order and any number of calls.
-  /// From the first call on no slot is given out, and requests wait, until `restored`. One code per slot: ok; stale if
-  /// the slot is claimed already, which then is nobody's; out_of_range; invalid_argument for generation 0, or when
-  /// slots were taken before.
+  /// Restores live slots of an earlier run, before anything else, in any order and any number of calls. From the first
+  /// call until `restored`, no slot is granted and requests wait. One code per slot: ok; stale if the slot is claimed
+  /// already, in which case no claim counts; out_of_range; invalid_argument for generation 0, or if slots were granted
+  /// before.
   std::vector<errc> restore(std::span<const slot_ref> slots);
 
-  /// All slots that nobody claimed, or more than one, are free. Returns claims that were ok before another one came:
-  /// their pages are to be dropped. Asks for no eviction before somebody asks for slots.
+  /// Ends restoring: all slots with no claim, or more than one, are free. Returns claims that were ok before another
+  /// one came; their pages must be dropped. Requests no eviction before the first request for slots.
   std::vector<slot_ref> restored();
 
-  /// Asks for `count` slots; the answer comes through the outbox, exactly once. At once if
-  /// there are enough and nobody waits. Else the request waits its turn, until its deadline, or until neither eviction
-  /// nor quarantine can bring more in time. More slots than exist are never waited for.
+  /// Requests `count` slots; the answer comes through the outbox, exactly once. It comes at once if there are enough
+  /// and no other request waits. Otherwise the request waits its turn until its deadline, or until neither eviction nor
+  /// quarantine can free more in time. It never waits for more slots than exist.
   void take(std::uint64_t request, std::uint32_t count, timestamp deadline, timestamp now);
 
-  /// One code per slot: ok; out_of_range; stale if the slot is not in the state that the call begins from, or has
-  /// another generation. What is not ok changes nothing and is counted in `allocator_stats::refused`.
-  /// `rest` and `now` count only where there is no fence.
+  /// One code per slot: ok; out_of_range; stale if the slot is not in the state that the call starts from, or has
+  /// another generation. A refused slot is unchanged and is counted in `allocator_stats::refused`. `rest` and `now`
+  /// matter only without a fence.
   std::vector<errc> publish(std::span<const slot_ref> slots);
   std::vector<errc> abort(std::span<const slot_ref> slots, bool rest = true, timestamp now = timestamp::max());
   std::vector<errc> release(std::span<const slot_ref> slots, bool rest = true, timestamp now = timestamp::max());
   /// The io worker's answer to the outbox's `fence`.
   std::vector<errc> fenced(std::span<const slot_ref> slots);
 
-  /// The shards' answer to the outbox's `evict`, taken together: how many slots have come back by them, be it for
-  /// another rank, and whether any of them may have more. To be called after the `release` of these slots.
+  /// The combined answer of the shards to the outbox's `evict`: how many slots they freed, for any rank, and whether
+  /// any of them may have more. Call it after the `release` of these slots.
   void eviction_done(std::uint64_t freed, bool more);
 
-  /// Elastic: so many slots may be in use from now on. Where more are, shards are asked to evict until it is so. The
-  /// answer to the outbox's `grow`, and at any other time, when what holds the pages is taken away. Slots of a file do
-  /// not become fewer.
+  /// Elastic: sets how many slots may be in use. If more are in use, shards are asked to evict the rest. It is the
+  /// answer to the outbox's `grow`. The number of slots of a file does not shrink.
   void resize(std::uint32_t slots);
-  /// The same at any other time, when what holds the pages is taken away, or more of it is there.
+  /// As `resize`, at any other time, when memory for pages was taken away or added.
   void set_limit(std::uint32_t slots);
 
-  /// Not elastic, and none is in use: from now on all slots rest for `allocator_options::closed_for`, and requests are
-  /// answered that there are none.
+  /// Not elastic, with no slot in use: from now on all slots rest for `allocator_options::closed_for`, and requests are
+  /// answered without slots.
   void close(timestamp now);
 
-  /// Frees what has rested, and answers requests whose deadline has passed, with what is free.
+  /// Frees slots that have rested, and answers requests whose deadline has passed with the slots that are free.
   void tick(timestamp now);
 
-  /// When `tick` has something to do. For tests: the actor looks at short intervals.
+  /// When `tick` has work next. For tests: the actor calls `tick` at short intervals.
   std::optional<timestamp> next_deadline() const;
 
   std::size_t parked() const noexcept { return parked_.size(); }
@@ -168,8 +169,8 @@ private:
 
   static constexpr slot_number no_slot = 0xffffffff;
 
-  /// Zero-filled memory that is not touched before it is used: a rank of 67 million slots would block whoever makes it
-  /// for seconds otherwise.
+  /// Zero-filled memory that is not touched before use: filling it for a rank of 67 million slots would block the
+  /// caller for seconds.
   struct give_back_memory {
     void operator()(void* memory) const noexcept { std::free(memory); }
   };
@@ -178,28 +179,28 @@ private:
   template <class T>
   static zeroed<T> zeroes(std::size_t n);
 
-  // In `successors_`: 0 is the slot behind this one in the file, as it is in a fresh slab; else there is none, or it is
-  // the number less two.
+  // Values in `successors_`: 0 is the next slot in the file, as in a fresh slab; `no_successor` is none; others are the
+  // slot number plus two.
   static constexpr std::uint32_t no_successor = 1;
   static constexpr std::uint32_t first_successor = 2;
 
-  /// `moved` gets those that are ok.
+  /// `moved` receives the slots that are ok.
   std::vector<errc> move_all(std::span<const slot_ref> slots, slot_state from, slot_state to,
                              std::vector<slot_ref>* moved = nullptr);
   std::vector<errc> give_back(std::span<const slot_ref> slots, slot_state from, bool rest, timestamp now);
   void end_rest(timestamp now);
   void end_closing(timestamp now);
-  /// Slots in quarantine that are free at that time, as far as is known.
+  /// Slots in quarantine that will be free at that time, as far as is known.
   std::uint64_t coming_until(timestamp when) const noexcept;
   std::uint64_t& count_of(slot_state state) noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t count_of(slot_state state) const noexcept { return counts_[static_cast<std::size_t>(state)]; }
   std::uint64_t in_use() const noexcept { return exist_ - count_of(slot_state::free); }
-  /// Slots that can be given out when so many of those in use have come back.
+  /// Slots that can be granted when `back` of those in use have come back.
   std::uint64_t room(std::uint64_t back = 0) const noexcept {
     const auto used = in_use() - back;
     return limit_ > used ? limit_ - used : 0;
   }
-  /// A watermark, of as many slots as there are now.
+  /// A watermark, scaled to the present number of slots.
   std::uint64_t share(std::uint32_t of_all) const noexcept {
     return options_.slots == 0 ? 0 : std::uint64_t{of_all} * limit_ / options_.slots;
   }
@@ -210,31 +211,31 @@ private:
   void push_free(slot_number slot) noexcept;
   slot_ref pop_free() noexcept;
   void grant(const parked_request& to, errc code_if_fewer);
-  /// Serves those who wait, in order, and asks for eviction if need be.
+  /// Serves waiting requests in order, and requests eviction if necessary.
   void settle();
   void ask_for_eviction();
   bool may_grow() const noexcept;
 
   allocator_options options_;
-  /// Slots that may be in use: all of them, where they are not elastic.
+  /// Slots that may be in use: all of them, if not elastic.
   std::uint64_t limit_ = 0;
-  /// More was asked for, and there is no answer.
+  /// Whether growth was requested and is not answered yet.
   bool growing_ = false;
   timestamp growth_asked_ = timestamp::min();
-  /// Not before.
+  /// No growth is requested before this time.
   timestamp next_growth_ = timestamp::min();
-  /// When something happened last, as far as is known.
+  /// The latest time that a call has passed.
   timestamp now_ = timestamp::min();
-  /// The slot behind a free one in the list, or `no_slot`.
+  /// The slot after a free one in the list, or `no_slot`.
   slot_number next_free(slot_number slot) const noexcept;
 
-  // By slot; all zero is a fresh slab, whose slots are free one after the other and have the first generation.
+  // Arrays by slot; all zero is a fresh slab, whose slots are free in file order and have the first generation.
   zeroed<std::uint32_t> successors_;
-  /// Beyond the first one.
+  /// Offset from `first_generation`.
   zeroed<generation_number> generations_;
   zeroed<slot_state> states_;
 
-  /// The first ones, which can be given out at all: as many as there can be, but for a file that grows.
+  /// How many slots exist, from the first on: as many as there can be, except for a file that grows.
   std::uint32_t exist_ = 0;
   /// All slots rest until then.
   std::optional<timestamp> closed_until_;
@@ -244,23 +245,23 @@ private:
   std::uint64_t refused_ = 0;
 
   std::deque<parked_request> parked_;
-  /// In the order of time.
+  /// In order of time.
   std::deque<resting_slots> resting_;
   allocator_outbox outbox_;
   bool evicting_ = false;
-  /// Slots were given back since the shards were asked to evict.
+  /// Whether slots were given back since the last request for eviction.
   bool came_back_ = false;
-  /// Below the low watermark was reached, the high one not yet.
+  /// Whether the number of slots was below the low watermark and has not reached the high one since.
   bool refilling_ = false;
-  /// The shards said that nothing can be evicted. Asked again when somebody wants slots.
+  /// The shards reported that nothing can be evicted. They are asked again at the next request for slots.
   bool exhausted_ = false;
 
-  /// Claims are being taken.
+  /// Whether claims are being restored.
   bool restoring_ = false;
-  /// Slots have been given out.
+  /// Whether slots have been granted.
   bool in_service_ = false;
   std::vector<slot_ref> lost_claims_;
-  /// Slots that two have claimed.
+  /// Slots that were claimed twice.
   std::unordered_set<slot_number> disputed_;
 };
 

@@ -17,7 +17,7 @@ std::vector<std::uint32_t> eviction_shares::divide(std::uint32_t wanted) {
     if (!shards_[i].dry)
       order.push_back(i);
   std::ranges::sort(order, std::greater{}, [&](std::size_t i) { return shards_[i].keys; });
-  // The first ones go down to the level of the next, until all that is wanted is found.
+  // The first shards go down to the level of the next, until the wanted number is reached.
   std::uint64_t left = wanted;
   for (std::size_t n = 1; n <= order.size() && left > 0; ++n) {
     const auto step = n < order.size() ? shards_[order[n - 1]].keys - shards_[order[n]].keys : left;
@@ -34,7 +34,7 @@ void eviction_shares::released(const release_progress& x) {
     return;
   shards_[x.shard].released = x.released;
   shards_[x.shard].keys = x.keys;
-  // What one shard evicts may be what keys of another have waited for.
+  // An eviction in one shard may free keys of another that were waiting for it.
   forced_ = false;
   for (auto& shard : shards_)
     shard.dry = false;

@@ -9,21 +9,21 @@ namespace troupe {
 
 namespace {
 
-/// Numbers, lengths, and what CAF writes around a message.
+/// Numbers, lengths, and CAF's framing of a message.
 constexpr std::uint64_t frame_bytes = 512;
 
 error too_long(std::uint64_t bytes, const outgoing_budget& room) {
-  return {errc::out_of_range, "the answer has " + std::to_string(bytes) + " bytes, and a message on a connection " +
-                                  std::to_string(room.message_bytes_max()) +
-                                  " (actors.max_message_bytes): ask for its parts, or over HTTP"};
+  return {errc::out_of_range,
+          "the answer has " + std::to_string(bytes) + " bytes, but a message on a connection at most " +
+              std::to_string(room.message_bytes_max()) + " (actors.max_message_bytes): request its parts, or use HTTP"};
 }
 
 error too_many() {
-  return {errc::limit_exceeded, "the answers on their way have as many bytes as they may (handshake.memory_bytes); try "
+  return {errc::limit_exceeded, "answers in flight have reached the limit of handshake.memory_bytes; try "
                                 "again in a moment"};
 }
 
-/// Null: there is room, and the answer has taken it.
+/// Null if there was room, which the answer has taken.
 template <class Answer>
 std::optional<error> take_room(caf::message& answer, outgoing_budget& room) {
   const auto bytes = message_bytes(answer.get_as<Answer>(0));
@@ -60,7 +60,7 @@ std::uint64_t message_bytes(const handshake_update& x) {
 
 void bound_answer(caf::message& answer, outgoing_budget& room) {
   if (answer.match_elements<handshake_fetch_reply>()) {
-    // What says no more than that there is nothing is small, and there are no more of them than requests.
+    // An empty answer is small, and there are no more of them than requests.
     if (answer.get_as<handshake_fetch_reply>(0).entries.empty())
       return;
     if (auto why = take_room<handshake_fetch_reply>(answer, room)) {

@@ -5,13 +5,13 @@
 
 namespace troupe {
 
-/// What such a message takes on a connection, about, and not less.
+/// The approximate size of such a message on a connection; never less than the true size.
 std::uint64_t message_bytes(const handshake_fetch_reply& x);
 std::uint64_t message_bytes(const handshake_list_reply& x);
 std::uint64_t message_bytes(const handshake_update& x);
 
-/// The directory's answer to somebody in another process: takes room for it, or puts in its place that it has none, or
-/// that it does not go into one message.
+/// Takes room for the directory's answer to another process. If there is no room, or the answer does not fit into one
+/// message, an error replaces it.
 void bound_answer(caf::message& answer, outgoing_budget& room);
 
 } // namespace troupe

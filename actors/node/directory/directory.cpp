@@ -12,14 +12,14 @@ namespace troupe {
 
 namespace {
 
-/// Deadlines are not kept more precisely than that.
+/// The precision of deadlines.
 constexpr auto shortest_tick = std::chrono::milliseconds(2);
 
-/// When the store takes nothing for a moment, or connections do not.
+/// The retry interval when the store or a connection is full.
 constexpr auto retry_tick = std::chrono::milliseconds(50);
 
-/// Of changes that wait for the store while it writes those before: what has been replaced or withdrawn meanwhile takes
-/// no room in the directory any more, but here. The store takes a batch of so many bytes beside those of others.
+/// Limit on changes that wait for the store while it writes earlier ones: payloads replaced or withdrawn meanwhile
+/// occupy memory here only. The store takes a batch of this size in addition to those of others.
 constexpr std::size_t pending_bytes_max = std::size_t{32} << 20U;
 
 std::size_t payload_bytes(const handshake_publish_request& x) {
@@ -69,7 +69,7 @@ void directory::restore(const restored_handshakes& from) {
   for (const auto& x : from.ranks)
     state_.restore(read(x), at.now);
   if (const auto known = state_.stats(); known.engines > 0)
-    log::get("directory")->info("{} engines with {} ranks are known from before", known.engines, known.ranks);
+    log::get("directory")->info("handshakes restored: {} engines, {} ranks", known.engines, known.ranks);
 }
 
 directory::behavior_type directory::make_behavior() {
@@ -89,7 +89,7 @@ directory::behavior_type directory::make_behavior() {
         const auto is_known = state_.seen(x.watch);
         flush();
         if (!is_known)
-          return to_caf(error{errc::not_found, "this watch has ended: begin another one"});
+          return to_caf(error{errc::not_found, "this watch has ended: start another one"});
         return caf::unit;
       },
       [this](caf::leave_atom, std::uint64_t who) -> caf::result<void> {
@@ -103,7 +103,7 @@ directory::behavior_type directory::make_behavior() {
         return out;
       },
       [this](drain_atom) -> caf::result<void> {
-        state_.stop_waiting({errc::shutting_down, "the directory is going away"});
+        state_.stop_waiting({errc::shutting_down, "the directory is shutting down"});
         flush();
         return caf::unit;
       },
@@ -135,12 +135,12 @@ directory::change(const Request& x, handshake_reply (handshake::directory_state:
     ++refused_changes_;
     handshake_reply refusal;
     refusal.code = static_cast<std::uint8_t>(errc::limit_exceeded);
-    refusal.text = "the disk of the index does not keep up; try again in a moment";
+    refusal.text = "the disk of the index is too slow; try again in a moment";
     return refusal;
   }
   auto answer = (state_.*how)(x, now());
   flush();
-  // A refusal names a later start, which is not to be told of before it is durable, either.
+  // A refusal names a later start, which must be durable before it is reported too.
   if (!journal_)
     return answer;
   auto promise = make_response_promise();
@@ -149,7 +149,7 @@ directory::change(const Request& x, handshake_reply (handshake::directory_state:
     --waiting_for_store_;
     if (failed != nullptr)
       return promise.deliver(to_caf(*failed));
-    // It has lived meanwhile.
+    // Time has passed since the entry was made.
     answer.expires_in = std::max(answer.expires_in - (now() - asked_at), duration::zero());
     promise.deliver(std::move(answer));
   });
@@ -189,7 +189,7 @@ void directory::unfollow(number who) {
   if (!found->second.empty())
     return;
   askers_.erase(found);
-  // Of one that watches as well, the end is still to be heard.
+  // An actor that also watches must stay monitored.
   const auto* mine = caf::actor_cast<caf::actor_control_block*>(asker);
   const auto watches = [&](const auto& x) { return caf::actor_cast<caf::actor_control_block*>(x.second) == mine; };
   if (std::ranges::none_of(watchers_, watches))
@@ -208,13 +208,13 @@ void directory::asker_is_gone(const caf::actor_addr& asker) {
 
 caf::result<std::uint64_t> directory::watch(const std::string& engine, const handshake_watcher_actor& who) {
   if (!who)
-    return to_caf(error{errc::invalid_argument, "a watch needs somebody who is told"});
-  // Who asks again wants to know whether it still stands.
+    return to_caf(error{errc::invalid_argument, "a watch needs an actor to notify"});
+  // A repeated request checks whether the watch still exists.
   const auto same = std::ranges::find_if(
       watchers_, [&](const auto& x) { return x.second == who && state_.is_watching(x.first, engine); });
   if (same != watchers_.end())
     return same->first;
-  // Nobody can name the watch of another.
+  // A random number, so that a client cannot name the watch of another one.
   const auto watch = fresh_incarnation();
   const auto bytes_max =
       outgoing_ && is_elsewhere(who) ? outgoing_->message_bytes_max() / 2 : handshake::directory_state::no_bound;
@@ -231,7 +231,7 @@ void directory::unwatch(number who) {
   if (const auto found = watchers_.find(who); found != watchers_.end()) {
     const auto address = found->second.address();
     watchers_.erase(found);
-    // Who has been dropped may have asked for another one already.
+    // A dropped watcher may already have requested another watch.
     const auto watches = [&](const auto& x) { return x.second.address() == address; };
     if (!askers_.contains(address) && std::ranges::none_of(watchers_, watches))
       demonitor(address);
@@ -266,10 +266,10 @@ void directory::tell_watchers() {
     return !no_room_until_ || found == watchers_.end() || !is_elsewhere(found->second);
   });
   for (const auto who : news.dropped) {
-    log::get("directory")->warn("a watcher does not keep up, and is told nothing any more");
+    log::get("directory")->warn("watcher dropped: it reads updates too slowly");
     unwatch(who);
   }
-  // Without a sender: this handle is for nobody outside of the process.
+  // Sent without a sender: this actor's handle must not leave the process.
   for (auto& [who, update] : news.told) {
     const auto found = watchers_.find(who);
     if (found == watchers_.end())
@@ -309,7 +309,7 @@ void directory::write_changes() {
 }
 
 void directory::store_failed(const error& why) {
-  log::get("directory")->critical("handshakes can no longer be made durable, so the node ends: {}", to_string(why));
+  log::get("directory")->critical("handshakes not durable: {}; the node shuts down", to_string(why));
   journal_->fail(why);
   quit(to_caf(why));
 }
@@ -324,7 +324,7 @@ void directory::plan_tick() {
 }
 
 void directory::on_exit() {
-  const error gone{errc::shutting_down, "the directory is going away"};
+  const error gone{errc::shutting_down, "the directory is shutting down"};
   askers_.clear();
   for (auto& [who, x] : std::exchange(waiting_, {}))
     x.promise.deliver(to_caf(gone));

@@ -19,15 +19,15 @@
 
 namespace troupe {
 
-/// The directory of handshakes of a node (the rules: `handshake::directory_state`). With a store, what changes is
-/// answered, and told to readers, when it is durable, and a new directory goes on with what the one before it knew,
-/// deadlines included.
+/// The actor of a node's directory of handshakes; `handshake::directory_state` has the rules. With a store, changes are
+/// answered and shown to readers once they are durable, and a new directory continues from the stored state, deadlines
+/// included.
 ///
-/// A fetch that waits is an entry of a table and a promise: it has no thread. It ends with who asked.
+/// A waiting fetch is a table entry and a promise, without a thread. It ends when its requester disconnects.
 class directory : public directory_actor::base {
 public:
-  /// `store` may be null. `restored` is what it had. `outgoing` has room for what watchers in other processes are told;
-  /// null: there is no bound.
+  /// `store` may be null. `restored` is its content. `outgoing` limits the memory of updates for watchers in other
+  /// processes; null means no limit.
   directory(caf::actor_config& config, const handshake::directory_options& options,
             std::shared_ptr<store::metadata_store> store = nullptr, const restored_handshakes& restored = {},
             std::shared_ptr<outgoing_budget> outgoing = nullptr);
@@ -44,16 +44,16 @@ private:
   timestamp now() const { return clock().now(); }
   clock_pair clocks() const { return {now(), std::chrono::system_clock::now()}; }
   void restore(const restored_handshakes& from);
-  /// What a call has led to: changes to the store, answers to those who waited, news to watchers.
+  /// Sends the effects of a call: changes to the store, answers to waiting fetches, updates to watchers.
   void flush();
-  /// Whether there is room for one more change with a payload of so many bytes, until the disk has it.
+  /// Whether there is room for another change with this many payload bytes, until the disk has it.
   bool may_wait_for_store(std::size_t bytes) const;
-  /// Makes a change, and answers when it is durable. Where the disk does not keep up, nothing is changed.
+  /// Makes a change, and answers when it is durable. If the disk is too slow, refuses without a change.
   template <class Request>
   caf::result<handshake_reply> change(const Request& x,
                                       handshake_reply (handshake::directory_state::*how)(const Request&, timestamp));
   caf::result<handshake_fetch_reply> fetch(const handshake_fetch_request& x);
-  /// Who asked is to be heard of as long as it waits for something.
+  /// Monitors the requester while it waits for something.
   void follow(const caf::strong_actor_ptr& asker, number who);
   void unfollow(number who);
   void asker_is_gone(const caf::actor_addr& asker);
@@ -69,12 +69,12 @@ private:
   const handshake::directory_options options_;
   handshake::directory_state state_;
   std::shared_ptr<store::metadata_store> store_;
-  /// Without a store: none.
+  /// Set if there is a store.
   std::optional<directory_journal> journal_;
   const std::shared_ptr<outgoing_budget> outgoing_;
-  /// Until then, there is no room for watchers elsewhere.
+  /// Until then there is no room for updates to watchers in other processes.
   std::optional<timestamp> no_room_until_;
-  /// The store has taken nothing, and is not asked again before.
+  /// The store was full; it is not tried again before this time.
   std::optional<timestamp> store_full_until_;
   std::size_t waiting_for_store_ = 0;
   std::uint64_t refused_changes_ = 0;

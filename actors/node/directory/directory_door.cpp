@@ -16,7 +16,7 @@ directory_door::directory_door(caf::actor_config& config, directory_actor behind
 
 answer_relay::look directory_door::bound() {
   const auto& asker = current_sender();
-  // In this process, all share the payloads that the directory has.
+  // In this process all share the payloads of the directory, so answers need no room.
   if (!outgoing_ || !asker || asker->node() == system().node())
     return {};
   return [room = outgoing_](caf::message& answer) { bound_answer(answer, *room); };
@@ -28,7 +28,7 @@ directory_door::behavior_type directory_door::make_behavior() {
         if (x.form == handshake_form::json && !nlohmann::json::accept(x.payload)) {
           handshake_reply refusal;
           refusal.code = static_cast<std::uint8_t>(errc::invalid_argument);
-          refusal.text = "the payload is said to be JSON, and is not";
+          refusal.text = "the payload is declared as JSON but is not valid JSON";
           return refusal;
         }
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)));
@@ -46,9 +46,9 @@ directory_door::behavior_type directory_door::make_behavior() {
         return hand_on(*this, behind_, nullptr, caf::make_message(std::move(x)), bound());
       },
       [this](watch_atom verb, std::string& engine, const handshake_watcher_actor& who) -> caf::result<std::uint64_t> {
-        // Else the directory would send updates to an actor of somebody else, or of the node.
+        // Otherwise the directory would send updates to an actor of another client, or of the node.
         if (who && (!current_sender() || who.node() != current_sender()->node()))
-          return to_caf(error{errc::invalid_argument, "who watches is notified in its own process"});
+          return to_caf(error{errc::invalid_argument, "the watcher must be an actor of the requesting process"});
         return hand_on(*this, behind_, nullptr, caf::make_message(verb, std::move(engine), who));
       },
       [this](const handshake_seen_request& x) -> caf::result<void> {

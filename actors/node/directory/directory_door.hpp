@@ -7,11 +7,11 @@
 
 namespace troupe {
 
-/// What others see of the directory of handshakes: stands between it and those who come through the node's doors, since
-/// a handle that has left the process can be sent anything. One for all of them; ends with the node.
+/// A proxy of the directory of handshakes for callers that come through the node's listeners, because a handle that has
+/// left the process can be sent any message. There is one for all of them; it ends with the node.
 class directory_door : public handshake_door_actor::base {
 public:
-  /// `outgoing` may be null: then answers have no bound.
+  /// `outgoing` may be null: then answers have no limit.
   directory_door(caf::actor_config& config, directory_actor behind, caf::actor_addr node,
                  std::shared_ptr<outgoing_budget> outgoing = nullptr);
 
@@ -22,7 +22,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  /// For the answer to who asks now.
+  /// The bound on the answer to the present requester.
   answer_relay::look bound();
 
   directory_actor behind_;

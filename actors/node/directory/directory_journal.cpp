@@ -89,7 +89,7 @@ void directory_journal::written() {
 void directory_journal::refused(store::write_batch batch) {
   under_way_ = false;
   --next_;
-  // Who waited for the batch that was pending meanwhile waits for both now.
+  // Continuations of the pending batch now wait for both batches.
   for (auto& x : waiting_)
     x.batch = std::min(x.batch, next_);
   batch.append(pending_);

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// What of a moment of the directory's clock is a time of day, and back.
+/// Converts times of the directory's clock to times of day and back.
 struct clock_pair {
   timestamp now{};
   std::chrono::sys_time<std::chrono::nanoseconds> today{};
@@ -28,26 +28,26 @@ void write(store::write_batch& to, const handshake::directory_change& x, const c
 handshake::engine_noted read(const store::handshake_engine_record& x, const clock_pair& clocks);
 handshake::rank_noted read(const store::handshake_rank_record& x);
 
-/// What a store had of handshakes, in the order in which `directory_state::restore` wants it.
+/// The handshakes in a store, in the order that `directory_state::restore` needs.
 struct restored_handshakes {
   std::vector<store::handshake_engine_record> engines;
   std::vector<store::handshake_rank_record> ranks;
-  /// False: others may have published elsewhere meanwhile, so none of it counts any more.
+  /// False if others may have published elsewhere meanwhile, so that these entries do not count any more.
   bool believed = true;
 };
 
-/// Which answers wait until what they say is durable. One batch is at the store at a time, and what changes meanwhile
-/// goes into the next. Plain C++.
+/// A journal of the directory's changes, which delays answers until their content is durable. One batch is being
+/// written at a time, and changes that arrive meanwhile go into the next. Plain C++.
 class directory_journal {
 public:
   using continuation = std::function<void(const error* failed)>;
 
   void append(const std::vector<handshake::directory_change>& changes, const clock_pair& clocks);
-  /// At once if nothing is on its way.
+  /// Calls `then` when all changes so far are durable; at once if they are.
   void when_durable(continuation then);
-  /// The next batch, if none is under way and there is one; to be followed by `written`, or by `refused`.
+  /// Returns the next batch, if none is being written and there is one. Follow it with `written` or `refused`.
   std::optional<store::write_batch> begin_write();
-  /// What waits for the next batch.
+  /// Size of the changes that wait for the next batch.
   std::size_t pending_bytes() const noexcept { return pending_.bytes(); }
   void written();
   void refused(store::write_batch batch);
@@ -60,7 +60,7 @@ private:
   };
 
   store::write_batch pending_;
-  /// Number of the batch that is pending; those before it are written, or being written.
+  /// Number of the pending batch; earlier ones are written, or being written.
   std::uint64_t next_ = 1;
   bool under_way_ = false;
   std::deque<waiting_one> waiting_;

@@ -29,6 +29,7 @@ void frame_table::add_extent(const extent& x) {
   per_extent_ = static_cast<std::uint32_t>(x.bytes.size() / slot_bytes_);
   ++present_;
   auto at = static_cast<std::size_t>(std::ranges::find(extents_, false, &place::present) - extents_.begin());
+  // No earlier place is unused, so the arrays grow.
   if (at == extents_.size()) {
     extents_.emplace_back();
     frames_.resize(frames_.size() + per_extent_);
@@ -52,6 +53,7 @@ void frame_table::add_extent(const extent& x) {
 // -- an extent that is to leave ---------------------------------------------------------------------------------------
 
 bool frame_table::begin_emptying() {
+  // Only one extent at a time is emptied.
   if (emptying() || present_ == 0)
     return false;
   const auto cost = [](const place& x) { return std::tuple(!x.present, x.pinned, x.held); };
@@ -59,6 +61,7 @@ bool frame_table::begin_emptying() {
   emptying_ = static_cast<std::size_t>(least - extents_.begin());
   const auto first = static_cast<frame_number>(emptying_ * per_extent_);
   for (auto f = first; f < first + per_extent_; ++f)
+    // Free frames leave at once; frames with a page leave when the page is moved or dropped.
     if (frames_[f].state == frame_state::free) {
       free_.erase(f);
       change(f, frame_state::absent);
@@ -78,6 +81,7 @@ frame_number frame_table::next_to_move() noexcept {
     const auto at = (looked_at_ + i) % per_extent_;
     const auto f = static_cast<frame_number>(emptying_ * per_extent_ + at);
     const auto& x = frames_[f];
+    // A client may access pinned bytes, and I/O uses the bytes of other states, so only these can be moved.
     if (x.pins > 0 || (x.state != frame_state::clean && x.state != frame_state::dirty))
       continue;
     looked_at_ = at;
@@ -125,6 +129,7 @@ std::vector<frame_table::extent> frame_table::memory() const {
 std::vector<frame_table::extent> frame_table::memory_not_pinned() const {
   std::vector<extent> out;
   for (const auto& x : extents_)
+    // Pinned memory may be in use by a client.
     if (x.present && x.pinned == 0)
       out.push_back(x.memory);
   return out;
@@ -153,6 +158,7 @@ void frame_table::change(frame_number f, frame_state to) noexcept {
 void frame_table::become_free(frame_number f) {
   const bool leaves = f / per_extent_ == emptying_;
   change(f, leaves ? frame_state::absent : frame_state::free);
+  // Frames of an extent that is being emptied must not take new pages.
   if (!leaves)
     free_.insert(f);
 }
@@ -160,6 +166,7 @@ void frame_table::become_free(frame_number f) {
 frame_number frame_table::take(const page_ref& page, frame_state as) {
   // What leaves an extent that is being emptied makes no room here.
   while (free_.empty())
+    // Without lasting frames, eviction frees none that may be taken.
     if (lasting() == 0 || !evict())
       return no_frame;
   const auto f = free_.take();
@@ -179,12 +186,14 @@ bool frame_table::evict() {
       return false;
     const auto f = frame_of_[next.front()];
     if (frames_[f].pins > 0) {
+      // A client may access the page, so the next proposal is tried.
       policy_->kept(next.front());
       continue;
     }
     policy_->left(next.front(), leave_reason::evicted);
     vacated_.push_back(f);
     if (frames_[f].expendable) {
+      // The page is not in the slab, so it is lost with its frame and must be reported.
       give_up(f);
       return true;
     }
@@ -202,6 +211,7 @@ void frame_table::hold_back(frame_number f) {
 }
 
 void frame_table::let_expend(std::span<const frame_number> frames) {
+  // There is nothing to pass to the policy.
   if (frames.empty())
     return;
   std::vector<entry_index> entries;
@@ -221,12 +231,14 @@ void frame_table::forget_held_back(frame_number f) noexcept {
 }
 
 void frame_table::withdraw(frame_number f) {
+  // The policy has only clean and expendable frames.
   if (frames_[f].state == frame_state::clean || frames_[f].expendable)
     policy_->left(entry_of_[f], leave_reason::erased);
   forget_held_back(f);
 }
 
 bool frame_table::keep(frame_number f) {
+  // Other frames stay until they are written anyway.
   if (!frames_[f].held_back)
     return false;
   withdraw(f);
@@ -261,6 +273,7 @@ frame_number frame_table::find(const slot_ref& where) const noexcept {
 }
 
 void frame_table::pin(frame_number f) noexcept {
+  // Pinned frames are counted once, whatever their number of pins.
   if (frames_[f].pins++ > 0)
     return;
   ++pinned_;
@@ -272,6 +285,7 @@ void frame_table::unpin(frame_number f) {
     return;
   --pinned_;
   --extents_[f / per_extent_].pinned;
+  // The page was dropped earlier, and only the pins kept the frame.
   if (frames_[f].state == frame_state::orphaned)
     let_go(f);
 }
@@ -279,6 +293,7 @@ void frame_table::unpin(frame_number f) {
 void frame_table::touch(frame_number f) {
   frames_[f].used = true;
   frames_[f].used_at = now_;
+  // The policy has only these frames; `become_clean` reports earlier uses of others.
   if (frames_[f].state == frame_state::clean || frames_[f].expendable)
     policy_->touched(std::array<entry_index, 1>{entry_of_[f]}, {});
 }
@@ -298,6 +313,7 @@ void frame_table::tell_resident(frame_number f, bool written) noexcept {
   if (!resident_)
     return;
   const auto slot = frames_[f].page.where.slot;
+  // The mark comes first, so that the page never becomes visible with the mark of an earlier one.
   if (written)
     resident_->clear_unwritten(slot);
   else
@@ -316,19 +332,23 @@ void frame_table::begin_write(frame_number f) {
 
 void frame_table::end_write(frame_number f, bool ok) {
   if (frames_[f].dropped)
+    // The page was dropped during the write, so its result does not matter.
     let_go(f);
   else if (ok)
     become_clean(f);
   else
+    // A failed write is repeated later: the frame has the only copy.
     change(f, frame_state::dirty);
 }
 
 void frame_table::end_read(frame_number f, bool ok) {
   if (frames_[f].dropped) {
+    // The page was dropped during the read, so the bytes are not wanted any more.
     let_go(f);
   } else if (ok) {
     become_clean(f);
   } else {
+    // The frame has no valid bytes.
     detach(f);
     let_go(f);
   }
@@ -339,6 +359,7 @@ void frame_table::become_clean(frame_number f) {
   tell_resident(f, true);
   const std::array<entry_index, 1> one{entry_of_[f]};
   policy_->inserted(one);
+  // The policy did not have the frame when it was used.
   if (frames_[f].used)
     policy_->touched(one, {});
 }
@@ -354,6 +375,7 @@ void frame_table::detach(frame_number f) noexcept {
 void frame_table::drop(frame_number f) {
   auto& x = frames_[f];
   detach(f);
+  // The kernel may still access the bytes, so the frame stays until the I/O ends.
   if (x.state == frame_state::reading || x.state == frame_state::writing) {
     x.dropped = true;
     return;
@@ -364,6 +386,7 @@ void frame_table::drop(frame_number f) {
 
 void frame_table::let_go(frame_number f) {
   frames_[f].dropped = false;
+  // A client may still access the bytes, so the frame stays until the last pin ends.
   if (frames_[f].pins > 0) {
     change(f, frame_state::orphaned);
     return;

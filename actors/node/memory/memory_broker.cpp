@@ -32,7 +32,7 @@ memory_broker::behavior_type memory_broker::make_behavior() {
   return {
       [this](const memory_borrower& x) -> caf::result<void> {
         auto& number = numbers_[{x.space, x.rank}];
-        if (number != 0) // its worker before has ended, and we have not heard of it yet
+        if (number != 0) // its earlier worker has ended, but the notification has not arrived yet
           forget(std::exchange(number, 0));
         numbers_[{x.space, x.rank}] = ++last_;
         workers_.emplace(last_, x.worker);
@@ -44,7 +44,7 @@ memory_broker::behavior_type memory_broker::make_behavior() {
       [this](const memory_report& x) -> caf::result<void> {
         const auto known = numbers_.find({x.space, x.rank});
         if (known == numbers_.end())
-          return to_caf(error{errc::not_found, "the memory broker does not know this rank"});
+          return to_caf(error{errc::not_found, "this rank is not registered with the memory broker"});
         const auto at = now();
         const bool any = x.oldest > duration::zero();
         state_.told(known->second,
@@ -63,7 +63,7 @@ void memory_broker::forget(borrower x) {
 }
 
 void memory_broker::flush() {
-  // What one word leads to may be answered by the next: nothing here calls back at once.
+  // No call in these loops calls back at once: the effects of one message may be answered by the next.
   for (const auto& x : state_.take_orders())
     ask_back(x);
   for (const auto& x : state_.take_loans())
@@ -76,7 +76,7 @@ void memory_broker::ask_back(const memory_broker_state::order& x) {
   request(workers_.at(x.from), caf::infinite, give_back_atom_v, x.must, patience_)
       .then(
           [this, from = x.from](std::uint32_t number) {
-            log::get("memory")->debug("extent {} has come back", number);
+            log::get("memory")->debug("extent given back: {}", number);
             state_.given_back(from, number, now());
             flush();
           },

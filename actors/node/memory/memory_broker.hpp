@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// Distributes the arena of a node among the io workers of its ranks when all of it is lent (the rules:
-/// `memory_broker_state`). One of a node; workers may come and go.
+/// The actor that distributes the arena of a node among the io workers of its ranks when all extents are assigned;
+/// `memory_broker_state` has the rules. There is one per node; workers may come and go.
 class memory_broker : public memory_broker_actor::base {
 public:
-  /// `patience`: for how long a rank may try to empty an extent.
+  /// `patience`: how long a rank may try to empty an extent.
   memory_broker(caf::actor_config& config, std::shared_ptr<io::extent_source> extents,
                 const memory_broker_options& options = {}, duration patience = std::chrono::seconds(5));
 

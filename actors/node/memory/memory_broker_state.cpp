@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// What has no page is older than all that has.
+/// An extent without pages counts as older than all with pages.
 constexpr auto unused = duration::max();
 
 } // namespace
@@ -44,7 +44,7 @@ void memory_broker_state::told(borrower x, const report& what, timestamp now) {
 }
 
 duration memory_broker_state::age(const entry& x, timestamp now) const noexcept {
-  // A whole extent could go, and no page with it.
+  // A whole extent can be given away without a page.
   if (x.said.free_bytes >= options_.extent_bytes || !x.said.oldest_use)
     return x.said.extents > 0 ? unused : duration::zero();
   return std::max(now - *x.said.oldest_use, duration::zero());
@@ -62,7 +62,7 @@ memory_broker_state::borrower memory_broker_state::choose_giver(borrower to, tim
     return x == unused ? own != unused
                        : own != unused && x / options_.age_ratio >= own && x - own >= options_.age_margin;
   };
-  // The oldest of those that one may ask, of the first kind of which there is one.
+  // Returns the oldest of those that may be asked.
   const auto oldest = [&](auto may_ask) {
     borrower best = 0;
     for (const auto& [who, x] : all_)
@@ -126,7 +126,7 @@ void memory_broker_state::pass_on(extent_number extent, borrower preferred, time
   }
   auto& x = all_.at(to);
   x.served = true;
-  // It says so again if that is not enough.
+  // The rank reports again if this is not enough.
   x.said.wants = false;
   std::erase(wishes_, to);
   loans_.push_back({to, extent});
@@ -172,10 +172,10 @@ void memory_broker_state::accepted(const loan& x, bool taken, timestamp now) {
 std::string memory_broker_state::check() const {
   for (const auto& [who, x] : all_)
     if (x.gives_for && *x.gives_for != 0 && !all_.at(*x.gives_for).served)
-      return "borrower " + std::to_string(who) + " gives for one that is not served";
+      return "borrower " + std::to_string(who) + " gives for a borrower that is not being served";
   for (const auto who : wishes_)
     if (!all_.contains(who) || std::ranges::count(wishes_, who) != 1)
-      return "borrower " + std::to_string(who) + " has a wish and is gone, or has two";
+      return "borrower " + std::to_string(who) + " has a wish but is unknown, or has two wishes";
   return {};
 }
 

@@ -15,54 +15,54 @@ namespace troupe {
 
 struct memory_broker_options {
   std::uint64_t extent_bytes = 1;
-  /// A rank gives for another one's pages if its oldest page was not used for so many times as long as the other one's,
-  /// and for so much longer: else two that are equally busy would take from each other all the time.
+  /// A rank gives an extent to another one if its oldest page has been unused for `age_ratio` times as long, and for
+  /// `age_margin` longer. Without this, two equally busy ranks would take extents from each other all the time.
   std::uint32_t age_ratio = 2;
   duration age_margin = std::chrono::seconds(2);
-  /// For so long nobody has to give who was lent something: it has not been able to use it yet.
+  /// For this long a rank that received an extent need not give one: it could not use it yet.
   duration keep_at_least = std::chrono::seconds(2);
-  /// For so long nobody is asked again who could not give.
+  /// For this long a rank that could not give an extent is not asked again.
   duration refusal_lasts = std::chrono::seconds(1);
-  /// A wish is over when it was not repeated for so long.
+  /// A wish expires if it is not repeated for this long.
   duration wish_lasts = std::chrono::seconds(3);
 };
 
-/// Who gives an extent to whom, once all of the arena is lent. Borrowers are ranks of namespaces, all alike, whatever
-/// the size of their pages.
+/// Decides which rank gives an extent to which, once all of the arena is assigned. Borrowers are ranks of namespaces,
+/// treated alike whatever the size of their pages.
 ///
-/// What a rank has is worth what its oldest page is: how long that was not used. A rank that wants more gets an extent
-/// of the one whose oldest page is oldest, if it is clearly older than any of its own. A rank that has nothing gets one
-/// in any case: of those who have more than one, of whoever needs it least; where nobody has, of whoever has had its
-/// own for some time.
+/// The value of a rank's memory is the age of its oldest page: how long that has been unused. A rank that wants more
+/// gets an extent of the rank whose oldest page is oldest, if that is clearly older than any of its own. A rank without
+/// extents gets one in any case: from the rank with more than one whose oldest page is oldest, or else from a rank that
+/// has had its extent for some time.
 ///
-/// Nobody is asked for two extents at a time, and nobody is fetched two. What comes back goes to the rank for which it
-/// was fetched, and if that wants it no more, to another one that does, or to the arena. Between the two it is nobody
-/// else's: it never was given back to the arena.
+/// At most one extent at a time is requested from a rank, and for a rank. An extent that comes back goes to the rank it
+/// was requested for. If that rank wants it no more, it goes to another one that does, or to the arena. Meanwhile it
+/// stays assigned: it was not returned to the arena.
 ///
-/// Plain state. What is decided is in `take_orders`, `take_loans` and `take_returns`; whoever carries it out says how
-/// it ended.
+/// Plain state. Decisions are returned by `take_orders`, `take_loans` and `take_returns`; the caller reports their
+/// results.
 class memory_broker_state {
 public:
   using borrower = std::uint64_t;
   using extent_number = std::uint32_t;
 
-  /// What a borrower says of itself.
+  /// The state that a borrower reports of itself.
   struct report {
     bool wants = false;
     std::uint32_t extents = 0;
     std::uint64_t free_bytes = 0;
-    /// When its oldest page was used last, if it has any.
+    /// When its oldest page was last used, if it has any.
     std::optional<timestamp> oldest_use;
   };
-  /// `from` shall give one back; `given_back` or `refused` follows, once.
+  /// A request that `from` give back one extent; `given_back` or `refused` follows, once.
   struct order {
     borrower from = 0;
-    /// For somebody who has nothing.
+    /// Whether it is for a rank without extents.
     bool must = false;
 
     friend bool operator==(const order&, const order&) = default;
   };
-  /// The extent is lent to `to`; `accepted` follows, once.
+  /// The extent is assigned to `to`; `accepted` follows, once.
   struct loan {
     borrower to = 0;
     extent_number extent = 0;
@@ -73,7 +73,8 @@ public:
   explicit memory_broker_state(const memory_broker_options& options) : options_(options) {}
 
   void add(borrower x);
-  /// It is gone, with what it has. What is on its way to it goes elsewhere, when `accepted` says that it was not taken.
+  /// Removes a borrower that has ended, with its extents. An extent that is being assigned to it goes elsewhere, when
+  /// `accepted` reports that it was not taken.
   void remove(borrower x, timestamp now);
   void told(borrower x, const report& what, timestamp now);
 
@@ -83,11 +84,11 @@ public:
 
   std::vector<order> take_orders() { return std::exchange(orders_, {}); }
   std::vector<loan> take_loans() { return std::exchange(loans_, {}); }
-  /// Extents that nobody wants: the arena's again.
+  /// Extents that no rank wants, to be returned to the arena.
   std::vector<extent_number> take_returns() { return std::exchange(returns_, {}); }
 
   std::size_t borrowers() const noexcept { return all_.size(); }
-  /// Extents that went from one rank to another.
+  /// Number of extents that moved from one rank to another.
   std::uint64_t moved() const noexcept { return moved_; }
   /// The first inconsistency, or an empty text. For tests.
   std::string check() const;
@@ -95,13 +96,13 @@ public:
 private:
   struct entry {
     report said;
-    /// When it was last seen to have more than before.
+    /// When it was last reported to have more extents than before.
     timestamp grown = timestamp::min();
     timestamp refused_until = timestamp::min();
     timestamp wants_until = timestamp::min();
-    /// For whom it gives, while it does; 0 if that one is gone.
+    /// The borrower that it is giving an extent to; 0 if that one has ended.
     std::optional<borrower> gives_for;
-    /// One is fetched for it, or on its way to it.
+    /// An extent is being requested for it, or assigned to it.
     bool served = false;
   };
 
@@ -110,7 +111,7 @@ private:
   duration age(const entry& x, timestamp now) const noexcept;
   bool may_give(borrower who, const entry& x, borrower to, timestamp now) const noexcept;
   borrower choose_giver(borrower to, timestamp now) const;
-  /// Who waits for longest, those first who have nothing; 0 if nobody.
+  /// The borrower that has waited longest, those without extents first; 0 if there is none.
   borrower next_in_need(timestamp now) const;
   void settle(timestamp now);
   void pass_on(extent_number extent, borrower preferred, timestamp now);
@@ -118,7 +119,7 @@ private:
 
   memory_broker_options options_;
   std::map<borrower, entry> all_;
-  /// Those who want something, in the order in which they began to.
+  /// Borrowers that want extents, in the order in which they began to.
   std::vector<borrower> wishes_;
   std::vector<order> orders_;
   std::vector<loan> loans_;

@@ -14,8 +14,7 @@ metrics_source source_of(caf::actor_system& system, node_actor node, metrics_act
     };
     if (!node)
       return render();
-    // The node tells the metrics actor before it answers. Without an answer, the numbers of before are better than
-    // none.
+    // The node updates the metrics actor before it answers. If it does not answer, the earlier values are rendered.
     ask<node_stats>(
         system, node, [render](const result<node_stats>&) { render(); }, stats_atom_v);
   };

@@ -15,8 +15,8 @@ metrics::behavior_type metrics::make_behavior() {
       [this](const latency_batch& batch) -> caf::result<void> {
         if (batch.samples.size() > latency_samples_max)
           return to_caf(error{errc::limit_exceeded, std::to_string(batch.samples.size()) +
-                                                        " samples in one message, at most " +
-                                                        std::to_string(latency_samples_max) + " are taken"});
+                                                        " samples in one message; at most " +
+                                                        std::to_string(latency_samples_max) + " are allowed"});
         state_.observe(batch);
         return caf::unit;
       },

@@ -8,10 +8,10 @@
 
 namespace troupe {
 
-/// Collects what the actors of a node measure: latency samples in batches, and the node's statistics as gauges.
+/// The actor that collects the measurements of a node's actors: latency samples in batches, and statistics as gauges.
 class metrics : public metrics_actor::base {
 public:
-  /// `latencies`: where samples are counted, for others to read.
+  /// `latencies`: where samples are counted, readable by other threads.
   metrics(caf::actor_config& config, const std::string& node_name,
           std::shared_ptr<request_latencies> latencies = std::make_shared<request_latencies>());
 

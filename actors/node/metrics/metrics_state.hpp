@@ -18,27 +18,29 @@ namespace troupe {
 /// Counters, gauges and histograms of one node, all labelled with its name.
 class metrics_state {
 public:
-  /// `latency` is where samples are counted, for others to read.
+  /// `latency`: where samples are counted, readable by other threads.
   explicit metrics_state(std::string node_name,
                          std::shared_ptr<request_latencies> latency = std::make_shared<request_latencies>())
       : node_name_(std::move(node_name)), latency_(std::move(latency)) {}
 
-  /// Adds to the histograms; samples of unknown kinds, which another version could send, are counted as such.
+  /// Adds samples to the histograms. Samples of unknown kinds, which another version could send, are counted
+  /// separately.
   void observe(const latency_batch& batch);
 
   /// Sets a gauge, as in `set("troupe_slots", "…", {{"rank", "0"}, {"state", "free"}}, 12)`.
   void set(const std::string& name, const std::string& help, metric_labels labels, double value);
 
-  /// Sets a counter, whose name ends in `_total`, to what somebody else has counted since the start. Never falls.
+  /// Sets a counter, whose name ends in `_total`, to a count since the start that another part keeps. Never decreases.
   void count(const std::string& name, const std::string& help, metric_labels labels, double value);
 
-  /// Forgets series of ranks that are not served any more: those with a namespace and a rank of which `served` says no.
+  /// Removes series of ranks that are not served any more: those with a namespace and a rank for which `served` is
+  /// false.
   void forget_ranks(const std::function<bool(const std::string& space, const std::string& rank)>& served);
 
-  /// Forgets series of other nodes that are not known any more: those with a `peer` of which `known` says no.
+  /// Removes series of nodes that are not known any more: those with a `peer` for which `known` is false.
   void forget_peers(const std::function<bool(const std::string& peer)>& known);
 
-  /// Everything, as text for a scraper.
+  /// Returns all metrics as text for a scraper.
   std::string render() const;
 
 private:

@@ -11,39 +11,39 @@
 #include <cstddef>
 #include <vector>
 
-/// What each part of a node shows of itself: the one place where its metrics have their names. docs/http-api.md has the
-/// same names, and a test compares them.
+/// Metrics of each part of a node: the one place where their names are. docs/http-api.md has the same names, and a test
+/// compares them.
 
 namespace troupe {
 
-/// The registry's, the allocators' and the io workers', as the node has gathered them.
+/// Metrics of the registry, the allocators and the io workers, as the node has gathered them.
 void show(metrics_state& to, const node_stats& stats);
 
-/// Namespaces and ranks are made by clients, so their number is limited here: those beyond are summed up as "other".
-/// Constants, since what they protect is the scraper: 64 names with 8 series, 512 ranks with 5 each.
+/// Limits on series. Clients make namespaces and ranks, so their number is limited here; the rest is summed as "other".
+/// They are constants because they protect the scraper: 64 names with 8 series, 512 ranks with 5 each.
 struct series_limits {
   std::size_t namespaces = 64;
   /// Over all namespaces.
   std::size_t ranks = 512;
 };
 
-/// These namespaces: "troupe_namespace_…".
+/// Namespaces: "troupe_namespace_…".
 std::vector<metric_family> families_of(std::vector<namespace_info> spaces, const series_limits& limits);
 
 /// The directory of handshakes: "troupe_handshake_…".
 std::vector<metric_family> families_of(const handshake_stats& x);
 
-/// Whether the node is degraded.
+/// The degradations of the node.
 std::vector<metric_family> families_of(const node_condition& condition);
 
-/// What is left of its memory.
+/// The use of its memory.
 std::vector<metric_family> families_of(const memory_budget& memory);
 std::vector<metric_family> families_of(const io::disk_budget& disk);
 
-/// What clients of LMCache have asked for: "troupe_lmcache_…".
+/// Requests of LMCache clients: "troupe_lmcache_…".
 std::vector<metric_family> families_of(const lmcache::counters& counts);
 
-/// What became of the log of this process.
+/// The log of this process.
 std::vector<metric_family> families_of_log();
 
 } // namespace troupe

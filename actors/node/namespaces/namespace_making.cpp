@@ -8,10 +8,10 @@ namespace {
 
 const error all_well{errc::ok, {}};
 
-/// Shards say how two identities differ, with salts, which are nobody's business who attaches.
+/// Shards report how two identities differ, including salts, which attaching clients must not see.
 error without_values(error x, const std::string& name) {
   if (x.code == errc::identity_mismatch)
-    x.text = "namespace '" + name + "' is known as another one; take another name, or the same settings";
+    x.text = "namespace '" + name + "' exists with other settings; use another name, or the same settings";
   return x;
 }
 
@@ -95,8 +95,8 @@ void namespace_making::remove(request_number request, const namespace_id& space,
   default:
     if (x.failure)
       return reply(request, space,
-                   {errc::busy, "namespace '" + x.spec.name + "' could not be made, and is being removed already"});
-    x.waiting.push_back(request); // shares the answer of the one under way
+                   {errc::busy, "namespace '" + x.spec.name + "' could not be made and is already being removed"});
+    x.waiting.push_back(request); // shares the answer of the removal in progress
   }
 }
 
@@ -123,8 +123,8 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
       return undo(id, x, std::move(bad));
     x.state = phase::served;
     outbox_.emplace_back(served{id, x.spec.name, true});
-    outbox_.emplace_back(note{"namespace '" + x.spec.name + "' is made, with " + std::to_string(x.spec.world_size) +
-                              " ranks, for a client that attaches"});
+    outbox_.emplace_back(note{"namespace made: '" + x.spec.name + "', with " + std::to_string(x.spec.world_size) +
+                              " ranks, for an attaching client"});
     return end(id, x, all_well);
   case phase::removing:
     if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
@@ -135,7 +135,7 @@ void namespace_making::told(order_number number, std::span<const error> outcomes
     return forgotten(id, x);
   case phase::forgetting:
     if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok)
-      outbox_.emplace_back(note{"a shard could not forget namespace '" + x.spec.name + "': " + bad.text});
+      outbox_.emplace_back(note{"a shard failed to remove namespace '" + x.spec.name + "': " + bad.text});
     return forgotten(id, x);
   default:
     return;
@@ -164,7 +164,7 @@ void namespace_making::done(order_number number, const result<void>& outcome) {
     return;
   case phase::closing:
     if (!outcome)
-      outbox_.emplace_back(note{"namespace '" + x.spec.name + "' has left something behind: " + outcome.error().text});
+      outbox_.emplace_back(note{"namespace '" + x.spec.name + "' was not removed completely: " + outcome.error().text});
     return gone(id);
   default:
     return;
@@ -180,7 +180,7 @@ void namespace_making::stays(const namespace_id& space, entry& x, const error& w
 void namespace_making::not_forgotten(const namespace_id& space, entry& x, const error& why) {
   if (!x.begun)
     return stays(space, x, why);
-  // What some have begun cannot be taken back, so the others follow.
+  // A removal that some shards have begun cannot be undone, so the others follow.
   if (!std::exchange(x.force, true)) {
     outbox_.emplace_back(tell_to_remove{expect(space), space, true});
     return;
@@ -198,7 +198,7 @@ void namespace_making::undo(const namespace_id& space, entry& x, error why) {
 }
 
 void namespace_making::forgotten(const namespace_id& space, entry& x) {
-  // Files go when nothing durable tells of pages in them any more.
+  // Files are removed once no durable record refers to pages in them.
   if (!x.opened)
     return gone(space);
   x.state = phase::closing;
@@ -208,7 +208,7 @@ void namespace_making::forgotten(const namespace_id& space, entry& x) {
 void namespace_making::gone(const namespace_id& space) {
   auto x = std::move(spaces_.extract(space).mapped());
   if (!x.failure)
-    outbox_.emplace_back(note{"namespace '" + x.spec.name + "' is removed"});
+    outbox_.emplace_back(note{"namespace removed: '" + x.spec.name + "'"});
   end(space, x, x.failure ? *x.failure : all_well);
 }
 

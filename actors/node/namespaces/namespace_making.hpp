@@ -17,9 +17,9 @@
 
 namespace troupe {
 
-/// Namespaces that clients make by attaching, whose pages the node keeps: which are being made or removed, who waits
-/// for that, and what is to be undone. Plain rules; what they want done comes out as orders, and what became of an
-/// order comes back with its number.
+/// The rules for namespaces that clients make by attaching, whose pages the node keeps: which are being made or
+/// removed, which requests wait for that, and what must be undone. Plain state. Orders come out of the outbox, and the
+/// result of an order comes back with its number.
 ///
 ///                    shards say yes       opened             shards know its ranks
 ///   (none) ─ telling ─────────────▶ opening ─────▶ registering ──────────────────▶ served
@@ -27,73 +27,74 @@ namespace troupe {
 ///     │         ▼                      ▼               ▼                            ▼
 ///     └───── closing ◀──────────── forgetting ◀────────┘◀────────────────────── removing
 ///
-/// What a shard has forgotten is gone durably for all of them. So where one of them cannot forget a namespace that
-/// others have forgotten, also by force, it is `half_gone`: nobody has it, and it can only be removed again.
+/// A removal on one shard is durable and cannot be undone. So if one shard cannot remove a namespace that others have
+/// removed, also by force, the namespace is `half_gone`: it is not served, and can only be removed again.
 ///
-/// A name and an identity are the shards' to judge, so they are told first, and nothing is opened for what they refuse.
-/// Whoever makes the same namespace meanwhile shares the answer; who comes while it is taken back is told `busy`.
+/// The shards judge the name and the identity, so they are asked first, and nothing is opened for a namespace that they
+/// refuse. A request for a namespace that is being made shares its answer; while it is being undone the answer is
+/// `busy`.
 class namespace_making {
 public:
-  /// Of a request that waits; the caller's.
+  /// The caller's number of a waiting request.
   using request_number = std::uint64_t;
   using order_number = std::uint64_t;
 
   struct options {
-    /// Whether pages of such a namespace can be kept here at all, and if not, why. At once.
+    /// Whether pages of such a namespace can be kept here, and if not, why. Returns without waiting.
     std::function<result<void>(const namespace_spec&)> judge;
   };
 
   // Orders.
 
-  /// To all shards; `told`.
+  /// Registers the namespace at all shards; answered by `told`.
   struct tell_of_namespace {
     order_number number = 0;
     namespace_spec spec;
   };
-  /// Io workers, allocators, memory and slab files; `done`.
+  /// Opens io workers, allocators, memory and slab files; answered by `done`.
   struct open_space {
     order_number number = 0;
     namespace_spec spec;
   };
-  /// To all shards: the ranks of what was opened; `told`.
+  /// Registers the ranks of the opened namespace at all shards; answered by `told`.
   struct tell_of_ranks {
     order_number number = 0;
     namespace_id space;
   };
-  /// Nobody may attach to it from now on; `done`, with `busy` while clients are attached, unless it is forced.
+  /// Refuses new attaches from now on; answered by `done`, with `busy` while clients are attached, unless forced.
   struct leave_space {
     order_number number = 0;
     namespace_id space;
     bool force = false;
   };
-  /// All shards forget it, durably; `told`.
+  /// Removes the namespace from all shards, durably; answered by `told`.
   struct tell_to_remove {
     order_number number = 0;
     namespace_id space;
     bool force = false;
   };
-  /// It stays after all: clients may attach again.
+  /// Undoes `leave_space`: clients may attach again.
   struct keep_space {
     namespace_id space;
   };
-  /// End what was opened and remove its files; `done`.
+  /// Closes what was opened and removes its files; answered by `done`.
   struct close_space {
     order_number number = 0;
     namespace_id space;
   };
-  /// It is served from now on, or not any more: for all who look up names.
+  /// Reports that the namespace is served from now on, or not any more, to all parts that look up names.
   struct served {
     namespace_id space;
     std::string name;
     bool is = false;
   };
-  /// A request that made it: ok, and then it is served; or why not. Or one that removed it.
+  /// The answer to a request that made the namespace (ok, and then it is served; or the reason), or that removed it.
   struct answer {
     request_number request = 0;
     namespace_id space;
     error outcome;
   };
-  /// For the log.
+  /// A line for the log.
   struct note {
     std::string text;
   };
@@ -102,10 +103,10 @@ public:
 
   explicit namespace_making(options how) : options_(std::move(how)) {}
 
-  /// What is served when the node starts.
+  /// Adds a namespace that is served when the node starts.
   void know(const namespace_spec& space);
 
-  /// Each is answered once.
+  /// Each request is answered once.
   void make(request_number request, const namespace_spec& wanted);
   void remove(request_number request, const namespace_id& space, bool force);
 
@@ -114,7 +115,7 @@ public:
   /// Whether it is served.
   bool serves(const namespace_id& space) const;
 
-  /// What each shard said.
+  /// Reports the answer of each shard.
   void told(order_number number, std::span<const error> outcomes);
   void done(order_number number, const result<void>& outcome);
 
@@ -137,24 +138,24 @@ private:
     namespace_spec spec;
     phase state = phase::telling;
     std::vector<request_number> waiting;
-    /// Why it is taken back, if it is not that it was removed.
+    /// Why the namespace is being undone, if not because of a removal.
     std::optional<error> failure;
     bool opened = false;
-    /// It is removed whoever has leases.
+    /// Whether it is removed in spite of leases.
     bool force = false;
-    /// A shard has forgotten it.
+    /// Whether a shard has removed it.
     bool begun = false;
   };
 
   order_number expect(const namespace_id& space);
   void reply(request_number request, const namespace_id& space, error outcome);
   void end(const namespace_id& space, entry& x, const error& outcome);
-  /// Takes back what was done.
+  /// Undoes what was done.
   void undo(const namespace_id& space, entry& x, error why);
   void forgotten(const namespace_id& space, entry& x);
   void gone(const namespace_id& space);
   void stays(const namespace_id& space, entry& x, const error& why);
-  /// Shards have been told to forget it, and one at least does not, for this reason.
+  /// Handles a removal that at least one shard has refused, for this reason.
   void not_forgotten(const namespace_id& space, entry& x, const error& why);
 
   options options_;

@@ -13,22 +13,23 @@
 
 namespace troupe {
 
-/// Which namespace has which name. The `namespaces` actor writes it, before it answers whoever made or removed one, and
-/// nobody else does. Everybody may read it, on any thread and without asking an actor: so a request that names a
-/// namespace by its name costs no more messages than one that names it by its id.
+/// The names of namespaces. Only the `namespaces` actor writes it, before it answers the request that made or removed
+/// one. Any thread may read it without a message to an actor, so a request with a namespace's name costs no more
+/// messages than one with its id.
 ///
-/// Has what all shards know: what some of them have refused, or begun to forget, is for them to say.
+/// It contains namespaces that all shards know. For those that some shards have refused, or begun to remove, the shards
+/// decide.
 class namespace_names {
 public:
-  /// The name that a namespace has first stays, as in the shards. `kept_here`: its pages lie in slab files and memory
-  /// of the node.
+  /// Adds a name. The first name of a namespace stays, as in the shards. `kept_here`: its pages are in slab files and
+  /// memory of the node.
   void add(const namespace_id& id, std::string name, bool kept_here = false);
   void remove(const namespace_id& id);
 
   std::optional<namespace_id> find(std::string_view name) const;
   bool kept_here(const namespace_id& id) const;
   std::optional<std::string> name_of(const namespace_id& id) const;
-  /// How many have a name that begins so.
+  /// Number of namespaces whose name starts with `prefix`.
   std::size_t count_with_prefix(std::string_view prefix) const;
 
 private:

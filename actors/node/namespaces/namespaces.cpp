@@ -31,7 +31,7 @@ result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, cons
     caf::anon_send(out, bind_atom_v, registry_peers{options.shards, {}, {}, {}});
     return out;
   } catch (const std::bad_alloc&) {
-    return fail(errc::no_memory, "the system has no memory left for " + what);
+    return fail(errc::no_memory, "out of memory for " + what);
   }
 }
 
@@ -45,7 +45,7 @@ namespaces::namespaces(caf::actor_config& config, namespaces_config options,
     state_.know_own(x);
   for (const auto& x : ranks)
     know(x);
-  // Watched by the node, which ends them.
+  // The node watches these allocators and ends them.
   for (const auto& x : options_.own_ranks)
     state_.know({{x.space, x.rank, x.slots}, ++last_allocator_, x.incarnation});
   for (const auto& x : options_.made) {
@@ -59,14 +59,14 @@ namespaces::namespaces(caf::actor_config& config, namespaces_config options,
 namespace_making::options namespaces::making_options(const namespaces_config& options) {
   if (!options.judge || !options.keeper)
     return {[](const namespace_spec&) -> result<void> {
-      return fail(errc::unsupported, "this node makes no namespaces for clients: name it in the config");
+      return fail(errc::unsupported, "this node makes no namespaces for clients; add the namespace to the config");
     }};
   return {options.judge};
 }
 
 namespace {
 
-/// Places that lie apart for numbers that follow each other, whatever the number of slots.
+/// Positions that are far apart for consecutive numbers, for any number of slots.
 slot_number scattered(std::uint64_t number, std::uint32_t slots) {
   constexpr std::uint32_t golden_ratio = 2654435769U;
   const auto fraction = static_cast<std::uint32_t>(number) * golden_ratio;
@@ -80,8 +80,8 @@ namespaces_state::options namespaces::state_options() {
   out.max_slots = options_.max_slots;
   out.names = options_.names;
   out.make_allocator = [this](const rank_order& wanted, const std::string& space_name, bool replaces) {
-    // Begins elsewhere than the one before: a confirmation that is late beyond all promises names a key and a slot, and
-    // an engine that starts again saves the same keys in the same order.
+    // Starts at another slot than the previous allocator. A confirmation that is late beyond all promises names a key
+    // and a slot, and a restarted engine saves the same keys in the same order.
     const auto first = replaces ? scattered(last_allocator_ + 1, wanted.slots) : 0;
     return spawn_unfenced_allocator(system(), options_, wanted, space_name, first).map([this](allocator_actor&& x) {
       return remember(std::move(x));
@@ -104,7 +104,7 @@ void namespaces::on_down(const caf::down_msg& down) {
   for (const auto& [number, allocator] : allocators_)
     if (allocator.address() == down.source) {
       log::get("namespaces")
-          ->critical("the allocator of {} has died ({}): its slots are lost, so the node ends", state_.rank_of(number),
+          ->critical("allocator died: {} ({}); its slots are lost, so the node shuts down", state_.rank_of(number),
                      system().render(down.reason));
       return quit(caf::exit_reason::unhandled_exception);
     }
@@ -120,14 +120,15 @@ namespaces::behavior_type namespaces::make_behavior() {
       [this](const remove_namespace_request& x) -> caf::result<void> { return remove(x); },
       [this](const register_rank_request& x) -> caf::result<void> {
         if (making_.knows(x.space))
-          return to_caf(error{errc::not_owner, "pages of this namespace lie in memory and files of the node, which "
-                                               "knows its ranks; make a namespace for files of your own"});
+          return to_caf(error{errc::not_owner,
+                              "the node keeps the pages of this namespace in its own memory and files and "
+                              "knows its ranks; make another namespace for files of your own"});
         return decide([&](auto request) { state_.register_rank(request, {x.space, x.rank, x.slots}); });
       },
       [this](const make_namespace_request& x) { return make(x); },
       [this](bind_atom, const node_actor& node) -> caf::result<void> {
         if (node_ || !asked_from_here(*this))
-          return to_caf(error{errc::exists, "the node is known already"});
+          return to_caf(error{errc::exists, "the node is already bound"});
         node_ = node;
         return caf::unit;
       },
@@ -147,7 +148,7 @@ template <class Request>
 void namespaces::ask_shards(const std::vector<Request>& wanted, outcomes_function then) {
   using outcomes = std::vector<error>;
   const auto shards = options_.shards.size();
-  // The first that fails of those that a shard is told stands for all of them.
+  // The first failure among a shard's requests is the outcome of the shard.
   const auto all = gather(shards * wanted.size(), outcomes(shards, error{errc::ok, {}}),
                           [then = std::move(then)](const result<outcomes>& x) { then(*x); });
   for (std::size_t i = 0; i < shards; ++i) {
@@ -177,8 +178,8 @@ void namespaces::tell_shards(namespaces_state::order_number number, const Reques
   });
 }
 
-// What one shard refuses must not be gone from another, so all are looked at first. What comes between that and the
-// removal is seldom; then the rules have the others follow.
+// All shards are checked first, so that a removal that one refuses is not done on another. A change between the check
+// and the removal is rare; then the rules make the other shards follow.
 void namespaces::remove_everywhere(const remove_namespace_request& wanted, outcomes_function then) {
   if (wanted.force)
     return ask_shards<remove_namespace_request>({wanted}, std::move(then));
@@ -193,7 +194,7 @@ void namespaces::remove_everywhere(const remove_namespace_request& wanted, outco
           return ask_shards<remove_namespace_request>({wanted}, then);
         const error busy{errc::busy, "namespace '" + x->name + "' has " + std::to_string(x->leases) + " leases and " +
                                          std::to_string(x->reservations) +
-                                         " reservations; wait for them, or force its removal"};
+                                         " reservations; wait until they end, or force the removal"};
         then(std::vector(options_.shards.size(), busy));
       });
   for (const auto& shard : options_.shards)
@@ -203,13 +204,13 @@ void namespaces::remove_everywhere(const remove_namespace_request& wanted, outco
               for (const auto& x : reply.spaces) {
                 auto& sum = all->value();
                 sum.name = x.spec.name;
-                // A lease has a part on every shard, and a reservation likewise.
+                // Each lease and reservation has a part on every shard, so the largest count is reported.
                 sum.leases = std::max(sum.leases, x.leases);
                 sum.reservations = std::max(sum.reservations, x.reservations);
               }
               all->part_done();
             },
-            // Whoever does not know it does not refuse either.
+            // A shard that does not know the namespace does not refuse its removal.
             [all](const caf::error&) { all->part_done(); });
 }
 
@@ -282,7 +283,7 @@ void namespaces::perform(namespaces_state::note& x) {
 }
 
 void namespaces::on_exit() {
-  promises_.fail_all({errc::shutting_down, "the node is ending"});
+  promises_.fail_all({errc::shutting_down, "the node is shutting down"});
   for (const auto& [number, allocator] : allocators_) {
     demonitor(allocator.address());
     send_exit(allocator, caf::exit_reason::user_shutdown);

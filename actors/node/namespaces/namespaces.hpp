@@ -17,7 +17,7 @@
 
 namespace troupe {
 
-/// A rank that is known already when the actor starts.
+/// A rank that is already registered when the actor starts.
 struct known_rank {
   namespace_id space;
   rank_number rank = 0;
@@ -29,47 +29,46 @@ struct known_rank {
 struct namespaces_config {
   /// All shards of the node.
   std::vector<registry_actor> shards;
-  /// A rank may register with so many slots.
+  /// The most slots that a rank may register.
   std::uint32_t max_slots = 1U << 28U;
   /// Fractions of a rank's slots, as in `config::storage_config`.
   double low_watermark = 0.0;
   double high_watermark = 0.0;
   /// As in `allocator_options`.
   duration rest = std::chrono::seconds(10);
-  /// The longest time for which writers and readers are promised a slot. For so long, and `rest`, a rank that is
-  /// registered anew gives out no slot where some of its old ones were not free.
+  /// The longest time for which writers and readers are promised a slot. If some old slots of a rank were not free when
+  /// it is registered again, it grants no slot for this time plus `rest`.
   duration longest_promise = std::chrono::minutes(10);
-  /// Of all ranks; null for none. `bytes_of_slots` says what one takes.
+  /// Memory budget of all ranks; null for none. `bytes_of_slots` gives the memory of one.
   shared_budget memory;
-  /// Namespaces of the config and their ranks, whose slots the node's own slab files have: they cannot be changed, and
-  /// others end their allocators.
+  /// Namespaces of the config and their ranks, whose slots are in the node's own slab files. They cannot be changed,
+  /// and the node ends their allocators.
   std::vector<namespace_spec> own;
   std::vector<known_rank> own_ranks;
   /// As in `namespaces_state::options`.
   std::shared_ptr<namespace_names> names = std::make_shared<namespace_names>();
-  /// Opens what serves namespaces that clients make. Null: none can be made.
+  /// Opens namespaces that clients make. Null if none can be made.
   space_keeper_actor keeper{};
   /// As in `namespace_making::options`.
   std::function<result<void>(const namespace_spec&)> judge{};
-  /// Those that clients have made, and that are served from the start.
+  /// Namespaces that clients have made and that are served from the start.
   std::vector<served_space> made{};
 };
 
-/// The memory of a rank that registers with so many slots: its allocator, and what each of so many shards may need to
-/// find keys by slots.
+/// The memory of a rank with `slots` slots: its allocator, and the index from slots to keys on each of `shards` shards.
 std::uint64_t bytes_of_slots(std::uint64_t slots, std::size_t shards) noexcept;
 
-/// The allocator of a rank whose slab file is its clients'. Knows the shards. no_memory where memory does not suffice.
-/// `first_slot` as in `allocator_options`.
+/// Spawns the allocator of a rank whose slab file belongs to clients, bound to the shards. no_memory if the memory does
+/// not suffice. `first_slot` as in `allocator_options`.
 result<allocator_actor> spawn_unfenced_allocator(caf::actor_system& system, const namespaces_config& options,
                                                  const rank_order& rank, const std::string& space_name,
                                                  slot_number first_slot = 0);
 
-/// Namespaces and ranks that come and go while the node runs: the rules are those of `namespaces_state`. Spawns an
-/// allocator for each rank, tells all shards, and answers when all have answered; so what is answered is known
-/// everywhere. Namespaces whose pages the node keeps are made and removed by the rules of `namespace_making`. A request
-/// that fails on the way can be repeated: shards take the same thing twice. Ends with an error
-/// when an allocator dies that it has not ended.
+/// The actor that adds and removes namespaces and ranks while the node runs; `namespaces_state` has the rules. It
+/// spawns an allocator for each rank, notifies all shards, and answers when all have answered, so a successful change
+/// is known everywhere. Namespaces whose pages the node keeps are made and removed by the rules of `namespace_making`.
+/// A failed request can be repeated, because shards accept the same change twice. Ends with an error when an allocator
+/// dies that this actor has not ended.
 class namespaces : public namespaces_actor::base {
 public:
   namespaces(caf::actor_config& config, namespaces_config options, const std::vector<add_namespace_request>& known,
@@ -90,7 +89,7 @@ private:
   allocator_number remember(allocator_actor allocator);
   void know(const known_rank& x);
 
-  /// The state decides on `request`; its answer comes from the outbox.
+  /// Passes `request` to the state; its answer comes from the outbox.
   template <class Decide>
   caf::result<void> decide(Decide decide) {
     auto promise = make_response_promise();
@@ -110,12 +109,12 @@ private:
   void perform(namespaces_state::note& x);
   void flush();
 
-  // -- those whose pages the node keeps --
+  // -- namespaces whose pages the node keeps --
 
   using making = namespace_making;
   static namespace_making::options making_options(const namespaces_config& options);
   caf::result<served_space> make(const make_namespace_request& x);
-  /// Of one that a client has made: whether it is the same. It stays that client's, and goes as that.
+  /// Checks whether a namespace that a client has made is the same. It keeps that client's origin.
   caf::result<void> add_again(const add_namespace_request& x);
   caf::result<void> remove(const remove_namespace_request& x);
   void perform(making::tell_of_namespace& x);
@@ -128,31 +127,31 @@ private:
   void perform(making::served& x);
   void perform(making::answer& x);
   void perform(making::note& x);
-  /// Tells `then` what each shard said to all of these.
+  /// Sends all of these to each shard, and passes the outcome of each shard to `then`.
   template <class Request>
   void ask_shards(const std::vector<Request>& wanted, outcomes_function then);
   void made_told(making::order_number number, const std::vector<error>& outcomes);
   void made_done(making::order_number number, const result<void>& outcome);
 
-  /// Asks all shards the same, and tells the state what each said.
+  /// Sends the same to all shards, and reports their outcomes to the state.
   template <class Request>
   void tell_shards(namespaces_state::order_number number, const Request& request);
-  /// Has all shards forget a namespace; without force none of them, as long as one has leases or reservations in it.
+  /// Removes a namespace from all shards; without force from none, if a shard has leases or reservations in it.
   void remove_everywhere(const remove_namespace_request& wanted, outcomes_function then);
-  /// Calls `then` once, when nothing is left on this shard, or with why not.
+  /// Calls `then` once: when nothing is left on this shard, or with the reason of a failure.
   void remove_from(const registry_actor& shard, const remove_namespace_request& wanted, outcome_function then);
   void on_down(const caf::down_msg& down);
 
   namespaces_config options_;
-  /// Of all ranks, by the numbers under which the state knows them. Those of the config are ended by others.
+  /// The allocators of all ranks, by the numbers that the state uses, except those of the config.
   std::unordered_map<allocator_number, allocator_actor> allocators_;
   allocator_number last_allocator_ = 0;
   namespaces_state state_;
   open_promises promises_;
   namespace_making making_;
-  /// What serves those that are open.
+  /// The parts that serve open namespaces.
   std::map<namespace_id, served_space> made_;
-  /// Who waits to hear that one was made.
+  /// Requests that wait until a namespace is made.
   std::unordered_set<open_promises::number> makers_;
   node_actor node_;
 };

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-/// Namespaces that clients make, whose pages the node keeps.
+/// Namespaces that clients make and whose pages the node keeps.
 
 namespace troupe {
 
@@ -13,8 +13,8 @@ caf::result<served_space> namespaces::make(const make_namespace_request& x) {
   const auto id = x.spec.id();
   if (!making_.knows(id) && state_.knows(id))
     return to_caf(error{errc::identity_mismatch, "namespace '" + x.spec.name +
-                                                     "' is one whose pages lie in files of its engines, which no "
-                                                     "client attaches to: take another salt and another name"});
+                                                     "' has its pages in files of its engines, and no "
+                                                     "client can attach to it; use another salt and another name"});
   auto promise = make_response_promise();
   const auto request = promises_.add(promise);
   makers_.insert(request);
@@ -105,7 +105,7 @@ void namespaces::perform(making::close_space& x) {
         .then([this, number] { made_done(number, {}); },
               [this, number](const caf::error& e) { made_done(number, failed<void>(e)); });
   };
-  // The node stops watching what ends now.
+  // The node stops watching actors that are about to end.
   if (node_)
     request(node_, caf::infinite, unbind_atom_v, x.space).then(close, [close](const caf::error&) { close(); });
   else

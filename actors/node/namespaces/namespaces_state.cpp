@@ -23,7 +23,7 @@ void namespaces_state::know_own(const namespace_spec& space) {
 
 void namespaces_state::know(const namespace_id& id, const std::string& name) {
   auto& space = spaces_[id];
-  // Whoever makes it again may call it by another name; it keeps the first one, as in the shards.
+  // A repeated request may use another name; the first one stays, as in the shards.
   if (space.name.empty())
     space.name = name;
   options_.names->add(id, space.name);
@@ -71,7 +71,7 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   const auto id = wanted.spec.id();
   if (taken_back_.contains(id))
     return reply(request, {errc::busy, "namespace '" + wanted.spec.name +
-                                           "' is being taken back, since some shards have refused it; try again in a "
+                                           "' is being removed because some shards refused it; try again in a "
                                            "moment"});
   if (const auto i = spaces_.find(id); i != spaces_.end()) {
     if (!i->second.removing.empty())
@@ -81,7 +81,7 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   }
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
-    // Whoever comes behind with the same one is answered by what the shards say to that.
+    // If another request for the same namespace follows, that one's answer decides.
     if (outcome.code != errc::ok && any_good(outcomes) && !spaces_.contains(id) && adding_.count(id) == 1)
       return take_back(request, id, name, std::move(outcome));
     adding_.erase(adding_.find(id));
@@ -99,7 +99,8 @@ void namespaces_state::take_back(request_number request, const namespace_id& id,
     taken_back_.erase(id);
     adding_.erase(adding_.find(id));
     if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok)
-      outbox_.emplace_back(note{"some shards have refused namespace '" + name + "', and others keep it: " + bad.text});
+      outbox_.emplace_back(
+          note{"some shards refused namespace '" + name + "', and others failed to remove it: " + bad.text});
     reply(request, why);
   });
   outbox_.emplace_back(tell_to_remove{number, {id, true}});
@@ -112,14 +113,14 @@ void namespaces_state::remove(request_number request, const remove_namespace_req
   auto& space = i->second;
   if (space.own)
     return reply(request, {errc::not_owner, "namespace '" + space.name +
-                                                "' is one of the config's: to remove it, take it out of `namespaces` "
-                                                "there and start the node again; to forget its keys, clear it"});
+                                                "' comes from the config: to remove it, delete it from `namespaces` "
+                                                "there and restart the node; to erase its keys, clear it"});
   for (const auto& [rank, entry] : space.ranks)
     if (entry.state == phase::under_way || entry.state == phase::replacing)
       return reply(request, {errc::busy, name_of(rank, space.name) + " is being registered; try again in a moment"});
   space.removing.push_back(request);
   if (space.removing.size() > 1)
-    return; // shares the answer of the one under way
+    return; // shares the answer of the removal in progress
   tell_all_to_remove(wanted.space, wanted.force || space.half_gone);
 }
 
@@ -132,7 +133,7 @@ void namespaces_state::tell_all_to_remove(const namespace_id& id, bool force) {
 void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::span<const error> outcomes) {
   const auto i = spaces_.find(id);
   auto& space = i->second;
-  // A shard may have forgotten it already, when an earlier attempt failed elsewhere.
+  // A shard may have removed it already in an earlier attempt that failed elsewhere.
   if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
     space.half_gone = space.half_gone || any_gone(outcomes);
     if (space.half_gone && !forced)
@@ -142,7 +143,7 @@ void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::s
     return reply_all(std::exchange(space.removing, {}), space.half_gone ? half_gone_error(space.name) : bad);
   }
   auto waiting = std::exchange(space.removing, {});
-  outbox_.emplace_back(note{"namespace '" + space.name + "' is removed"});
+  outbox_.emplace_back(note{"namespace removed: '" + space.name + "'"});
   for (const auto& [rank, entry] : space.ranks)
     outbox_.emplace_back(end_allocator{entry.allocator});
   spaces_.erase(i);
@@ -165,7 +166,7 @@ void namespaces_state::register_rank(request_number request, const rank_order& w
     return reply(request, half_gone_error(space.name));
   if (wanted.slots == 0 || wanted.slots > options_.max_slots)
     return reply(request, {errc::out_of_range, "a rank has 1 to " + std::to_string(options_.max_slots) +
-                                                   " pages; asked for were " + std::to_string(wanted.slots)});
+                                                   " pages; requested were " + std::to_string(wanted.slots)});
   if (space.ranks.contains(wanted.rank))
     return register_again(request, space, wanted);
   const auto made = options_.make_allocator(wanted, space.name, false);
@@ -178,7 +179,7 @@ void namespaces_state::register_rank(request_number request, const rank_order& w
 void namespaces_state::register_own(request_number request, const space_entry& space, const rank_order& wanted) {
   const auto known = space.ranks.find(wanted.rank);
   if (known == space.ranks.end())
-    return reply(request, {errc::out_of_range, "namespace '" + space.name + "' is one of the config's, where it has " +
+    return reply(request, {errc::out_of_range, "namespace '" + space.name + "' comes from the config, where it has " +
                                                    std::to_string(space.ranks.size()) + " ranks, from 0 on"});
   if (known->second.slots == wanted.slots)
     return reply(request);
@@ -225,10 +226,11 @@ void namespaces_state::registered(const rank_order& wanted, std::span<const erro
   const auto outcome = first_error(outcomes);
   if (outcome.code == errc::ok) {
     entry.state = phase::registered;
-    outbox_.emplace_back(note{name_of(wanted.rank, space.name) + " has " + std::to_string(wanted.slots) + " pages"});
+    outbox_.emplace_back(
+        note{name_of(wanted.rank, space.name) + " registered with " + std::to_string(wanted.slots) + " pages"});
   } else if (any_good(outcomes) || entry.replaces) {
-    // Those that said yes may have given slots away already: no other allocator can take its place. Nor can one take
-    // the place of an allocator that rests because writers of the registration before it may be late.
+    // Shards that accepted may have granted slots already, so no other allocator can replace this one. The same holds
+    // for an allocator that rests because writers of the earlier registration may be late.
     entry.state = phase::half_known;
   } else {
     outbox_.emplace_back(end_allocator{entry.allocator});
@@ -261,11 +263,11 @@ void namespaces_state::retired(const rank_order& wanted, allocator_number fresh)
 void namespaces_state::replaced(const rank_order& wanted, allocator_number fresh, const allocator_stats& old_slots) {
   auto& entry = entry_of(wanted);
   const auto waiting = old_slots.total - std::min(old_slots.total, old_slots.free);
-  auto text = "rank registered anew: " + name_of_rank(wanted) + " had " + std::to_string(entry.slots) +
-              " pages and has " + std::to_string(wanted.slots);
+  auto text = "rank registered again: " + name_of_rank(wanted) + " had " + std::to_string(entry.slots) +
+              " pages, has now " + std::to_string(wanted.slots);
   if (waiting > 0) {
     text += "; writers or readers of " + std::to_string(waiting) +
-            " old pages may be late, so no page is given out until their time is over";
+            " old pages may be late, so no page is granted until their promises expire";
     outbox_.emplace_back(rest_allocator{fresh});
   }
   outbox_.emplace_back(end_allocator{entry.allocator});

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-/// What all shards said to one order.
+/// Outcomes of one order on all shards.
 
 namespace troupe {
 
@@ -21,15 +21,16 @@ inline bool any_good(std::span<const error> outcomes) {
   return std::ranges::any_of(outcomes, [](const error& x) { return x.code == errc::ok; });
 }
 
-/// Of a removal: whether any of them has nothing of it any more.
+/// Whether a removal has succeeded on any shard, or was not needed there.
 inline bool any_gone(std::span<const error> outcomes) {
   return std::ranges::any_of(outcomes,
                              [](const error& x) { return x.code == errc::ok || x.code == errc::unknown_namespace; });
 }
 
-/// Of one that some have forgotten, and others could not.
+/// The error of a namespace that some shards have removed and others could not.
 inline error half_gone_error(const std::string& space) {
-  return {errc::busy, "namespace '" + space + "' is partly removed, and the rest could not be; remove it again"};
+  return {errc::busy,
+          "namespace '" + space + "' is partly removed, because some shards failed to remove it; remove it again"};
 }
 
 } // namespace troupe

@@ -6,7 +6,7 @@
 namespace troupe {
 
 void* map_chunk(bool huge) {
-  // mmap aligns to small pages only: map twice as much and give back what lies around the aligned chunk.
+  // mmap aligns to small pages only, so twice as much is mapped, and the parts around the aligned chunk are unmapped.
   auto* const raw = ::mmap(nullptr, 2 * chunk_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED)
     throw std::bad_alloc{};
@@ -19,7 +19,7 @@ void* map_chunk(bool huge) {
   if (after > 0)
     ::munmap(begin + before + chunk_bytes, after);
   auto* const chunk = begin + before;
-  // Only advice: without huge pages everything works, with more misses of the translation cache.
+  // Only advice: everything works without huge pages, with more TLB misses.
   ::madvise(chunk, chunk_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return chunk;
 }

@@ -17,12 +17,12 @@ inline constexpr std::size_t chunk_bytes = std::size_t{2} << 20;
 /// entries need hundreds instead of hundreds of thousands of translations. Throws std::bad_alloc.
 void* map_chunk(bool huge);
 
-/// Gives back what `map_chunk` returned.
+/// Unmaps what `map_chunk` returned.
 void unmap_chunk(void* chunk) noexcept;
 
 /// An array that grows in chunks and never moves an element: growing costs the same at any size, and there is no pause
-/// in which everything is copied. New elements are all zero bytes. The first chunk stays on small pages, so that an
-/// array with few elements costs little memory.
+/// for copying. New elements are all zero bytes. The first chunk stays on small pages, so that an array with few
+/// elements costs little memory.
 template <class T>
 class chunked_array {
 public:
@@ -56,7 +56,7 @@ public:
 
   void prefetch(std::uint64_t i) const noexcept { prefetch_to_write(&(*this)[i]); }
 
-  /// Memory in use: the first chunk as far as it was touched, the others whole.
+  /// Memory in use: the first chunk as far as it was used, the others whole.
   std::uint64_t resident_bytes() const noexcept {
     const auto first = (size_ < per_chunk ? size_ : per_chunk) * sizeof(T);
     return first + (chunks_.size() > 1 ? (chunks_.size() - 1) * chunk_bytes : 0);

@@ -9,29 +9,29 @@
 
 namespace troupe {
 
-/// Quarters of a second since a shard's first request, beginning with 1, in 29 bits: enough for four years, after
-/// which nothing counts as protected any more. 0 is before all of them.
+/// Time in quarters of a second since a shard's first request, beginning with 1, in 29 bits. This lasts four years;
+/// after that nothing counts as protected any more. 0 is before all times.
 using coarse_time = std::uint32_t;
 
-/// After every time that there can be.
+/// Later than every time.
 inline constexpr coarse_time coarse_never = 0xffffffff;
 
-/// Turns time into coarse time. The first time it is asked for is its beginning.
+/// A converter from timestamps to coarse time. The first conversion sets its beginning.
 class coarse_clock {
 public:
   static constexpr duration tick = std::chrono::milliseconds(250);
   static constexpr coarse_time last = (coarse_time{1} << 29U) - 1;
 
-  /// The tick that `t` lies in.
+  /// The tick that contains `t`.
   coarse_time now(timestamp t) { return number(t, duration::zero()); }
 
-  /// The first tick that begins when `by` has passed since `t`, or later.
+  /// The first tick that begins at or after `t` + `by`.
   coarse_time after(timestamp t, duration by) {
-    now(t); // time may begin here, not when `by` has passed
+    now(t); // sets the beginning to `t` and not to `t` + `by`
     return number(later(t, by), tick - duration(1));
   }
 
-  /// The first tick that begins when `by` has passed since the clock's beginning, which may lie ahead.
+  /// The first tick that begins when `by` has passed since the clock's beginning, which may be in the future.
   static coarse_time since_beginning(duration by) {
     const auto ticks = by / tick + (by % tick > duration::zero() ? 1 : 0);
     return static_cast<coarse_time>(std::min<std::int64_t>(ticks + 1, last));

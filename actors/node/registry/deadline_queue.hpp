@@ -8,11 +8,12 @@
 
 namespace troupe {
 
-/// Deadlines of numbered things, each at most once; the numbers should be small, as those of pool positions are. A
-/// binary heap that knows where each number stands, so that a deadline moves or goes in O(log n) and leaves no litter.
+/// A queue of deadlines of numbered objects, at most one each; the numbers should be small, such as positions in a
+/// pool. A binary heap with the place of each number, so that a deadline moves or is removed in O(log n) and leaves
+/// nothing behind.
 class deadline_queue {
 public:
-  /// Adds, or moves.
+  /// Adds a deadline, or moves it.
   void set(std::uint32_t id, timestamp at);
 
   /// Does nothing if there is no such deadline.
@@ -20,10 +21,10 @@ public:
 
   bool contains(std::uint32_t id) const noexcept { return id < places_.size() && places_[id] != 0; }
 
-  /// The earliest, if it is at or before `now`.
+  /// The number with the earliest deadline, if that is at or before `now`.
   std::optional<std::uint32_t> due(timestamp now) const;
 
-  /// When the next is due.
+  /// The earliest deadline.
   std::optional<timestamp> next() const;
 
   std::size_t size() const noexcept { return heap_.size(); }
@@ -40,7 +41,7 @@ private:
   void sink(std::size_t position, item what);
 
   std::vector<item> heap_;
-  /// By id: place in the heap plus one, 0 if it is not there.
+  /// By id: place in the heap plus one; 0 if it has no deadline.
   std::vector<std::uint32_t> places_;
 };
 

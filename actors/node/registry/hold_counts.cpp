@@ -32,7 +32,7 @@ std::uint64_t hold_counts::readers_with(std::uint32_t space, std::span<const ent
   while (!protections.empty() && protections.front().first <= now) {
     const auto [until, i] = protections.front();
     protections.pop_front();
-    // What was protected again since stands further behind.
+    // An entry that was protected again has a later record.
     const auto at = held.find(i);
     if (at == held.end() || at->second.until != until)
       continue;

@@ -12,26 +12,26 @@
 
 namespace troupe {
 
-/// How many different keys of each namespace callers from outside keep from being evicted: each caller by its leases,
-/// and all that may only read together, by leases and by protected locations. Only those are counted for whom there is
-/// a bound. Knows no rules.
+/// Counts how many different keys of each namespace HTTP callers keep from being evicted: each caller by its leases,
+/// and all read-only callers together by leases and by protected locations. Only holders that have a bound are counted.
+/// Contains no rules.
 class hold_counts {
 public:
-  /// In place of an owner, whose id is never 0: all callers that may only read.
+  /// Stands for all read-only callers, in place of an owner; an owner's id is never 0.
   static constexpr owner_id readers = 0;
 
-  /// A lease of `who` holds these entries, each once. Returns how many entries `who` holds now.
+  /// Counts a lease of `who` on these entries, each listed once. Returns how many entries `who` holds now.
   std::uint64_t add(owner_id who, std::uint32_t space, std::span<const entry_index> entries);
-  /// It does not any more.
+  /// Undoes `add` for a lease that has ended.
   void remove(owner_id who, std::uint32_t space, std::span<const entry_index> entries);
 
-  /// How many entries readers would hold with these ones. What has run out by `now` is forgotten.
+  /// Returns how many entries readers would hold with these added. Forgets holds that have expired by `now`.
   std::uint64_t readers_with(std::uint32_t space, std::span<const entry_index> entries, coarse_time now);
-  /// They are protected for a reader.
+  /// Counts the entries as protected for a reader.
   void protect(std::uint32_t space, std::span<const entry_index> entries, coarse_time until);
 
   std::uint64_t count(owner_id who, std::uint32_t space) const;
-  /// The namespace is gone, and its leases were removed before.
+  /// Forgets a namespace that was removed; its leases must have been removed before.
   void forget_space(std::uint32_t space);
   std::uint64_t resident_bytes() const noexcept;
 
@@ -43,7 +43,7 @@ private:
 
   struct holder {
     std::unordered_map<entry_index, hold> entries;
-    /// When protection runs out, in about that order.
+    /// Expiry times of protections, approximately in order.
     std::deque<std::pair<coarse_time, entry_index>> protections;
   };
 

@@ -21,7 +21,7 @@ store::space_origin stored(namespace_origin origin) {
   return store::space_origin::api;
 }
 
-/// Puts one change into a batch.
+/// Adds one change to a batch.
 struct encoder {
   store::write_batch& batch;
   std::chrono::sys_seconds today;

@@ -13,41 +13,41 @@
 
 namespace troupe {
 
-/// Which of a shard's changes are durable, and what waits for those that are not. Plain C++: its owner commits the
-/// batches to a store, and says when they are written.
+/// Tracks which changes of a shard are durable, and queues what waits for the others. Plain C++: the owner commits the
+/// batches to a store and reports when they are written.
 ///
-/// One batch is under way at a time, and what changes meanwhile goes into the next: the slower the disk, the larger the
+/// One batch is written at a time; changes that arrive meanwhile go into the next. So a slower disk gets larger
 /// batches.
 class journal {
 public:
-  /// What is to be done when changes are durable, with a null error; or when they cannot be made so.
+  /// Called with null when the changes are durable, or with the error if they cannot be made durable.
   using continuation = std::function<void(const error* failed)>;
 
-  /// Takes the changes of an outbox, the last of which has this number. `today` is written beside new namespaces.
+  /// Takes the changes of an outbox. `sequence` is the number of the last one. `today` is stored with new namespaces.
   void append(std::span<const registry_change> changes, std::uint64_t sequence, std::chrono::sys_seconds today);
 
-  /// The next batch, if none is under way and there is anything to write. To be followed by `written`, or by `refused`
-  /// if the store did not take it.
+  /// Returns the next batch if none is being written and there are changes. The caller then calls `written`, or
+  /// `refused` if the store did not take the batch.
   std::optional<store::write_batch> begin_write();
   void written();
   void refused(store::write_batch batch);
 
-  /// Everything up to the last change so far.
+  /// Whether everything up to the last change so far is durable.
   bool durable() const noexcept { return appended_ == durable_; }
 
-  /// Calls `then` when everything so far is durable: at once if it is and nobody waits. Those who wait are served in
-  /// their order.
+  /// Calls `then` when all changes so far are durable: at once if they are and nothing else waits. Waiting calls run in
+  /// order.
   void when_durable(continuation then);
 
-  /// Serves those whose time has come. After `written`; calls may lead to further `append` and `when_durable`.
+  /// Calls the continuations that are due. Call it after `written`; continuations may call `append` and `when_durable`.
   void serve();
 
-  /// Ends all waiting.
+  /// Calls all waiting continuations with this error.
   void fail(const error& why);
 
   std::size_t waiting() const noexcept { return waiting_.size(); }
 
-  /// A batch is at the store.
+  /// Whether the store has a batch that is not written yet.
   bool writing() const noexcept { return under_way_; }
 
 private:
@@ -57,7 +57,7 @@ private:
   };
 
   store::write_batch pending_;
-  /// Numbers of the last change that came, that is being written, and that is durable.
+  /// Sequence numbers of the last change that was appended, that is being written, and that is durable.
   std::uint64_t appended_ = 0;
   std::uint64_t writing_ = 0;
   std::uint64_t durable_ = 0;

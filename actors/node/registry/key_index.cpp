@@ -21,7 +21,7 @@ bool key_index::insert(std::uint32_t tag, entry_index entry) {
   for (;;) {
     const auto number = segment_number(tag);
     auto& info = infos_[number];
-    // One slot stays empty in any case: it ends the search for what is not there.
+    // One slot always stays empty: it ends the search for a tag that is not present.
     if (info.used < split_above || (info.depth == max_depth && info.used < segment_slots - 1)) {
       place(segments_[number], {tag, entry + 1});
       ++info.used;
@@ -75,7 +75,7 @@ void key_index::erase(std::uint32_t tag, entry_index entry) {
   }
   for (auto i = (hole + 1) & slot_mask; slots[i].entry_plus_one != 0; i = (i + 1) & slot_mask) {
     const auto home = slots[i].tag & slot_mask;
-    // Only what does not lie between its home and here may move back over the hole.
+    // A slot may fill the hole only if the hole lies between its home and its place.
     if (((i - home) & slot_mask) >= ((i - hole) & slot_mask)) {
       slots[hole] = slots[i];
       hole = i;

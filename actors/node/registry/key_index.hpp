@@ -13,24 +13,25 @@ namespace troupe {
 /// Position of an entry in the tables of one key space.
 using entry_index = std::uint32_t;
 
-/// Entries of one key space have indexes below it: what two links of an entry leave room for in 8 bytes, beside what an
-/// eviction policy knows of it.
+/// Upper bound of the entry indexes of one key space: two links of an entry and the tag of an eviction policy must fit
+/// in 8 bytes.
 inline constexpr entry_index max_entries = (1U << 29) - 1024;
 
 /// No entry.
 inline constexpr entry_index no_entry = 0xffffffff;
 
-/// Finds entries by a 32-bit tag of their key. Extendible hashing: a directory, indexed by the tag's high bits, of
-/// segments of 4,096 slots; inside a segment linear probing from the tag's low bits. A full segment splits alone, so
-/// the longest pause of an insertion is that of moving one segment (tens of microseconds), however many keys there
-/// are. Removing shifts back what follows, so there are no tombstones and the cost does not depend on the history.
+/// An index that finds entries by a 32-bit tag of their key. It uses extendible hashing: a directory, indexed by the
+/// tag's high bits, of segments of 4,096 slots; inside a segment, linear probing starts from the tag's low bits. A full
+/// segment splits alone, so the longest pause of an insertion is that of moving one segment (tens of microseconds),
+/// independent of the number of keys. Removal shifts the following slots back, so there are no tombstones and the cost
+/// does not depend on the history.
 ///
-/// Tags are not unique: the caller compares the key of the entry that is found. They should be spread evenly.
+/// Tags are not unique: the caller compares the key of the entry that is found. Tags should be spread evenly.
 class key_index {
 public:
   key_index();
 
-  /// Fetches the slot where the search for the tag begins.
+  /// Prefetches the slot where the search for the tag begins.
   void prefetch(std::uint32_t tag) const noexcept { troupe::prefetch(&segment_of(tag)[tag & slot_mask]); }
 
   /// The first entry with this tag for which `is_it(entry)` holds, or `no_entry`.
@@ -43,12 +44,12 @@ public:
     return no_entry;
   }
 
-  /// The first entry with this tag, unchecked: most probably the one that is looked for.
+  /// Returns the first entry with this tag without comparing keys: most probably the entry that is searched.
   entry_index candidate(std::uint32_t tag) const {
     return find(tag, [](entry_index) { return true; });
   }
 
-  /// False if so many entries share the tag's leading bits that no segment can take another.
+  /// Inserts an entry. False if so many entries share the tag's leading bits that no segment can take another.
   bool insert(std::uint32_t tag, entry_index entry);
 
   /// The pair must have been inserted.
@@ -65,7 +66,7 @@ private:
   // Together with the 12 bits that choose the slot, all bits of the tag are used.
   static constexpr std::uint32_t max_depth = 20;
 
-  /// All zero when empty, as fresh memory is.
+  /// All bytes are zero when empty, as in fresh memory.
   struct slot {
     std::uint32_t tag;
     std::uint32_t entry_plus_one;

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Ranks of the namespace are below it.
+/// Ranks of the namespace are below this.
 std::uint32_t limit_of(const key_space::settings& how) {
   return how.options.automatic ? how.options.max_ranks : how.spec.world_size;
 }
@@ -37,7 +37,8 @@ key_space::key_space(const settings& how)
 }
 
 void key_space::share_with(namespace_origin other) {
-  // Over a wire the config says which namespace an engine's files belong to: pages of such a one are believed less.
+  // For an engine of the `hf3fs` protocols the config decides to which namespace its files belong, so pages of such a
+  // namespace are trusted less after a restart. The stricter origin replaces the API's.
   if (other != namespace_origin::wire || options_.origin != namespace_origin::api)
     return;
   options_.origin = other;
@@ -47,16 +48,20 @@ void key_space::share_with(namespace_origin other) {
 void key_space::add_rank(rank_number rank, std::uint32_t slots, incarnation_number incarnation) {
   auto& r = ranks_[rank];
   r.retired = false;
+  // 0 keeps the known incarnation.
   if (incarnation == 0)
     incarnation = r.incarnation;
+  // The registration is unchanged, so there is nothing to store.
   if (r.registered && r.slots == slots && r.incarnation == incarnation)
     return;
   r.slots = slots;
+  // A clear counts only for the slots that the rank had then.
   if (r.cleared_slots != slots)
     r.cleared_slots = 0;
   r.incarnation = incarnation;
-  // Before any page of it: a shard's changes are stored in their order.
+  // Stored before any page of the rank, because a shard's changes are stored in order.
   outbox_.change(rank_added{id_, rank, slots, incarnation});
+  // Only the number of slots or the incarnation is new: the rank has its pages array already.
   if (std::exchange(r.registered, true))
     return;
   table_.add_rank(rank);
@@ -76,7 +81,7 @@ rank_info key_space::info_of(rank_number rank) const {
 
 void key_space::append_leading_complete(std::span<const key_digest> keys, std::vector<entry_index>& found) const {
   std::array<entry_index, 512> group;
-  // The first group is small: what is not there is mostly not there from the beginning.
+  // The first group is small, because a lookup that finds little mostly misses from the first key.
   for (std::size_t begin = 0, size = key_table::group_keys; begin < keys.size(); begin += size, size = group.size()) {
     const auto part = keys.subspan(begin, std::min(size, keys.size() - begin));
     table_.find(part, group);
@@ -84,6 +89,7 @@ void key_space::append_leading_complete(std::span<const key_digest> keys, std::v
     while (n < part.size() && group[n] != no_entry && complete(group[n]))
       ++n;
     found.insert(found.end(), group.begin(), group.begin() + static_cast<std::ptrdiff_t>(n));
+    // An incomplete key ends the prefix.
     if (n < part.size())
       return;
   }
@@ -91,8 +97,8 @@ void key_space::append_leading_complete(std::span<const key_digest> keys, std::v
 
 bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_index>& held, std::size_t most) {
   const auto before = held.size();
-  // A lease lists a key once, however often it is asked for: the mark says so without a search, since all that is
-  // listed is marked first. Marks are gone when the call ends.
+  // A lease lists a key once, however often it is requested. All listed entries are marked first, so a duplicate is
+  // found without a search. The marks are removed before the call ends.
   for (const auto i : held)
     table_.entry(i).marked = true;
   bool fits = true;
@@ -111,6 +117,7 @@ bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_in
   }
   for (const auto i : held)
     table_.entry(i).marked = false;
+  // A lease that does not fit must not keep a part of the request.
   if (!fits) {
     for (auto n = before; n < held.size(); ++n)
       --table_.entry(held[n]).leases;
@@ -126,15 +133,17 @@ void key_space::give_back(std::span<const entry_index> entries) {
     const auto i = entries[n];
     auto& e = table_.entry(i);
     assert(e.in_use() && e.leases > 0);
+    // Another lease still holds the entry.
     if (--e.leases > 0)
       continue;
-    // The order matters: withheld slots go while the entry is still there to have withheld them.
+    // The order matters: withheld slots are released while the entry still exists.
     chance_ = true;
     takes_awaited_ = false;
     e.made_under_lease = false;
-    // Not earlier: whoever has had a guest brought is to find it, and to read it.
+    // Only now: the reader that fetched a transient key must be able to find and read it first.
     if (e.guest)
       make_spare(i);
+    // Its place in the policy was not changed while it was leased.
     if (e.spare)
       spared_.push_back(i);
     if (e.withheld)
@@ -149,10 +158,11 @@ void key_space::give_back(std::span<const entry_index> entries) {
 
 void key_space::touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now,
                       bool by_peer) {
-  // From the end: what is told last is the youngest, and that is where the prefix begins.
+  // Backwards: the entry that is reported last is the youngest, and that is where the prefix begins.
   for (auto end = entries.size(); end > 0;) {
     const auto is_again = [&](entry_index i) {
       auto& e = table_.entry(i);
+      // A use ends the wait for children: the key has its regular turn again.
       if (e.awaits_children)
         await_no_more(e);
       spare_no_more(e);
@@ -160,6 +170,7 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
     };
     const bool again = is_again(entries[end - 1]);
     auto first = end - 1;
+    // The policy gets runs of entries that were all in use, or all not in use.
     while (first > 0 && is_again(entries[first - 1]) == again)
       --first;
     policy_->touched(entries.subspan(first, end - first),
@@ -171,6 +182,7 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
 void key_space::touch_again(std::span<const entry_index> entries) {
   for (auto end = entries.size(); end > 0;) {
     const auto last = end;
+    // Spare keys keep their place, because a save by another rank is not a use.
     while (end > 0 && !table_.entry(entries[end - 1]).spare)
       --end;
     if (end < last)
@@ -186,18 +198,19 @@ entry_index key_space::find_or_create(const key_digest& key, entry_index hint) {
 }
 
 void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now) {
-  // Entries that were given back are memory that is counted already.
+  // Freed entries are memory that is counted already.
   const auto unused = table_.unused();
   may_grow_ = fresh <= unused || !budget_ || budget_->has_room((fresh - unused) * table_.bytes_per_key());
+  // The budget has room, so nothing needs to be evicted.
   if (may_grow_)
     return;
-  // The request waits meanwhile: held keys at the front of the order are passed over, but not all that there are.
+  // The request waits meanwhile, so only a bounded number of held keys at the front is passed over.
   constexpr std::uint64_t looks_in_vain = 64;
   const auto wanted = static_cast<std::uint32_t>(fresh - unused);
   const auto looks = static_cast<std::uint32_t>(wanted + looks_in_vain);
   if (evict({rank, wanted, looks, true}, now).slots >= wanted)
     return;
-  // Rather than to refuse it.
+  // Awaited keys are evicted rather than refusing the request.
   takes_awaited_ = true;
   evict({rank, wanted, looks, true}, now);
   takes_awaited_ = false;
@@ -207,6 +220,7 @@ entry_index key_space::find_or_admit(const key_digest& key, entry_index hint) {
   const auto found = table_.refresh(hint, key);
   if (found != no_entry)
     return found;
+  // A freed entry needs no new memory, so it may be reused in any case.
   return may_grow_ || table_.unused() > 0 ? table_.create(key) : no_entry;
 }
 
@@ -217,10 +231,11 @@ void key_space::end_request(std::span<const entry_index> entries) noexcept {
 }
 
 void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_index previous) {
-  // The first one named stays: another rank's writer may say otherwise, and one of them would have to be counted down.
+  // The first parent stays: another rank's writer may name a different one, and a replacement would have to be
+  // subtracted.
   if (!table_.parent(i).is_null())
     return;
-  // Mostly the key before it in the batch: then there is nothing to look up.
+  // Mostly the parent is the key before it in the batch, so no lookup is needed.
   if (previous != no_entry && table_.entry(previous).key == parent) {
     ++table_.entry(previous).children;
   } else {
@@ -231,6 +246,7 @@ void key_space::adopt_parent(entry_index i, const key_digest& parent, entry_inde
 
 void key_space::change_children(const key_digest& parent, std::int64_t delta) {
   const auto target = shard_of(parent, shard_count_);
+  // The parent's shard counts its children; another shard is notified through the outbox.
   if (target == shard_)
     add_children(parent, delta);
   else
@@ -241,8 +257,8 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (delta < -most || delta > most)
     return false;
-  // Also for a key that is not here, which becomes a ghost: its children may be stored before it, or stay longer, and
-  // it must know them when it comes. A removal may even be heard of first: then the count is negative for a moment.
+  // A key that is not here becomes a ghost: its children may be stored before it or stay longer, and the count must be
+  // right when the key arrives. If the message of a removal arrives first, the count is negative for a moment.
   const auto i = find_or_create(key, no_entry);
   if (i == no_entry)
     return false;
@@ -251,6 +267,7 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
   const bool fits = children >= -most && children <= most;
   if (fits)
     e.children = static_cast<std::int32_t>(children);
+  // Also for a negative count, which is corrected when the other message arrives.
   if (e.children <= 0)
     note_childless(i);
   settle(i);
@@ -260,6 +277,7 @@ bool key_space::add_children(const key_digest& key, std::int64_t delta) {
 void key_space::note_childless(entry_index i) {
   chance_ = true;
   auto& e = table_.entry(i);
+  // It was not proposed since its last use, so its place in the policy is right.
   if (!e.awaits_children)
     return;
   await_no_more(e);
@@ -281,9 +299,10 @@ void key_space::reserve(entry_index i, rank_number rank, page_cell by) {
 }
 
 void key_space::assign_slot(entry_index i, rank_number rank, slot_number slot) {
+  // Without an index there is nothing to record; a slot outside the rank cannot be looked up.
   if (!options_.slot_index || !has_slot(rank, slot))
     return;
-  // What stood here before is overwritten and never erased: an entry that the slot left says so itself.
+  // The previous value is overwritten and never erased: the page of the entry says whether it still has the slot.
   auto& assigned = ranks_[rank].assigned;
   assigned.grow_to(std::uint64_t{slot} + 1);
   assigned[slot] = i + 1;
@@ -300,6 +319,7 @@ void key_space::unreserve(entry_index i, rank_number rank, slot_ref where, coars
   cell = {};
   --table_.entry(i).reserved;
   --ranks_[rank].reserved;
+  // Its writer may still be writing until then, so the slot waits.
   if (where.generation != 0 && until > 0) {
     ++ranks_[rank].withheld;
     withhold_until({until, rank, where, false, false});
@@ -314,6 +334,7 @@ bool key_space::make_live(entry_index i, rank_number rank, slot_ref where) {
   auto& e = table_.entry(i);
   assert(where.generation != 0);
   table_.page(i, rank) = page_cell::live_at(where);
+  // The key moves from the count of its former number of pages to the next.
   if (e.live > 0)
     --keys_by_live_[e.live];
   ++e.live;
@@ -333,6 +354,7 @@ bool key_space::publish(entry_index i, rank_number rank, slot_ref where) {
   --ranks_[rank].reserved;
   const bool first = make_live(i, rank, where);
   outbox_.publish(rank, where);
+  // Builds the record only if it will be stored.
   if (outbox_.feeds())
     outbox_.change(page_published{{id_, e.key, table_.parent(i), where, rank}, ranks_[rank].incarnation});
   return first;
@@ -349,6 +371,7 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   table_.page(i, rank) = {};
   --ranks_[rank].pages;
   --keys_by_live_[e.live];
+  // Without a page the key leaves the policy, and marks that concern eviction end.
   if (--e.live == 0) {
     policy_->left(i, why);
     spare_no_more(e);
@@ -366,10 +389,12 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
 void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, bool suspect) {
   const auto where = table_.page(i, rank).where();
   unpublish(i, rank, leave_reason::erased);
-  // Nobody finds the page from here on, and whoever found it before may still read: by a lease, or by time.
+  // New lookups do not find the page from here on. Earlier readers may still read it: under a lease, or until the
+  // protection ends.
   auto& e = table_.entry(i);
   const coarse_time until = e.is_protected(now) ? e.protected_until : 0;
   const withheld_slot slot{until, rank, where, true, suspect};
+  // A lease has no known end, so the slot waits with the entry; a protection has, so it waits by time.
   if (e.leases > 0) {
     e.withheld = true;
     withheld_[i].push_back(slot);
@@ -406,6 +431,7 @@ void key_space::withhold_until(const withheld_slot& what) {
 }
 
 void key_space::tell_allocator(const withheld_slot& what) {
+  // A reserved slot returns as aborted. The slot of a suspect page rests, because a writer may still be active.
   if (!what.was_live)
     outbox_.abort(what.rank, what.where);
   else if (what.suspect)
@@ -418,8 +444,8 @@ void key_space::release_withheld(entry_index i) {
   const auto found = withheld_.find(i);
   assert(found != withheld_.end());
   for (const auto& slot : found->second) {
-    // Still promised to a slot client, perhaps: known to be over or not when time is looked at again. Still withheld,
-    // so that the count stays.
+    // The slot may still be promised to a slot client; `release_due` checks that by time. It stays withheld, so the
+    // count does not change.
     if (slot.until > 0) {
       withhold_until(slot);
       continue;
@@ -472,10 +498,11 @@ void key_space::settle(entry_index i) {
   auto& e = table_.entry(i);
   if (!e.ghost())
     return;
-  // A ghost holds nothing, so it must not hold its parent. This may make ghosts of no one: a parent that is here is
-  // held by itself, and one that is a ghost has no parent. So it goes no deeper than one step.
+  // A ghost holds nothing, so it must not hold its parent. This is at most one step: a parent that is present holds
+  // itself, and a ghost has no parent.
   if (const auto parent = std::exchange(table_.parent(i), {}); !parent.is_null())
     change_children(parent, -1);
+  // With children the entry stays as a ghost that counts them.
   if (e.children == 0)
     table_.erase(i);
 }

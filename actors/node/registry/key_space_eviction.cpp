@@ -1,4 +1,4 @@
-// The second half of key_space: what goes before others, what may go, and what goes.
+// The second half of key_space: which keys are evicted first, which may be evicted, and the eviction itself.
 
 #include "actors/node/registry/key_space.hpp"
 
@@ -11,11 +11,12 @@ namespace troupe {
 
 void key_space::make_spare(entry_index i) noexcept {
   auto& e = table_.entry(i);
+  // It is counted already.
   if (e.spare)
     return;
   e.spare = true;
   ++spare_keys_;
-  // Children keep it no longer, so it may go now.
+  // Children do not keep it any more, so it may be evictable now.
   if (e.awaits_children)
     await_no_more(e);
   chance_ = true;
@@ -27,7 +28,7 @@ void key_space::spare_no_more(key_entry& e) noexcept {
 }
 
 void key_space::spare(std::span<const entry_index> entries) {
-  // What somebody holds is told to the policy when he gives it back: until then it could only be passed over.
+  // Leased keys are passed to the policy when their last lease ends: until then the policy could only skip them.
   for (const auto i : entries) {
     make_spare(i);
     if (table_.entry(i).leases == 0)
@@ -46,7 +47,7 @@ void key_space::fetched(std::span<const entry_index> entries, bool as_guests, co
   for (const auto i : entries) {
     auto& e = table_.entry(i);
     e.guest = as_guests;
-    // Whoever has it already, or was promised it, need not come for it.
+    // A key that is leased or protected is held already and need not be awaited.
     if (e.leases == 0 && !e.is_protected(now))
       e.await(until);
   }
@@ -56,24 +57,27 @@ void key_space::fetched(std::span<const entry_index> entries, bool as_guests, co
 
 key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcept {
   const auto& e = table_.entry(i);
+  // A promise to a client or a writer holds the key in every case.
   if (e.leases > 0 || e.reserved > 0 || e.is_protected(now))
     return hold::other;
+  // The request that fetched the key is about to lease it, unless nothing else can be evicted.
   if (e.is_awaited(now) && !takes_awaited_)
     return hold::awaited;
-  // Parents are what clients say they are, and nothing keeps keys from naming each other in a ring, across shards and
-  // requests. So children are a reason to wait, and not for ever.
+  // Parents come from clients, which may name keys in a cycle across shards and requests. So children hold a key only
+  // for a limited time.
   const bool in_vain = e.held_back && !e.is_awaited(now) && now - e.protected_until >= children_hold_;
-  // Of a spare key, what follows is found all the same: behind the one that another node has.
+  // The keys that follow a spare key are still found, because another node has the spare key too.
   return e.children > 0 && !in_vain && !e.spare ? hold::children : hold::none;
 }
 
 void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
-  // `protected_until` is free to say since when children alone have kept the key, as long as it is not protected: a key
-  // that is protected is not held back by children alone.
+  // `protected_until` can store since when only children have kept the key while the key is not protected: a protected
+  // key is not held back by children alone.
   auto& e = table_.entry(i);
   if (by == hold::children) {
     awaiting_children_ += e.awaits_children ? 0 : 1;
     e.awaits_children = true;
+    // The first time counts, so that repeated checks do not extend it.
     if (!e.held_back)
       e.protected_until = now & coarse_clock::last;
     e.held_back = true;
@@ -81,9 +85,11 @@ void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {
     return;
   }
   passed_over_awaited_ = passed_over_awaited_ || by == hold::awaited;
+  // An awaited key keeps its own time.
   if (e.is_awaited(now))
     return;
   e.held_back = false;
+  // Another check can succeed when the protection ends.
   if (e.is_protected(now))
     first_unprotected_ = std::min<coarse_time>(first_unprotected_, e.protected_until);
 }
@@ -95,7 +101,7 @@ std::uint32_t key_space::remove_key(entry_index i, rank_number wanted_rank) {
     if (!cell.live())
       continue;
     unpublish(i, rank, leave_reason::evicted);
-    // Needs no rest: the key is not protected, so that whoever was told the slot has had the time that was promised.
+    // No rest is needed: the key is not protected, so every client that received the slot has had the promised time.
     outbox_.release(rank, cell.where());
     if (rank == wanted_rank)
       ++freed;
@@ -116,7 +122,7 @@ void key_space::prefetch_for_removal(std::span<const entry_index> entries) const
       table_.prefetch_index(parent);
   }
   if (shard_count_ > 1)
-    return; // most parents live in other shards
+    return; // most parents are in other shards
   for (const auto i : entries)
     if (const auto& parent = table_.parent(i); !parent.is_null())
       table_.prefetch_entry_of(parent);
@@ -126,6 +132,7 @@ void key_space::drain_into(registry_outbox& out) {
   const auto first = static_cast<std::ptrdiff_t>(out.slots.size());
   outbox_.drain_into(out);
   for (auto x = out.slots.begin() + first; x != out.slots.end(); ++x)
+    // Only released slots count as progress of an eviction.
     if (!x->release.slots.empty())
       x->release.progress = progress_of(x->rank);
 }
@@ -135,12 +142,14 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
   evict_reply reply;
   if (policy_->size() == 0)
     return reply;
+  // Nothing has changed since a whole round without success, so another round would fail too.
   if (exhausted_ && !chance_ && now < first_unprotected_)
     return reply;
   exhausted_ = false;
   reply.more = true;
   std::array<entry_index, key_table::group_keys> group;
   for (std::uint32_t looks = 0; reply.slots < wanted && looks < most_looks;) {
+    // Parents wait for messages from other shards. More eviction now would take younger keys in their place.
     if (!force && shard_count_ > 1 && awaiting_children_ > std::uint64_t{wanted} + most_awaiting)
       break;
     const auto room = std::min<std::size_t>({group.size(), most_looks - looks, wanted - reply.slots});
@@ -151,15 +160,16 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
     }
     prefetch_for_removal(std::span(group).first(n));
     for (std::size_t c = 0; c < n; ++c, ++looks) {
-      // The group was proposed before any of it went: removing a child may have freed its parent meanwhile, which then
-      // goes at once, since children are looked at here.
+      // The group was proposed as a whole. Removing a child may have freed its parent, which is then evicted at once,
+      // because children are checked here.
       const auto held = held_by(group[c], now);
       if (held == hold::none) {
         freed_ = false;
+        // An ordinary key could be evicted, so awaited keys are safe again.
         takes_awaited_ = takes_awaited_ && table_.entry(group[c]).is_awaited(now);
         reply.slots += remove_key(group[c], rank);
         looked_in_vain_ = 0;
-        // Its parent goes before the rest of the group.
+        // Its parent is evicted before the rest of the group.
         if (freed_) {
           ++looks;
           break;
@@ -167,6 +177,7 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
         continue;
       }
       policy_->kept(group[c]);
+      // A new round begins: what is recorded about a round starts from nothing.
       if (looked_in_vain_ == 0) {
         chance_ = false;
         passed_over_awaited_ = false;
@@ -175,8 +186,9 @@ evict_reply key_space::evict(const eviction& what, coarse_time now) {
       hold_back(group[c], held, now);
       if (++looked_in_vain_ < policy_->size())
         continue;
-      // Every key was looked at. If one of them may have become evictable meanwhile, another round is due.
+      // Every key was examined. If one of them may have become evictable meanwhile, another round is needed.
       looked_in_vain_ = 0;
+      // Awaited keys may be evicted in the next round, if any were passed over.
       takes_awaited_ = passed_over_awaited_;
       exhausted_ = !chance_ && !takes_awaited_;
       reply.more = chance_ || takes_awaited_ || first_unprotected_ <= now;

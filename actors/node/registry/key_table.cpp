@@ -10,7 +10,7 @@ namespace {
 
 __extension__ using uint128 = unsigned __int128;
 
-/// Of a batch, so many are looked up before it is tried whether the rest lies behind them.
+/// Keys of a batch that are looked up before the table tries whether the rest follows in order.
 constexpr std::size_t first_keys = 16;
 
 } // namespace
@@ -46,7 +46,7 @@ void key_table::search(std::span<const key_digest> keys, entry_index* found) con
     if (found[i] != no_entry)
       entries_.prefetch(found[i]);
   }
-  // Tags are not unique: in most cases the first guess is right, and one comparison is all it takes.
+  // Tags are not unique. Mostly the first candidate is right, and one comparison is enough.
   for (std::size_t i = 0; i < keys.size(); ++i)
     if (found[i] != no_entry && entries_[found[i]].key != keys[i])
       found[i] = index_.find(tags[i], [&](entry_index e) { return entries_[e].key == keys[i]; });
@@ -69,7 +69,7 @@ void key_table::find(std::span<const key_digest> keys, std::span<entry_index> fo
     const auto n = std::min(size, keys.size() - at);
     search(keys.subspan(at, n), &found[at]);
     at += n;
-    // Keys that came in one batch mostly lie one behind the other.
+    // Keys that were inserted in one batch mostly have consecutive entries.
     if (at < keys.size() && n > 1 && found[at - 1] != no_entry && found[at - 1] == found[at - 2] + 1)
       at += follow(found[at - 1] + 1, keys.subspan(at), &found[at]);
   }
@@ -95,7 +95,7 @@ entry_index key_table::create(const key_digest& key) {
     for (const auto rank : ranks_)
       pages_[rank].grow_to(std::uint64_t{at} + 1);
   }
-  // The only step that may fail comes before anything says that the entry is taken.
+  // The only step that may fail comes before anything records that the entry is taken.
   if (!index_.insert(tag_of(key), at))
     return no_entry;
   if (fresh)
@@ -111,7 +111,7 @@ void key_table::erase(entry_index entry) {
   auto& e = entries_[entry];
   assert(e.in_use() && e.children == 0 && e.ghost() && parents_[entry].is_null());
   index_.erase(tag_of(e.key), entry);
-  // Its pages are zero already, all of them: whoever ends a page or a reservation clears the cell.
+  // Its page cells are all zero already, because ending a page or a reservation clears the cell.
   e = {};
   e.leases = free_;
   free_ = entry;

@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// An ended lease keeps room for this many entries for the next one; more is given back to the allocator.
+/// An ended lease keeps the capacity for this many entries; a larger vector is freed.
 constexpr std::size_t kept_capacity = 1024;
 
 } // namespace

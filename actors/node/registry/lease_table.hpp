@@ -17,29 +17,29 @@ namespace troupe {
 /// Number of a lease in its table.
 using lease_number = std::uint32_t;
 
-/// A hold on keys of one key space until a deadline. The counts in the entries belong to the key space; here is only
-/// who holds what.
+/// A hold on keys of one key space until a deadline. The lease lists which entries it holds; the counts in the entries
+/// belong to the key space.
 struct lease {
   ticket name;
   std::uint32_t space = 0;
   timestamp deadline;
-  /// The owner is gone: treated as past its deadline, whatever the clock says.
+  /// The owner has disconnected: the lease counts as expired, independent of its deadline.
   bool doomed = false;
-  /// Its keys are counted as held by its owner, and by readers.
+  /// Whether its keys are counted as held by its owner; `by_reader`: and by readers.
   bool counts = false;
   bool by_reader = false;
-  /// Io workers know of its keys.
+  /// Whether io workers were notified of its keys.
   bool told = false;
-  /// How often keys were asked for under it; and of the last time, the first key in `entries` and, if not all were new,
-  /// which of the keys that were found are there.
+  /// How often keys were requested under the lease. For the last request: its first key in `entries` and, if not all
+  /// were new, which of the keys that were found are there.
   std::uint32_t uses = 0;
   std::uint32_t last_first = 0;
   std::vector<std::uint32_t> last_new;
-  /// In the order they were leased, each once.
+  /// In the order in which they were leased, each once.
   std::vector<entry_index> entries;
 };
 
-/// All leases of a shard: by ticket, by owner, by deadline. Knows no rules.
+/// All leases of a shard, by ticket, by owner and by deadline. Contains no rules.
 class lease_table {
 public:
   std::optional<lease_number> find(const ticket& name) const;
@@ -47,16 +47,16 @@ public:
   /// The ticket must not be in use. Invalidates references to leases.
   lease_number open(const ticket& name, std::uint32_t space, timestamp deadline);
 
-  /// The entries must have been given back.
+  /// Removes the lease; its entries must have been given back.
   void close(lease_number number);
 
-  /// Whether a lease of this name that counts has ended not long ago (`remembered_names` ended ones are known): tells
-  /// a caller that repeats its release from one whose lease this never was.
+  /// Whether a lease of this name that counts has ended recently (the last `remembered_names` are known). This
+  /// distinguishes a caller that repeats its release from one that never had this lease.
   bool recently_ended(const ticket& name) const { return ended_.contains(name); }
 
   void set_deadline(lease_number number, timestamp deadline);
 
-  /// A lease whose deadline has passed.
+  /// Returns a lease whose deadline has passed.
   std::optional<lease_number> due(timestamp now) const { return deadlines_.due(now); }
   std::optional<timestamp> next_deadline() const { return deadlines_.next(); }
 
@@ -91,7 +91,7 @@ private:
   /// Leases by namespace.
   std::vector<std::uint64_t> in_space_;
   std::unordered_set<ticket> ended_;
-  /// The names in `ended_`, each once; a ring, the oldest is overwritten first.
+  /// The names in `ended_`, each once, as a ring that overwrites the oldest first.
   std::vector<ticket> ended_order_;
   std::size_t oldest_ended_ = 0;
 };

@@ -18,7 +18,7 @@ void listing_policy::take_out(position at) noexcept {
 
 void listing_policy::come(std::span<const entry_index> entries, bool fetched) {
   prepare(entries);
-  // Backwards, so that the first key of a prefix is the youngest: those behind it are of no use without it.
+  // Backwards, so that the first key of a prefix is the youngest: the keys after it are of no use without it.
   for (auto i = entries.size(); i-- > 0;) {
     lists_.make_room_for(entries[i]);
     ++size_;
@@ -27,8 +27,8 @@ void listing_policy::come(std::span<const entry_index> entries, bool fetched) {
 }
 
 void listing_policy::touched(std::span<const entry_index> entries, const entry_use& how) {
-  // Backwards, as they are inserted. Keys that were used together before follow each other in the list already: such a
-  // run moves as a whole.
+  // Backwards, as in `come`. Keys that were used together before are consecutive in the list, and such a run moves as a
+  // whole.
   for (auto end = entries.size(); end > 0;) {
     const auto last = lists_.of(entries[--end]);
     if ((lists_.tag(last) & displaced) != 0) {
@@ -83,7 +83,7 @@ void listing_policy::freed(entry_index entry) {
 }
 
 void listing_policy::spared(std::span<const entry_index> entries) {
-  // Backwards, so that the last key of a prefix goes first.
+  // Backwards, so that the last key of a prefix is evicted first.
   for (auto i = entries.size(); i-- > 0;) {
     displace(lists_.of(entries[i]));
     lists_.link_youngest(spare_, lists_.of(entries[i]));

@@ -5,12 +5,13 @@
 
 namespace troupe {
 
-/// What policies share that keep their entries in lists: what becomes of entries that cannot go, and of those that can
-/// again. A policy says where an entry belongs, and who is next of those in its own lists.
+/// A base class of policies that keep their entries in lists. It handles entries that cannot be evicted now, and
+/// entries that become evictable again. A derived policy says where an entry belongs, and which entries of its own
+/// lists are next.
 ///
-/// What is kept stands aside, so that all others are proposed before it is again. As soon as one has gone, those aside
-/// come back, two for each that goes: where they belong if they were used just now. That loses their age, of which
-/// `freed` makes good what matters, the ends of chains nobody wants any more.
+/// An entry that was kept stands aside, so that all others are proposed before it is proposed again. When an entry is
+/// evicted, two entries return from aside: to where they would be after a use at that moment. This loses their age.
+/// `freed` makes up for the part that matters, the ends of chains that are no longer used.
 class listing_policy : public eviction_policy {
 public:
   void announced(std::span<const entry_index>, const entry_use&) override {}
@@ -29,25 +30,25 @@ public:
 protected:
   using position = entry_lists::position;
 
-  /// Nodes of this class, which stand behind the lists of the policy.
+  /// Nodes of this class, which follow the lists of the derived policy.
   static constexpr position lists_here = 3;
 
-  /// Tags of entries are below it for the policy, as long as it is asked of them.
+  /// The tag bit of entries outside the derived policy's own lists. The derived policy sees tags below it.
   static constexpr std::uint32_t displaced = entry_lists::tag_limit / 2;
 
-  /// Of `fixed` nodes the first `lists` are lists of the policy's own.
+  /// Of the `fixed` nodes, the first `lists` are lists of the derived policy.
   listing_policy(position lists, position fixed);
 
-  /// These are about to be admitted.
+  /// Called before these entries are admitted.
   virtual void prepare(std::span<const entry_index>) {}
-  /// The entry comes in, from another node if it is `fetched`; its node is unlinked. Where it stands by `place`.
+  /// Admits an entry whose node is unlinked; `fetched` says that it comes from another node. Link it with `place`.
   virtual void admit(position at, bool fetched) = 0;
-  /// Puts an unlinked entry where it belongs if it was used just now.
+  /// Links an unlinked entry where it belongs after a use at this moment.
   virtual void place(position at) = 0;
-  /// A run of entries, from `first`, the youngest, to `last`, that follow each other in a list, in an order that may
-  /// stay, and have the same tag, was used.
+  /// Records a use of a run of entries, from `first`, the youngest, to `last`, that are consecutive in a list and have
+  /// the same tag. Their order may stay.
   virtual void use(position first, position last, const entry_use& how) = 0;
-  /// The entry, which is not linked any more, leaves.
+  /// Called when an entry, which is unlinked already, leaves the policy.
   virtual void forget(position, leave_reason) {}
   /// `propose` for the policy's own lists; 0 if they are empty.
   virtual std::size_t next(std::span<entry_index> out) = 0;
@@ -65,13 +66,13 @@ private:
   void come(std::span<const entry_index> entries, bool fetched);
 
   void displace(position at) noexcept;
-  /// Back from `freed_` or `aside_`, or out of the policy's own list.
+  /// Unlinks from `freed_`, `aside_` or the policy's own list.
   void take_out(position at) noexcept;
 
   position own_lists_;
-  /// What goes first.
+  /// Evicted first.
   position freed_;
-  /// What goes behind these.
+  /// Evicted after `freed_`.
   position spare_;
   position aside_;
 };

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// Least recently used first; of the keys of one batch the last first. 8 bytes an entry.
+/// Evicts the least recently used key first, and within one batch the last key first. 8 bytes per entry.
 class lru_policy final : public listing_policy {
 public:
   lru_policy() : listing_policy(1, 1) {}
@@ -20,7 +20,7 @@ private:
   std::size_t next(std::span<entry_index> out) override { return take_oldest(order, out); }
 };
 
-/// Needs no hashes.
+/// Does not use hashes.
 std::unique_ptr<eviction_policy> make_lru_policy(key_hash hash);
 
 } // namespace troupe

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// Which numbered things (leases, reservations) belong to whom, so that all of a dead owner's are found at once. Lists
-/// linked through an array by number: an owner costs one map entry, a thing 8 bytes.
+/// An index from owners to their numbered objects (leases, reservations), so that all objects of a disconnected owner
+/// are found at once. Lists are linked through an array by number: an owner costs one map entry, an object 8 bytes.
 class owner_index {
 public:
   static constexpr std::uint32_t none = 0xffffffff;
@@ -17,7 +17,7 @@ public:
   void add(owner_id owner, std::uint32_t id);
   void remove(owner_id owner, std::uint32_t id);
 
-  /// The first of the owner's, or `none`; `next` gives the others.
+  /// Returns the first number of the owner, or `none`; `next` gives the others.
   std::uint32_t first(owner_id owner) const;
   std::uint32_t next(std::uint32_t id) const noexcept { return neighbours_[id].next; }
 

@@ -9,12 +9,12 @@
 
 namespace troupe {
 
-/// Who serves each rank of each namespace. A rank has one allocator as long as it is registered: a second one would
-/// take all slots for free, also those that have pages. `Handle` is what allocators are told apart by.
+/// The handles (allocators) of each rank of each namespace. A rank keeps one allocator while it is registered: a second
+/// one would treat all slots as free, also those that have pages. `Handle` identifies an allocator.
 template <class Handle>
 class rank_table {
 public:
-  /// Whether the rank can have this handle: it has the same or none.
+  /// Whether the rank can have this handle: it has the same one, or none.
   result<void> check(const namespace_id& space, rank_number rank, const Handle& handle) const {
     const auto* known = find(space, rank);
     if (known == nullptr || *known == handle)
@@ -24,7 +24,7 @@ public:
                                              "have pages: retire the rank first");
   }
 
-  /// After `check`.
+  /// Adds a handle that `check` has accepted.
   void add(const namespace_id& space, rank_number rank, Handle handle) {
     handles_.emplace(name{space, rank}, std::move(handle));
   }
@@ -37,7 +37,7 @@ public:
 
   void remove(const namespace_id& space, rank_number rank) { handles_.erase({space, rank}); }
 
-  /// All of a namespace.
+  /// Removes all handles of a namespace.
   void remove(const namespace_id& space) {
     const auto end = handles_.upper_bound({space, static_cast<rank_number>(-1)});
     handles_.erase(handles_.lower_bound({space, 0}), end);

@@ -11,26 +11,26 @@ namespace troupe {
 
 namespace {
 
-// None of these comes from the config: each is a pace or a patience of this actor, and what clients see of them is only
-// how soon something that ends by itself has ended.
+// None of these comes from the config: they are intervals and timeouts of this actor. Clients only notice how soon
+// expired items end.
 
-/// A lease or a reservation ends by so much later than its deadline, at most, unless somebody asks for it before.
+/// The longest delay between the deadline of a lease or reservation and its end, if no request ends it earlier.
 constexpr auto registry_tick = std::chrono::milliseconds(200);
 
-/// How long an allocator may wait for evicted slots before a reservation is answered with what there is: longer than
-/// shards take to evict when they are busy, shorter than clients wait for an answer.
+/// How long an allocator may wait for evicted slots before a reservation is answered with the slots there are. Longer
+/// than busy shards take to evict, shorter than the timeout of clients.
 constexpr auto take_time = std::chrono::seconds(2);
 
-/// For how many others, one after the other, a request of a slot client waits before keys under way are busy. One is
-/// the rule; several are needed when its keys are asked for by several others at the same time.
+/// How many plans of others, one after the other, a request of a slot client waits for; after that, keys in progress
+/// are busy. One is usual; several occur when several other requests name its keys at the same time.
 constexpr int max_waits = 4;
 
-/// Damaged pages that are logged one by one, in each interval.
+/// Damaged pages that are logged one by one in each interval.
 constexpr std::uint32_t damage_lines = 10;
 constexpr auto damage_interval = std::chrono::seconds(10);
 
-/// A write of the index that takes longer is told: far more than a healthy disk needs to sync, and less than those who
-/// wait for an answer are patient.
+/// A write of the index that takes longer is reported as slow. A healthy disk syncs in far less; clients' timeouts are
+/// longer.
 constexpr auto slow_write = std::chrono::seconds(2);
 
 std::chrono::sys_seconds today() {
@@ -48,7 +48,7 @@ registry::registry(caf::actor_config& config, const registry_options& options,
     journal_.emplace();
   for (const auto& spec : spaces)
     if (auto added = state_.add_namespace(spec, {.origin = namespace_origin::config}); !added)
-      log::get("registry")->error("namespace '{}' is not served: {}", spec.name, to_string(added.error()));
+      log::get("registry")->error("namespace not served: '{}' ({})", spec.name, to_string(added.error()));
 }
 
 template <class Call>
@@ -72,10 +72,10 @@ template <class Call>
 auto registry::serve_change(request_kind kind, std::size_t items, Call call) {
   using answer_type = decltype(call(now()));
   using returned = decltype(to_caf(std::declval<answer_type>()));
-  // Before the call: what is refused has changed nothing.
+  // Checked before the call, so that a refused call has changed nothing.
   if (journal_ && journal_->waiting() >= state_.options().max_waiting_for_store)
     return returned(to_caf(answer_type(tl::unexpected<error>(
-        error{errc::limit_exceeded, "the disk of the index does not keep up; try again in a moment"}))));
+        error{errc::limit_exceeded, "the disk of the index is too slow; try again in a moment"}))));
   return returned(serve_any_change(kind, items, std::move(call)));
 }
 
@@ -136,8 +136,8 @@ void registry::go_on(const Request& wanted, result<reserve_plan> plan, caf::resp
 
 registry::behavior_type registry::make_behavior() {
   tick_later();
-  flush(); // the namespaces that were there from the beginning
-  // What is asked for all the time comes first: CAF tries one handler after the other, at about 120 instructions each.
+  flush(); // stores the namespaces of the constructor
+  // Frequent requests come first: CAF tries one handler after the other, at about 120 instructions each.
   return {
       [this](const exists_request& x) {
         return look(request_kind::match, x.keys.size(), [&] { return state_.exists(x); });
@@ -174,7 +174,8 @@ registry::behavior_type registry::make_behavior() {
         return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
       },
       [this](const give_up_request& x) {
-        // These pages are gone: a key that stays would be found, and could be neither loaded nor saved anew.
+        // Not refused: these pages no longer exist. A key that stayed would be found, and could be neither loaded nor
+        // saved again.
         return serve_any_change(request_kind::invalidate, x.pages.size(),
                                 [&](timestamp t) { return state_.give_up(x, t); });
       },
@@ -215,12 +216,12 @@ registry::behavior_type registry::make_behavior() {
           removals_.push_back(promise);
           return promise;
         }
-        // Once it has begun on one shard, it cannot be taken back.
+        // Not refused: a removal that has begun on one shard cannot be undone.
         return serve_any_change(request_kind::invalidate, 1, [&](timestamp t) { return remove_namespace(x, t); });
       },
       [this](const add_rank_request& x) {
         const auto add = [&](timestamp) { return add_rank(x); };
-        // A rank that was retired has to get its next registration, or the old one again, also where the index is slow.
+        // A retired rank must be able to register again, with new or old settings, also while the index is slow.
         return state_.is_retired(x.space, x.rank) ? serve_any_change(request_kind::invalidate, 1, add)
                                                   : serve_change(request_kind::invalidate, 1, add);
       },
@@ -241,7 +242,7 @@ registry::behavior_type registry::make_behavior() {
         return to_caf(std::move(dropped));
       },
       [this](restored_atom) {
-        // Also when all that was not believed is gone from the store.
+        // The answer also waits until the store has dropped all pages that were not restored.
         return serve_change(request_kind::invalidate, 1, [&](timestamp) { return state_.restored(); });
       },
       [this](written_atom, std::uint8_t code, const std::string& text) {
@@ -262,7 +263,7 @@ registry::behavior_type registry::make_behavior() {
           watch_store();
         }
         if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
-          log::get("registry")->warn("and {} more damaged pages since the last ones named here", more_damage);
+          log::get("registry")->warn("damaged pages: {} more since the last ones logged", more_damage);
         if (!samples_.empty())
           send_samples();
         if (more)
@@ -287,10 +288,10 @@ caf::result<void> registry::bind(const registry_peers& peers) {
   if (peers.spaces.size() != peers.allocators.size() || peers.ranks.size() != peers.allocators.size())
     return to_caf(error{errc::invalid_argument, "each allocator needs one namespace and one rank"});
   if (!peers.workers.empty() && peers.workers.size() != peers.allocators.size())
-    return to_caf(error{errc::invalid_argument, "as many io workers as allocators, or none"});
-  // Another list would replace allocators whose slots have pages.
+    return to_caf(error{errc::invalid_argument, "the number of io workers must equal that of allocators, or be 0"});
+  // A second list would replace allocators whose slots have pages.
   if (std::exchange(bound_, true))
-    return to_caf(error{errc::exists, "the registry knows its peers already"});
+    return to_caf(error{errc::exists, "the registry is already bound to its peers"});
   shards_ = peers.shards;
   for (std::size_t i = 0; i < peers.allocators.size(); ++i)
     allocators_.add(peers.spaces[i], peers.ranks[i], peers.allocators[i]);
@@ -302,24 +303,24 @@ caf::result<void> registry::bind(const registry_peers& peers) {
 
 void registry::take_slots(plan_id plan, const namespace_id& space, rank_number rank, std::uint32_t count) {
   const auto* slots = allocators_.find(space, rank);
-  // One that was retired gets its slots back, and gives out none: another one may take its place.
+  // A retired allocator gets its slots back and grants none, because another one may replace it.
   if (slots == nullptr || state_.is_retired(space, rank)) {
     granted(plan, {});
     return;
   }
-  // Answered within `take_time` or a little more. Not given up before: slots in an answer that nobody takes would be
-  // lost for good.
+  // The allocator answers within `take_time` or a little more. There is no shorter timeout: slots in an answer that
+  // arrives after it would be lost.
   request(*slots, caf::infinite, take_atom_v, count, duration(take_time))
       .then(
           [this, plan, space, rank, from = *slots](const take_reply& reply) {
             if (serves(from, space, rank))
               return granted(plan, reply.slots.items);
-            // The rank was registered anew meanwhile; its other allocator knows nothing of these slots.
+            // The rank was registered again meanwhile; its new allocator does not know these slots.
             granted(plan, {});
             caf::anon_send(from, abort_atom_v, slot_batch{reply.slots});
           },
           [this, plan](const caf::error& e) {
-            log::get("registry")->warn("no slots from an allocator: {}", to_string(from_caf(e)));
+            log::get("registry")->warn("reservation gets no slots: its allocator failed ({})", to_string(from_caf(e)));
             granted(plan, {});
           });
 }
@@ -331,7 +332,7 @@ bool registry::serves(const allocator_actor& slots, const namespace_id& space, r
 
 void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
   const auto reply = state_.finish_reserve(plan, slots, now());
-  // Slots that came too late, or were too many, go back before anybody is answered, and asks for more.
+  // Late or surplus slots go back before any answer is sent, because the answer may cause further requests.
   flush();
   if (auto asked = plans_.extract(plan); !asked.empty())
     for (auto& promise : asked.mapped()) {
@@ -345,7 +346,7 @@ void registry::granted(plan_id plan, const std::vector<slot_ref>& slots) {
   auto waited = waiting_.extract(plan);
   if (waited.empty())
     return;
-  // Taken out first: what they ask for now may have to wait for another plan, even one of the same number.
+  // Extracted before the loop: these requests may now wait for another plan, even one with the same number.
   for (auto& x : waited.mapped()) {
     auto next = state_.begin_allocate(x.wanted, now(), x.waits > 0);
     flush();
@@ -359,7 +360,7 @@ result<void> registry::add_rank(const add_rank_request& x) {
     return other;
   auto added = state_.add_rank(x.space, x.rank, x.slots, x.incarnation);
   if (added && anew) {
-    // The old allocator hears of the slots that came back while it is known.
+    // The old allocator receives its slots while it is still known.
     flush();
     allocators_.remove(x.space, x.rank);
     workers_.remove(x.space, x.rank);
@@ -374,9 +375,9 @@ result<void> registry::add_rank(const add_rank_request& x) {
 result<remove_namespace_reply> registry::remove_namespace(const remove_namespace_request& x, timestamp t) {
   auto removed = state_.remove_namespace(x, t);
   if (removed && !removed->more) {
-    // What allocators are to hear of the namespace's slots they hear while they are known.
+    // Allocators receive their slots while they are still known.
     flush();
-    // Whoever holds one of these keeps its memory.
+    // An allocator that is still referenced keeps its share of memory.
     allocators_.remove(x.space);
     workers_.remove(x.space);
   }
@@ -394,24 +395,25 @@ result<finish_reply> registry::invalidate(const invalidate_request& x, timestamp
     const auto reason = i < x.reasons.size() && x.reasons[i] < errc_count ? to_string(static_cast<errc>(x.reasons[i]))
                                                                           : std::string_view("no reason given");
     log::get("registry")
-        ->warn("namespace '{}' rank {} slot {}: the page of key {} is damaged ({}); it is served no more, and can be "
-               "saved anew",
-               state_.space_name(x.space), x.rank, page.where.slot, to_string(page.key), reason);
+        ->warn(
+            "namespace '{}' rank {} slot {}: the page of key {} is damaged ({}); it is not served any more and can be "
+            "saved again",
+            state_.space_name(x.space), x.rank, page.where.slot, to_string(page.key), reason);
   }
   return ended;
 }
 
 void registry::flush() {
   auto out = state_.take_outbox();
-  // Before the slots: an allocator that has a slot back may ask the other shards for more, and they must know by then
-  // which of their keys have no children any more.
+  // Children come before slots: an allocator that gets a slot back may ask the other shards to evict, and they must
+  // know by then which of their keys have no children any more.
   for (auto& children : out.children)
     if (children.shard < shards_.size())
       request(shards_[children.shard], caf::infinite, std::move(children.request))
           .then([] {},
                 [](const caf::error& e) {
                   log::get("registry")
-                      ->error("another shard did not take changes of children: {}", to_string(from_caf(e)));
+                      ->error("another shard refused changes of child counts: {}", to_string(from_caf(e)));
                 });
   for (auto& x : out.workers)
     tell_worker(x);
@@ -426,7 +428,7 @@ void registry::flush() {
     write_changes();
   }
   for (auto& batch : out.slots)
-    // Goes to who serves the rank now: by then it may have been retired.
+    // Uses the rank's current allocator: later the rank may be retired.
     if (const auto* to = allocators_.find(batch.space, batch.rank))
       journal_->when_durable([this, to = *to, batch = std::move(batch)](const error* failed) {
         if (failed == nullptr)
@@ -434,8 +436,8 @@ void registry::flush() {
       });
 }
 
-// The first word costs no answer; the second one may wait behind others, and whoever looks on should know when it has
-// come.
+// A prefetch needs no answer. The end of one is a request, because it may wait behind others and its completion must be
+// observable.
 void registry::tell_worker(word_to_worker& x) {
   const auto* to = workers_.find(x.space, x.rank);
   if (to == nullptr)
@@ -455,7 +457,7 @@ void registry::write_changes() {
   if (taken)
     return;
   if (taken.error().code == errc::limit_exceeded)
-    journal_->refused(std::move(*batch)); // the tick tries again
+    journal_->refused(std::move(*batch)); // retried by the next tick
   else
     store_failed(taken.error());
 }
@@ -466,18 +468,18 @@ void registry::watch_store() {
     return;
   const auto shard = state_.options().shard;
   const auto no_room = store_->stats().no_room;
-  // All shards have one store, and one of them tells.
+  // All shards share one store; shard 0 reports its state.
   if (shard == 0 && no_room)
     condition->begins(trouble::index_full, shard,
-                      no_room->text + "; nothing is saved or erased until there is room, what is stored is loaded");
+                      no_room->text + "; saves and erases wait until there is room, stored pages can be loaded");
   else if (shard == 0)
     condition->ends(trouble::index_full, shard);
   if (no_room || !journal_->writing() || now() - write_began_ < slow_write) {
     if (condition->ends(trouble::index_slow, shard))
-      log::get("registry")->info("shard {}: the disk of the index keeps up again", shard);
+      log::get("registry")->info("disk of the index recovered: shard {}", shard);
     return;
   }
-  auto text = "the disk of the index does not keep up: a write of shard " + std::to_string(shard) + " has taken " +
+  auto text = "the disk of the index is slow: a write of shard " + std::to_string(shard) + " has taken " +
               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now() - write_began_).count()) +
               " s so far; answers to saves wait for it";
   if (condition->begins(trouble::index_slow, shard, text))
@@ -485,9 +487,9 @@ void registry::watch_store() {
 }
 
 void registry::store_failed(const error& why) {
-  log::get("registry")->critical("the index can no longer be made durable, so the node ends: {}", to_string(why));
+  log::get("registry")->critical("index not durable: {}; the node shuts down", to_string(why));
   if (const auto& condition = state_.options().condition)
-    condition->index_failed("the index can no longer be made durable: " + why.text);
+    condition->index_failed("the index is not durable any more: " + why.text);
   journal_->fail(why);
   quit(to_caf(why));
 }
@@ -498,13 +500,12 @@ void registry::tell_allocator(const allocator_actor& to, const slots_to_allocato
         [verb](const slot_results& reply) {
           for (const auto code : reply.results)
             if (code != 0)
-              log::get("registry")
-                  ->error("an allocator refused to {} a slot: {}", verb, to_string(errc_from_wire(code)));
+              log::get("registry")->error("allocator refused to {} a slot: {}", verb, to_string(errc_from_wire(code)));
         },
         [this, verb, id, space = batch.space, rank = batch.rank](const caf::error& e) {
-          // One that has been replaced has ended, and its slots with it.
+          // An allocator that was replaced has ended together with its slots.
           if (const auto* known = allocators_.find(space, rank); known != nullptr && known->id() == id)
-            log::get("registry")->error("an allocator could not {} slots: {}", verb, to_string(from_caf(e)));
+            log::get("registry")->error("allocator failed to {} slots: {}", verb, to_string(from_caf(e)));
         });
   };
   if (!batch.publish.slots.empty()) {
@@ -535,7 +536,7 @@ void registry::send_samples() {
 }
 
 void registry::on_exit() {
-  const auto gone = to_caf(error{errc::shutting_down, "the registry is ending"});
+  const auto gone = to_caf(error{errc::shutting_down, "the registry is shutting down"});
   for (auto& [plan, waiting] : plans_)
     for (auto& promise : waiting)
       promise.deliver(gone);
@@ -547,12 +548,12 @@ void registry::on_exit() {
   for (auto& promise : std::exchange(removals_, {}))
     promise.deliver(gone);
   if (journal_)
-    journal_->fail({errc::shutting_down, "the registry is ending"});
+    journal_->fail({errc::shutting_down, "the registry is shutting down"});
   shards_.clear();
   allocators_.clear();
   workers_.clear();
   metrics_ = nullptr;
-  store_ = nullptr; // whoever waits for this actor's end may close it
+  store_ = nullptr; // the store may be closed once this actor has ended
 }
 
 } // namespace troupe

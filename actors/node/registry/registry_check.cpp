@@ -51,26 +51,26 @@ std::string key_space::check_entry(entry_index i, const std::unordered_map<entry
     live += cell.live() ? 1 : 0;
     reserved += cell.reserved() ? 1 : 0;
     if (options_.slot_index && cell.live() && assigned_to(rank, cell.where().slot) != i)
-      return "key " + to_string(e.key) + ": its slot does not lead to it";
+      return "key " + to_string(e.key) + ": it is not found by its slot";
   }
   const auto found = leases.find(i);
   const auto held = found == leases.end() ? 0 : found->second;
   if (!e.in_use())
-    return live + reserved + held == 0 ? "" : "entry " + number(i) + " is unused and has pages or leases";
+    return live + reserved + held == 0 ? "" : "entry " + number(i) + " is unused but has pages or leases";
   const auto what = "key " + to_string(e.key) + ": ";
   if (table_.find(e.key) != i)
-    return what + "the index does not lead to its entry";
+    return what + "the index does not find its entry";
   if (e.live != live || e.reserved != reserved)
-    return what + "counts " + number(e.live) + " live and " + number(e.reserved) + " reserved pages, has " +
+    return what + "has counted " + number(e.live) + " live and " + number(e.reserved) + " reserved pages, has " +
            number(live) + " and " + number(reserved);
   if (e.leases != held)
-    return what + "counts " + number(e.leases) + " leases, " + number(held) + " list it";
+    return what + "counts " + number(e.leases) + " leases, but " + number(held) + " list it";
   if (e.ghost() && (e.children == 0 || !table_.parent(i).is_null()))
-    return what + "nothing holds the entry, yet it is there";
+    return what + "nothing holds the entry, but it was not removed";
   if (e.live == 0 ? e.spare || e.guest : e.spare && e.awaits_children)
-    return what + "spare without a page, or it waits all the same";
+    return what + "it is spare without a page, or spare while it awaits children";
   if (e.made_under_lease && e.leases == 0)
-    return what + "remembers a lease that nobody has";
+    return what + "made_under_lease is set without a lease";
   if (e.marked)
     return what + "a mark was left behind";
   if (e.withheld != withheld_.contains(i) || (e.withheld && e.leases == 0))
@@ -83,7 +83,7 @@ std::string key_space::check_policy() const {
   policy_->for_each([&](entry_index i) { order.push_back(i); });
   const std::unordered_set<entry_index> distinct(order.begin(), order.end());
   if (order.size() != policy_->size() || distinct.size() != order.size())
-    return "the eviction policy lists " + number(order.size()) + " keys, and counts " + number(policy_->size());
+    return "the eviction policy lists " + number(order.size()) + " keys, but has counted " + number(policy_->size());
   std::uint64_t with_page = 0;
   for (entry_index i = 0; i < table_.end(); ++i) {
     const auto& e = table_.entry(i);
@@ -91,7 +91,8 @@ std::string key_space::check_policy() const {
       continue;
     with_page += e.live > 0 ? 1 : 0;
     if ((e.live > 0) != distinct.contains(i))
-      return "key " + to_string(e.key) + ": it is in the eviction policy without a page, or has one and is not";
+      return "key " + to_string(e.key) +
+             ": it is in the eviction policy without a page, or has a page and is not in the policy";
   }
   return with_page == order.size() ? "" : "the eviction policy lists an unused entry";
 }
@@ -106,14 +107,14 @@ std::string key_space::check_counts() const {
       ++by_live[e.live];
     complete_ones += e.in_use() && e.live == ranks().size() && e.live > 0 ? 1 : 0;
     if (complete(i) != (e.in_use() && e.live == ranks().size() && e.live > 0))
-      return "key " + to_string(e.key) + ": it is complete without all pages, or not complete with all";
+      return "key " + to_string(e.key) + ": it is complete without all pages, or incomplete with all pages";
     for (const auto rank : ranks()) {
       by_rank[rank].pages += table_.page(i, rank).live() ? 1 : 0;
       by_rank[rank].reserved += table_.page(i, rank).reserved() ? 1 : 0;
     }
   }
   if (complete_ones != complete_keys() || by_live != keys_by_live_)
-    return number(complete_ones) + " keys are complete, counted are " + number(complete_keys());
+    return number(complete_ones) + " keys are complete, but the count is " + number(complete_keys());
   for_each_withheld([&](rank_number rank, slot_ref) { ++by_rank[rank].withheld; });
   for (const auto rank : ranks()) {
     const auto counted = info_of(rank);
@@ -124,7 +125,7 @@ std::string key_space::check_counts() const {
       return "the counts of rank " + number(rank) + " are wrong";
   }
   if (!std::is_heap(timed_.begin(), timed_.end(), later))
-    return "withheld slots are not in the order of time";
+    return "withheld slots are not a heap by time";
   return {};
 }
 
@@ -141,12 +142,12 @@ std::string key_space::check(const std::unordered_map<entry_index, std::uint32_t
       ++children[table_.parent(i)];
   }
   if (used != table_.size())
-    return number(used) + " entries are in use, the index has " + number(table_.size());
+    return number(used) + " entries are in use, but the index has " + number(table_.size());
   if (auto wrong = check_counts(); !wrong.empty())
     return wrong;
   for (entry_index i = 0; shard_count_ == 1 && i < table_.end(); ++i)
     if (const auto& e = table_.entry(i); e.in_use() && children[e.key] != e.children)
-      return "key " + to_string(e.key) + ": counts " + std::to_string(e.children) + " children, has " +
+      return "key " + to_string(e.key) + ": has counted " + std::to_string(e.children) + " children, but has " +
              std::to_string(children[e.key]);
   return check_policy();
 }
@@ -173,7 +174,7 @@ std::string shard_leases::check() const {
     wrong = "the lease table is inconsistent";
   for (const auto& [holder, entries] : counted)
     if (holds_.count(holder.first, holder.second) != entries.size())
-      wrong = "owner " + number(holder.first) + " holds " + number(entries.size()) + " keys, counted are " +
+      wrong = "owner " + number(holder.first) + " holds " + number(entries.size()) + " keys, but the count is " +
               number(holds_.count(holder.first, holder.second));
   spaces_.for_each([&](std::uint32_t at, const key_space& space) {
     if (!wrong.empty())
@@ -203,24 +204,24 @@ std::string shard_writes::check() const {
         wrong = which + " is not reserved for it";
       const bool has_slot = page.where.generation != 0;
       if (has_slot != (r.state == reservation::phase::open))
-        wrong = which + " has a slot too early or none";
+        wrong = which + " has a slot before it was granted, or none after";
       if (reservations_.has_page_deadline(r.pages[i]) != (has_slot && r.shareable()))
-        wrong = which + " has a deadline of its own too early, or none, or is not shareable";
+        wrong = which + " has a deadline of its own before its slot, has none after, or is not shareable";
       if (has_slot && space.options().slot_index && space.assigned_to(r.name.rank, page.where.slot) != page.entry)
         wrong = which + " is not found by its slot";
       if (page.shared != 0 && !r.shareable())
-        wrong = which + " was told to others and is not shareable";
+        wrong = which + " was shared but is not shareable";
     }
     listed += open;
     if (open != r.open_pages || open == 0)
-      wrong = what + " counts " + number(r.open_pages) + " pages, has " + number(open);
+      wrong = what + " has counted " + number(r.open_pages) + " pages, but has " + number(open);
   });
   std::uint64_t marked = 0;
   spaces_.for_each([&](std::uint32_t, const key_space& space) {
     space.for_each_key([&](const key_info& key) { marked += key.reserved; });
   });
   if (wrong.empty() && (listed != reservations_.pages() || marked != listed))
-    wrong = number(marked) + " pages are marked as reserved, reservations list " + number(listed) + " of " +
+    wrong = number(marked) + " pages are marked as reserved, but reservations list " + number(listed) + " of " +
             number(reservations_.pages());
   return wrong;
 }

@@ -26,7 +26,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.max_namespaces = wanted.max_namespaces;
   out.max_lease = wanted.lease_max;
   out.max_reservation = std::max(wanted.reservation_deadline, slot_clients.reservation_deadline);
-  // A live page that a slot client asks for again is protected as long as a reservation of it would last.
+  // A slot client that reserves a page that is already live protects it as long as a reservation of it would last.
   out.max_protection = std::max(out.max_reservation, slot_clients.protect_locations);
   out.max_batch = std::max(wanted.max_batch_keys, config.http.limits.keys);
   out.max_leases = wanted.max_leases;
@@ -37,7 +37,7 @@ registry_options options_for_shard(const config::node_config& config, std::uint3
   out.children_hold = wanted.children_hold;
   out.await_fetched = config.cluster.fetch_time + std::chrono::seconds(1);
   out.eviction = eviction_named(wanted.eviction);
-  // Those of the config, or of namespaces that clients make.
+  // Slab files from the config, or for namespaces that clients create.
   const bool slabs = config.memory.write_back != "never" &&
                      (config.storage.disk_bytes > 0 ||
                       std::ranges::any_of(config.storage.ranks, [](const auto& x) { return x.slab_bytes > 0; }));

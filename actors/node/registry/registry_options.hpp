@@ -24,77 +24,77 @@ struct registry_options {
   std::uint32_t shard = 0;
   std::uint32_t shard_count = 1;
 
-  // What clients may have of it: from the config.
+  // Limits for clients, from the config.
 
-  /// Keys or pages of one request.
+  /// Keys or pages per request.
   std::uint32_t max_batch = 8192;
   duration max_lease = std::chrono::minutes(10);
   duration max_reservation = std::chrono::minutes(10);
-  /// Of keys that are located without a lease.
+  /// For keys that are located without a lease.
   duration max_protection = std::chrono::minutes(10);
-  /// The longest time that slot clients may have been promised before a restart, which forgets them. Keys that are
-  /// restored are protected for as long, where slots are known by number.
+  /// The longest time that slot clients may have been promised before a restart; a restart loses these promises.
+  /// Restored keys are protected for as long, where slots are found by number.
   duration promised{};
   std::uint32_t max_leases = 1U << 16;
   std::uint32_t max_leases_per_owner = 1U << 14;
-  /// Keys held by one lease.
+  /// Keys per lease.
   std::uint32_t max_lease_keys = 1U << 16;
-  /// Pages reserved at one time, by all and by one owner (the latter counts requests). Those of slot clients count
-  /// among all.
+  /// Pages reserved at one time: by all, and by one owner (the latter counts requests). Pages of slot clients count
+  /// only towards the first.
   std::uint32_t max_reserved_pages = 1U << 20;
   std::uint32_t max_reservations_per_owner = 1U << 12;
-  /// A key whose turn it is to be evicted is kept by its children for so long; then it goes before them. What clients
-  /// say of parents may be untrue, and they might name each other in a ring.
+  /// How long a key whose turn it is to be evicted is kept by its children; then it is evicted before them. The limit
+  /// is needed because parents come from clients and may be wrong, even cyclic.
   duration children_hold = std::chrono::minutes(10);
-  /// Pages of other nodes are kept for so long, or until they are leased, as long as anything else can go: until
-  /// whoever waits for the last of those that come with them has heard that they are here, and leases them.
+  /// How long pages from other nodes are kept while anything else can be evicted, unless they are leased earlier. It
+  /// covers the time until the request that waits for the last of the fetched pages is notified and leases them.
   duration await_fetched = std::chrono::seconds(3);
 
-  // How long one call keeps the shard from serving others. These are no business of an operator's: work that is left is
-  // done by the next call, so that a larger number makes nothing faster, and a smaller one adds a message for each
-  // part. At some 100 ns a key they are a pause of one to two milliseconds.
+  // How long one call keeps the shard from serving others. Operators need not set these: remaining work is done by the
+  // next call, so a larger number makes nothing faster, and a smaller one adds a message per part. At some 100 ns per
+  // key the pause is one to two milliseconds.
 
-  /// Keys looked at by one call of `evict`, whatever is wanted.
+  /// Keys examined by one call of `evict`, whatever is wanted.
   std::uint32_t max_eviction_looks = 1U << 14;
   /// Keys and pages given back by one `tick`.
   std::uint32_t tick_work = 1U << 13;
-  /// Keys looked at by one call of `clear` or `remove_namespace`.
+  /// Keys examined by one call of `clear` or `remove_namespace`.
   std::uint32_t max_clear_looks = 1U << 13;
 
-  /// Answers that wait for the store at one time. Beyond it, changes are refused until the disk has caught up.
+  /// Answers that wait for the store at one time. Above it, changes are refused until the disk has caught up.
   std::size_t max_waiting_for_store = 1U << 16;
 
   std::uint32_t max_namespaces = 256;
-  /// What the arrays by rank are made for, whether they are used or not: ranks that a namespace may allow itself when
-  /// they are registered at run time.
+  /// Size of the arrays that are indexed by rank, used or not: the most ranks that a namespace may have when its ranks
+  /// are registered at run time.
   std::uint32_t max_ranks = 1024;
 
-  // What comes from the node that the shard is part of.
+  // Values from the node that the shard belongs to.
 
-  /// Report in the outbox what has to survive a restart.
+  /// Whether changes that must survive a restart are reported in the outbox.
   bool change_feed = false;
-  /// Report in the outbox what io workers are to know of what lookups find.
+  /// Whether results of lookups are reported in the outbox for io workers.
   bool tells_workers = false;
   /// Makes the hash of the key index unpredictable. Any value will do in tests.
   std::uint64_t hash_seed = 0;
-  /// Of keys, leases and reservations, shared with others; null for no limit. When it is used up, a new key takes the
-  /// place of one that can be evicted, or its reservation answers full, and there are no new leases.
+  /// Memory budget of keys, leases and reservations, shared with other parts; null for no limit. When it is used up, a
+  /// new key replaces one that can be evicted, or its reservation answers full, and there are no new leases.
   shared_budget memory{};
-  /// In which order keys go when room is needed.
+  /// The order in which keys are evicted.
   eviction_factory eviction = make_lru_policy;
-  /// Says in which namespaces nothing can be saved; null if nobody does.
+  /// Which namespaces cannot save; null if nothing reports that.
   std::shared_ptr<node_condition> condition{};
-  /// Is told of lookups, and of what saves say of parents; null if nobody asks.
+  /// Receives lookups, and the parents that saves name; null if no trace is wanted.
   std::shared_ptr<request_recorder> recorder{};
-  /// Which pages are in memory; null if nobody says.
+  /// Which pages are in memory; null if unknown.
   std::shared_ptr<const page_residence> residence{};
 };
 
-/// The policy that the config calls so; that of the default for a name that it does not know.
+/// The policy with this name in the config; the default policy for an unknown name.
 eviction_factory eviction_named(std::string_view name);
 
-/// Of one shard of a node with this config: all that the config says. What the node's shards share, a store, their
-/// memory, an entropy, comes from whoever makes them.
+/// Options of one shard of a node with this config. The caller adds what the shards share: a store, their memory
+/// budget, a hash seed.
 registry_options options_for_shard(const config::node_config& config, std::uint32_t shard);
 
 } // namespace troupe

@@ -13,29 +13,29 @@
 
 namespace troupe {
 
-/// What the allocator of one (namespace, rank) is to be told. To be sent in the order of the members. What rests and
-/// what does not: docs/decisions/0006-slot-clients.md.
+/// Notices for the allocator of one (namespace, rank), to be sent in the order of the members. Which slots rest before
+/// reuse: docs/decisions/0006-slot-clients.md.
 struct slots_to_allocator {
   namespace_id space;
   rank_number rank = 0;
   slot_batch publish;
-  /// Reserved slots that a writer was told; and those that nobody was.
+  /// Reserved slots whose location a writer received (`abort`), and those whose location no writer received (`unused`).
   slot_batch abort;
   slot_batch unused{{}, false, {}};
-  /// Live slots whose pages were removed when every promise about them was over; and those of pages that somebody found
-  /// or made bad, who may not be the only one.
+  /// Live slots whose pages were removed after every promise about them had expired (`release`), and those of pages
+  /// with bad contents, whose writer may still be writing (`suspect`).
   slot_batch release{{}, false, {}};
   slot_batch suspect;
 };
 
-/// What another shard is to be told. Deltas between two shards should arrive in the order they were sent; if they do
-/// not, counts are still exact once all have arrived.
+/// Changes of child counts for another shard. Deltas between two shards should arrive in the order they were sent; if
+/// they do not, counts are still exact once all have arrived.
 struct children_in_shard {
   std::uint32_t shard = 0;
   children_request request;
 };
 
-/// What the io worker of one (namespace, rank) is to be told of leases. In the order in which it happened.
+/// A notice about leases for the io worker of one (namespace, rank), in the order of events.
 struct word_to_worker {
   namespace_id space;
   rank_number rank = 0;
@@ -47,7 +47,7 @@ struct namespace_added {
   namespace_options options;
 };
 
-/// With all its ranks and pages; of these nothing more is said.
+/// The namespace was removed with all its ranks and pages; no changes follow for these.
 struct namespace_removed {
   namespace_id space;
 };
@@ -61,7 +61,7 @@ struct rank_added {
 
 struct page_published {
   stored_page page;
-  /// The rank's.
+  /// Incarnation of the rank.
   incarnation_number incarnation = 0;
 };
 
@@ -71,18 +71,18 @@ struct page_unpublished {
   rank_number rank = 0;
 };
 
-/// What has to survive a restart, in the order it happened.
+/// A change that must survive a restart; changes are in the order they happened.
 using registry_change = std::variant<namespace_added, namespace_removed, rank_added, page_published, page_unpublished>;
 
-/// What follows from calls to a registry's state, for its actor to send, before it answers the call: an allocator that
-/// hears how many slots an eviction freed must have heard of the slots.
+/// The messages that follow from calls to a registry's state. The actor sends them before it answers the call: an
+/// allocator that receives the number of slots an eviction freed must already know the slots.
 ///
 /// With `registry_options::change_feed`, `slots` and the answers of calls that change something wait until all changes
-/// up to `sequence` are durable: of what was published, so that nobody relies on it too early, of what was unpublished,
-/// so that its slot is not written again while a crash could bring it back. `sequence` also covers earlier calls, whose
-/// changes may be on their way: a slot that was withheld is released long after its page was unpublished. So outboxes
-/// wait in the order in which they were taken. What other shards are told of children waits for nothing, nor does what
-/// io workers are told: it is not stored.
+/// up to `sequence` are durable. For published pages this prevents a reader from relying on them too early; for
+/// unpublished pages, it prevents the slot from being written again while a crash could bring the page back. `sequence`
+/// also covers earlier calls whose changes may still be in flight: a withheld slot is released long after its page was
+/// unpublished. So outboxes wait in the order in which they were taken. Messages to other shards about children, and
+/// those to io workers, wait for nothing: they are not stored.
 struct registry_outbox {
   std::vector<slots_to_allocator> slots;
   std::vector<children_in_shard> children;
@@ -94,10 +94,10 @@ struct registry_outbox {
   bool empty() const noexcept { return slots.empty() && children.empty() && workers.empty() && changes.empty(); }
 };
 
-/// Collects the outbox of one namespace.
+/// The collector of one namespace's outbox.
 class outbox_collector {
 public:
-  /// Without `feed`, changes are forgotten.
+  /// Without `feed`, changes are discarded.
   outbox_collector(namespace_id space, std::uint32_t max_ranks, std::uint32_t shard_count, bool feed);
 
   void publish(rank_number rank, slot_ref where) { of_rank(rank).publish.slots.items.push_back(where); }
@@ -107,7 +107,7 @@ public:
     of_rank(rank).release.slots.items.push_back(where);
     ++released_[rank];
   }
-  /// How many slots `release` was called for, ever.
+  /// How many slots `release` was called for in total.
   std::uint64_t released(rank_number rank) const noexcept { return released_[rank]; }
   void suspect(rank_number rank, slot_ref where) { of_rank(rank).suspect.slots.items.push_back(where); }
   void count_children(std::uint32_t shard, child_delta change);
@@ -122,13 +122,13 @@ public:
       pending_.changes.push_back(std::move(what));
   }
 
-  /// The namespace ends: slots go back, but nobody is told of changes and children any more.
+  /// Called when the namespace ends: slots still go back, but changes and children are no longer reported.
   void end_changes() noexcept {
     feed_ = false;
     tells_shards_ = false;
   }
 
-  /// Appends what was collected, and forgets it.
+  /// Moves the collected messages to the end of `out`.
   void drain_into(registry_outbox& out);
 
 private:
@@ -140,7 +140,7 @@ private:
   bool feed_;
   bool tells_shards_ = true;
   registry_outbox pending_;
-  /// By rank and by shard: where in `pending_` its part stands.
+  /// By rank and by shard: the position of its part in `pending_`.
   std::vector<std::uint32_t> rank_at_;
   std::vector<std::uint32_t> shard_at_;
   /// By rank.

@@ -29,7 +29,7 @@ result<void> registry_state::count_children(const children_request& request, tim
     return spaces_.refuse({errc::limit_exceeded, std::to_string(request.changes.size()) +
                                                      " changes of children in one request; at most " +
                                                      std::to_string(child_changes_max)});
-  // The other shards have not heard of the removal yet: that is nobody's mistake.
+  // The other shards may not know of the removal yet, so this is not an error.
   if (administration_.is_being_removed(request.space))
     return {};
   const auto space = spaces_.find_space(request.space);
@@ -53,8 +53,9 @@ result<evict_reply> registry_state::evict(const evict_request& request, timestam
   const auto unseen = released - std::min(request.seen, released);
   evict_reply reply;
   if (unseen > 0) {
-    // For whomever these went: the allocator asks again when it has counted them, if it still needs more. To evict the
-    // rest here would be too much, since a rank that has heard of them asks other shards for the same.
+    // The request repeats one whose result the allocator has not counted. It gets that result and asks again if it
+    // needs more. Evicting more here would be too much, because a rank that knows those slots asks other shards for the
+    // same number.
     reply.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(unseen, request.wanted));
     reply.more = true;
   } else {

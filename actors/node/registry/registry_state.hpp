@@ -20,18 +20,19 @@
 
 namespace troupe {
 
-/// The rules of one registry shard: which keys exist, where their pages lie, who holds them, what is evicted. Plain
-/// C++; owned and called by one actor, not thread-safe. Time is an argument and must not run backwards.
+/// The rules of one registry shard: which keys exist, where their pages are, which leases and reservations hold them,
+/// and what is evicted. Plain C++; owned and called by one actor, not thread-safe. Time is an argument and must not
+/// decrease.
 ///
-/// A call that returns an error has changed nothing (but what had expired by `now` may have been given back), and is
-/// counted in `registry_stats::refused` unless it is a plain not_found. After each call, `take_outbox` has what is to
-/// be sent to allocators and other shards.
+/// A call that returns an error has changed nothing (except that expired items may have been given back), and is
+/// counted in `registry_stats::refused` unless it is a plain not_found. After each call, `take_outbox` returns the
+/// messages for allocators and other shards.
 ///
 /// Slots belong to the allocators. The registry holds those it was granted: reserved ones until commit or abort, live
-/// ones until eviction or invalidation, and gives back each exactly once.
+/// ones until eviction or invalidation. It gives each back exactly once.
 ///
-/// This class is the front: each concern has a class of its own over the key spaces that all share, and says there what
-/// its calls mean. What touches several of them, time above all, is here.
+/// This class is a facade. Each concern has a class of its own over the shared key spaces, which documents its calls.
+/// Calls that concern several of them, above all the passage of time, are implemented here.
 class registry_state {
 public:
   explicit registry_state(const registry_options& options);
@@ -51,15 +52,16 @@ public:
   result<void> retire_rank(const namespace_id& space, rank_number rank, timestamp now) {
     return administration_.retire_rank(space, rank, now);
   }
-  /// Whether it was retired and not registered since, so that nobody may be given a slot of it.
+  /// Whether the rank was retired and not registered since, so that no slot of it may be granted.
   bool is_retired(const namespace_id& space, rank_number rank) const {
     const auto found = spaces_.find_rank(space, rank);
     return found && found->keys.is_retired(rank);
   }
-  /// As `remove_namespace_request` says. `tick` ends leases and reservations; there is `more` as long as any are left,
-  /// slots on their way to a reservation included.
+  /// As `remove_namespace_request` says. `tick` ends leases and reservations; `more` is set while any are left,
+  /// including slots that are being requested for a reservation.
   result<remove_namespace_reply> remove_namespace(const remove_namespace_request& request, timestamp now);
-  /// Nothing is left of a removal but slots on their way to a reservation: it goes on when an allocator has answered.
+  /// Whether a removal waits only for slots that are being requested for a reservation: it continues when an allocator
+  /// has answered.
   bool removal_waits(const namespace_id& space, timestamp now) const;
   result<describe_reply> describe(const describe_request& request) const { return administration_.describe(request); }
   result<list_pages_reply> list_pages(const list_pages_request& request) const {
@@ -100,7 +102,7 @@ public:
   }
   result<result_codes> give_up(const give_up_request& request, timestamp now) { return writes_.give_up(request, now); }
 
-  // -- restoring; before anything else but namespaces and ranks are added: shard_restoring
+  // -- restoring, before anything but namespaces and ranks is added: shard_restoring
 
   result<result_codes> restore(std::span<const stored_page> pages) { return restoring_.restore(pages); }
   result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots) {
@@ -108,26 +110,26 @@ public:
   }
   result<restore_report> restored() { return restoring_.restored(keys()); }
 
-  // -- what shards tell each other, of this node and of others: shard_administration
+  // -- messages between shards, of this node and of others: shard_administration
 
   result<reuse_reply> tell_reuse(const reuse_request& request) const { return administration_.tell_reuse(request); }
   result<void> learn_reuse(const learn_request& request) { return administration_.learn_reuse(request); }
 
-  // -- what other parts of a node tell
+  // -- messages from other parts of the node
 
-  /// Children in other shards came or went.
+  /// Applies changes of children in other shards.
   result<void> count_children(const children_request& request, timestamp now);
 
   result<evict_reply> evict(const evict_request& request, timestamp now);
 
-  /// Ends all leases and reservations of the owner. Like `tick` it does a bounded part, and returns true if `tick` is
-  /// to be called for the rest.
+  /// Ends all leases and reservations of the owner. Like `tick` it does a bounded part, and returns true if `tick` must
+  /// be called for the rest.
   bool owner_died(owner_id owner, timestamp now);
 
-  /// Ends what has expired; a bounded part of it. True if more is left.
+  /// Ends a bounded number of expired items. True if more are left.
   bool tick(timestamp now);
 
-  /// When `tick` has something to do. For tests: the actor looks at short intervals.
+  /// When `tick` has work next. For tests: the actor calls `tick` at short intervals.
   std::optional<timestamp> next_deadline() const;
 
   registry_stats stats() const;
@@ -140,10 +142,10 @@ public:
   std::uint64_t keys() const;
   /// For tests.
   bool is_complete(const namespace_id& space, const key_digest& key) const;
-  /// Empty for one that is not known.
+  /// Empty for an unknown namespace.
   std::string space_name(const namespace_id& space) const;
 
-  /// What a slot that is not with its allocator is doing here.
+  /// The state in the registry of a slot that is not with its allocator.
   enum class page_use : std::uint8_t { reserved, live, withheld };
 
   /// For tests and simulations: full scans.
@@ -153,18 +155,18 @@ public:
   std::string check_invariants() const;
 
 private:
-  /// Brings what is counted against the budget up to date.
+  /// Updates the usage that is counted against the memory budget.
   void account();
 
   std::string check_slots() const;
 
-  // In this order: each refers to those above it.
+  // The order matters: each member refers to those above it.
   shard_spaces spaces_;
   shard_leases leases_;
   shard_writes writes_;
   shard_administration administration_;
   shard_restoring restoring_;
-  /// Of leases and reservations.
+  /// Share of leases and reservations.
   memory_share tables_;
   std::uint64_t changes_ = 0;
 };

@@ -11,7 +11,8 @@ namespace {
 
 constexpr auto unknown_depth = std::numeric_limits<std::uint64_t>::max();
 
-/// Where a key of a lookup stands: by its depth, if that is known, else behind all of which it is, as its shard had it.
+/// The position of a key in a lookup: by its depth, if known; otherwise after all keys of known depth, in its shard's
+/// order.
 struct placed_key {
   std::uint64_t depth = unknown_depth;
   std::size_t position = 0;
@@ -25,7 +26,7 @@ struct placed_key {
 
 } // namespace
 
-// 0 stands for no key.
+// 0 is reserved for "no key".
 request_recorder::key_hash64 request_recorder::hash_of(const key_digest& key) noexcept {
   return std::max<key_hash64>(mix(key.hi, key.lo), 1);
 }
@@ -72,8 +73,8 @@ void request_recorder::drop_oldest() {
 }
 
 std::uint64_t request_recorder::depth_of(key_hash64 key, std::unordered_map<key_hash64, std::uint64_t>& known) const {
-  // Up to a key whose depth is known, or that has no parent, or of which nobody knows; parents may be untrue, and name
-  // each other in a ring.
+  // Follows parents up to a key whose depth is known, that has no parent, or whose parent is unknown. Parents come from
+  // clients and may be cyclic.
   std::vector<key_hash64> way;
   auto depth = unknown_depth;
   for (auto at = key;;) {
@@ -99,7 +100,7 @@ std::uint64_t request_recorder::depth_of(key_hash64 key, std::unordered_map<key_
 
 std::vector<request_recorder::request> request_recorder::requests() const {
   const std::lock_guard guard(mutex_);
-  // Parts of one lookup, in the order of its first one. A lookup that was repeated counts once.
+  // Groups parts by lookup, in the order of each lookup's first part. A repeated lookup counts once.
   std::vector<std::vector<const part*>> lookups;
   std::unordered_map<ticket, std::size_t> places;
   for (const auto& x : parts_) {

@@ -13,38 +13,38 @@
 
 namespace troupe {
 
-/// The last lookups of a node, as a trace that `troupe whatif` and `troupe replay` read. Shards tell it what passes
-/// them; it keeps no key, but only which are the same, so that nothing of a prompt can be guessed from a trace. Any
-/// thread.
+/// A recorder of the last lookups of a node, as a trace that `troupe whatif` and `troupe replay` read. Shards call it
+/// for each lookup. It stores no keys, only which ones are equal, so that nothing of a prompt can be guessed from a
+/// trace. May be called from any thread.
 ///
-/// A lookup reaches each shard with its part of the keys. Parts are put together by their ticket; the order within the
-/// prompt, which shards do not know, follows from what saves say of parents. Where there is one shard, it is known.
+/// A lookup reaches each shard with its part of the keys. Parts are joined by their ticket. Shards do not know the
+/// order within the prompt; it follows from the parents that saves name. With one shard the order is known.
 class request_recorder {
 public:
-  /// So many keys of lookups are kept, the newest ones.
+  /// Keeps the newest `keys_max` keys of lookups.
   explicit request_recorder(std::uint64_t keys_max) : keys_max_(keys_max) {}
 
-  /// The part of a lookup that the shard got, in prefix order. `parents` are those that the shard knows, null for who
-  /// has none; where it does not know the key it is left out, by naming the key itself.
+  /// Records the part of a lookup that the shard received, in prefix order. `parents` are those that the shard knows:
+  /// null for a key without a parent, and the key itself for a key that the shard does not know.
   void looked_up(std::uint32_t shard, const ticket& lookup, std::uint32_t block_tokens, timestamp now,
                  std::span<const key_digest> keys, std::span<const key_digest> parents);
 
-  /// Somebody saves these keys, whose parents are those, null for who has none.
+  /// Records that a client saves these keys with these parents; null for a key without a parent.
   void saves(std::span<const key_digest> keys, std::span<const key_digest> parents);
 
   struct request {
-    /// Since the first one.
+    /// Since the first request.
     std::uint64_t timestamp_ms = 0;
     std::uint64_t tokens = 0;
-    /// In prefix order; the same number for the same key, from 1 on.
+    /// In prefix order; equal keys have equal numbers, from 1 on.
     std::vector<std::uint64_t> keys;
 
     friend bool operator==(const request&, const request&) = default;
   };
-  /// In the order in which they came, each with all of its parts that are kept.
+  /// The requests in order of arrival, each with all of its parts that are still kept.
   std::vector<request> requests() const;
 
-  /// The same as a trace, a line each.
+  /// The requests as a trace, one line each.
   std::string trace() const;
 
 private:
@@ -60,7 +60,7 @@ private:
   struct known_key {
     std::uint64_t uses = 0;
     bool has_parent = false;
-    /// 0 is none.
+    /// 0 means none.
     key_hash64 parent = 0;
   };
 
@@ -69,7 +69,8 @@ private:
   void drop_oldest();
   std::uint64_t depth_of(key_hash64 key, std::unordered_map<key_hash64, std::uint64_t>& known) const;
 
-  // `uses` of a key is how often it stands in `parts_`, and a key that stands nowhere is not known. `kept_` is the sum.
+  // `uses` of a key is how often it occurs in `parts_`; a key that does not occur is not in `known_`. `kept_` is the
+  // sum.
 
   const std::uint64_t keys_max_;
   mutable std::mutex mutex_;

@@ -24,8 +24,8 @@ using reserved_page_number = std::uint32_t;
 
 inline constexpr reserved_page_number no_reserved_page = 0xffffffff;
 
-/// What one request for slots is known by. The rank is part of it, so that a writer may use one ticket for all ranks.
-/// Owner 0 is nobody: so are the reservations of slot clients, of which any number may have the same name.
+/// The name of one request for slots. The rank is part of it, so that a writer may use one ticket for all ranks. Owner
+/// 0 means that there is no owner: slot clients' reservations have it, and any number of them may have the same name.
 struct reservation_name {
   troupe::ticket ticket;
   std::uint32_t space = 0;
@@ -36,29 +36,30 @@ struct reservation_name {
 
 /// One request for slots whose pages have not all ended.
 ///
-/// What differs between writers is data. A writer with a ticket has its pages to itself, and as one: they have one
-/// deadline, the ticket finds them again, and they end with their owner. What nobody owns is shareable: no ticket finds
-/// it and no death ends it, whoever asks for such a page is told its slot, and so each page has a deadline of its own,
-/// the latest that anybody was promised. See docs/decisions/0006-slot-clients.md.
+/// The differences between writers are data. A writer with a ticket has its pages exclusively and as a unit: they share
+/// one deadline, the ticket finds them again, and they end with their owner. A reservation without an owner is
+/// shareable: no ticket finds it, no disconnect ends it, and every client that requests such a page receives its slot.
+/// So each page has a deadline of its own, the latest that any client was promised. See
+/// docs/decisions/0006-slot-clients.md.
 struct reservation {
   enum class phase : std::uint8_t {
-    /// Its number is free.
+    /// The number is free.
     closed,
-    /// Keys are marked, slots are being asked for.
+    /// Keys are marked; slots are being requested.
     awaiting_slots,
     /// The writer has its answer.
     open,
-    /// Ended while slots were being asked for; kept so that these find their way back.
+    /// Ended while slots were being requested; kept until the slots arrive and are returned.
     dropped,
   };
 
-  /// An answer that is known before there are slots, and is given after much can have happened to its page.
+  /// A page whose answer is known before there are slots. By the time the answer is given, the page may have changed.
   struct known_page {
     key_digest key;
     std::uint32_t answer = 0;
   };
 
-  /// An answer that is another one's too: the request named a key twice.
+  /// A key that the request names again: it shares the first one's answer.
   struct repeated_key {
     std::uint32_t answer = 0;
     std::uint32_t first = 0;
@@ -67,63 +68,63 @@ struct reservation {
   bool shareable() const noexcept { return name.ticket.owner == 0; }
 
   reservation_name name;
-  /// Digest of the keys: the same ticket with other keys is a mistake of the client.
+  /// Digest of the keys: the same ticket with other keys is an error of the client.
   key_digest fingerprint;
   duration lasts{};
-  /// Of all its pages, unless they have their own.
+  /// Deadline of all its pages, unless they have their own.
   timestamp deadline;
   phase state = phase::closed;
-  /// The owner, or the namespace, is gone.
+  /// The owner has disconnected, or the namespace is being removed.
   bool doomed = false;
-  /// Tells apart what stood at this number before.
+  /// Distinguishes this reservation from earlier ones with the same number.
   std::uint32_t incarnation = 0;
-  /// Per key of the request; empty once nobody can ask for them again.
+  /// One answer per key of the request; empty once the request cannot be repeated any more.
   std::vector<location> answers;
   /// The pages that needed a slot, in prefix order; `no_reserved_page` where the page has ended.
   std::vector<reserved_page_number> pages;
-  /// Numbers in `pages`.
+  /// How many numbers in `pages` are open.
   std::uint32_t open_pages = 0;
-  /// These two only where pages are shareable.
+  /// `known` and `repeated` are used only where pages are shareable.
   std::vector<known_page> known;
   std::vector<repeated_key> repeated;
 };
 
-/// A key and rank that is reserved.
+/// A reserved page: a key on a rank.
 struct reserved_page {
   entry_index entry = no_entry;
   reservation_number by = 0;
-  /// In `reservation::answers` and in `reservation::pages`.
+  /// Positions in `reservation::answers` and in `reservation::pages`.
   std::uint32_t answer = 0;
   std::uint32_t place : 31 = 0;
-  /// Its slot was told more than once: somebody else may be writing too.
+  /// The slot was given to more than one client: another client may be writing too.
   std::uint32_t shared : 1 = 0;
-  /// Generation 0 until there is a slot.
+  /// The generation is 0 until there is a slot.
   slot_ref where;
-  /// If the reservation is shareable, from when there is a slot.
+  /// Set if the reservation is shareable, once there is a slot.
   timestamp deadline;
 };
 
-/// All reservations of a shard: by ticket, by owner, by deadline. Knows no rules.
+/// All reservations of a shard, by ticket, by owner and by deadline. Contains no rules.
 ///
-/// A number is taken from `open` to `close`. While it is, each page of it that has not ended is listed in its `pages`
-/// and names it in turn, and `open_pages` counts them. Where a reservation's pages end together, its number has the
-/// deadline; where each ends alone, its pages have, and the number has one only when it is doomed.
+/// A number is in use from `open` to `close`. Meanwhile each of its pages that has not ended is listed in its `pages`
+/// and refers back to it, and `open_pages` counts them. If a reservation's pages end together, its number has the
+/// deadline; if each ends alone, the pages have deadlines, and the number has one only when it is doomed.
 class reservation_table {
 public:
-  /// Never finds what nobody owns.
+  /// Does not find reservations without an owner.
   std::optional<reservation_number> find(const reservation_name& name) const;
 
-  /// The name must not be in use, unless it is nobody's. Invalidates references to reservations.
+  /// Opens a reservation. The name must not be in use, unless it has no owner. Invalidates references to reservations.
   reservation_number open(const reservation_name& name, duration lasts);
 
-  /// Whether a reservation of this name has ended not long ago (`remembered_names` ended ones are known): tells a
-  /// writer that is late from one that was never here.
+  /// Whether a reservation of this name has ended recently (the last `remembered_names` are known). This distinguishes
+  /// a late writer from one that never had a reservation.
   bool recently_ended(const reservation_name& name) const { return ended_.contains(name); }
 
-  /// Frees the name, the owner's count and the deadline, not yet the number: `close` does that.
+  /// Frees the name, the owner's count and the deadline; `close` frees the number.
   void drop(reservation_number number);
 
-  /// All pages must have ended. Also for dropped ones.
+  /// Frees the number, also of a dropped reservation. All pages must have ended.
   void close(reservation_number number);
 
   void set_deadline(reservation_number number, timestamp deadline);
@@ -137,7 +138,7 @@ public:
   /// A reservation, or a page that ends alone, whose deadline has passed.
   std::optional<reservation_number> due(timestamp now) const { return deadlines_.due(now); }
   std::optional<reserved_page_number> page_due(timestamp now) const { return page_deadlines_.due(now); }
-  /// When the next of both is due.
+  /// The earlier of both next deadlines.
   std::optional<timestamp> next_deadline() const;
 
   /// Makes all reservations of the owner, or in the namespace, due.
@@ -155,17 +156,17 @@ public:
   std::uint64_t plan_id(reservation_number number) const noexcept;
   std::optional<reservation_number> find_plan(std::uint64_t plan) const noexcept;
 
-  /// Reserved pages.
+  /// Number of reserved pages.
   std::uint64_t pages() const noexcept { return pages_.size() - free_pages_.size(); }
-  /// Requests, dropped ones included.
+  /// Number of requests, dropped ones included.
   std::uint64_t size() const noexcept { return reservations_.size() - free_.size(); }
-  /// Requests in one namespace, dropped ones included.
+  /// Number of requests in one namespace, dropped ones included.
   std::uint64_t count_in(std::uint32_t space) const noexcept { return space < in_space_.size() ? in_space_[space] : 0; }
-  /// Requests of one owner, without dropped ones.
+  /// Number of requests of one owner, without dropped ones.
   std::uint64_t count(owner_id owner) const { return owners_.count(owner); }
   std::uint64_t resident_bytes() const noexcept;
 
-  /// All that are awaiting slots or open.
+  /// Calls `f` for all that are awaiting slots or open.
   template <class F>
   void for_each(F&& f) const {
     for (reservation_number i = 0; i < reservations_.size(); ++i)
@@ -193,7 +194,7 @@ private:
   std::vector<reservation_number> free_;
   std::vector<reserved_page> pages_;
   std::vector<reserved_page_number> free_pages_;
-  /// These two without what nobody owns.
+  /// `by_name_` and `owners_` do not contain reservations without an owner.
   std::unordered_map<reservation_name, reservation_number, hash_name> by_name_;
   owner_index owners_;
   deadline_queue deadlines_;
@@ -201,7 +202,7 @@ private:
   /// Requests by namespace.
   std::vector<std::uint64_t> in_space_;
   std::unordered_set<reservation_name, hash_name> ended_;
-  /// The names in `ended_`, each once; a ring, the oldest is overwritten first.
+  /// The names in `ended_`, each once, as a ring that overwrites the oldest first.
   std::vector<reservation_name> ended_order_;
   std::size_t oldest_ended_ = 0;
 };

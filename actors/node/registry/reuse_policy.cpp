@@ -7,14 +7,14 @@ namespace troupe {
 
 namespace {
 
-/// At least so many keys come in between two times that it is learned.
+/// Least number of inserted keys between two calls of `learn`.
 constexpr std::uint64_t least_between = 1024;
 
 } // namespace
 
 reuse_policy::reuse_policy(key_hash hash)
     : listing_policy(classes, classes * (1 + marks_per_class)), hash_(std::move(hash)) {
-  // The base has lists of its own behind the classes'.
+  // The base class has lists of its own after the classes' lists.
   position at = classes + lists_here;
   for (auto& x : times_)
     for (auto& free : x.unused)
@@ -68,13 +68,14 @@ void reuse_policy::admit(position at, bool fetched) {
   }
   ghosts_.make_room_for(size_);
   const auto hash = hash_(lists_.entry_at(at));
-  // What was announced; of a key that was not, whatever another one left here is as good.
+  // The tag that `announced` has set. For a key that was not announced, the rest of an earlier entry's tag is good
+  // enough.
   auto tag = std::min(lists_.tag(at) & missing_mask, reuse_statistics::unused_classes - 1);
   if (const auto uses = ghosts_.recall(hash))
     tag |= std::min(most_uses, *uses + 1) << uses_shift;
   if (statistics_.follows(hash)) {
     tag |= sampled;
-    // What was fetched is followed from its first use here on.
+    // A fetched key is followed from its first use here on.
     if (!fetched)
       note(at, tag);
   }
@@ -133,7 +134,7 @@ void reuse_policy::mark_time(position list) {
 }
 
 void reuse_policy::thin(time_marks& of) {
-  // The older a mark is the less it matters when exactly it was made.
+  // For older marks the exact time matters less.
   std::array<time_marks::mark, marks_per_class> kept;
   std::uint32_t n = 0;
   std::uint32_t unused = marks_per_class;
@@ -157,7 +158,7 @@ void reuse_policy::trim(position list) {
     lists_.unlink(x.marks[gone++].at);
   }
   if (gone > 0) {
-    // In a ring: the nodes of those that went are the next to be used after the others.
+    // The nodes of the removed marks are reused next after the other unused ones.
     std::rotate(x.marks.begin(), x.marks.begin() + gone, x.marks.begin() + x.count);
     x.count -= gone;
     for (std::uint32_t i = 0; i < gone; ++i)

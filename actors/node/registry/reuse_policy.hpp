@@ -10,21 +10,23 @@
 
 namespace troupe {
 
-/// What is worth least goes first, as learned from how keys of its class were used at its age: `reuse_statistics`.
+/// A policy that evicts the entry of least worth first. It learns worth from how keys of the same class were used at
+/// the same age: `reuse_statistics`.
 ///
-/// A key's class is how often it was used, up to three times, also before it was last evicted; and how many keys its
-/// last request did not find: a conversation that goes on brings few, and a long prompt that shares its beginning with
-/// others brings many and seldom comes back.
+/// A key's class is how often it was used, up to three times, including uses before its last eviction, and how many
+/// keys its last request did not find. A conversation that continues brings few new keys; a long prompt that shares its
+/// beginning with others brings many and seldom returns.
 ///
-/// Each class has its entries in order of their last use. Worth rises and falls with age: somebody who talks with a
-/// model does not ask again at once. So what is worth least stands at one of the two ends of its list; where it is the
-/// young one, few are kept until their time comes, instead of all until shortly before. Each eviction compares the ends
-/// of all lists.
+/// Each class has its entries in order of their last use. Worth rises and falls with age, because a user who chats with
+/// a model does not send the next request at once. So the entry of least worth is at one of the two ends of its list.
+/// Where it is the young end, a few entries are kept until their time comes, instead of all of them until shortly
+/// before it. Each eviction compares the ends of all lists.
 ///
-/// In a cluster a key is followed where it is used: who fetches it follows it from then on, and who has it, or had it,
-/// counts a use, and follows it no more. A key that is fetched is no new one, so time does not go on by it.
+/// In a cluster a key is followed on the node where it is used: a node that fetches the key follows it from then on; a
+/// node that has or had it counts a use and stops following it. A fetched key is not a new one, so it does not advance
+/// the policy's time.
 ///
-/// 8 bytes an entry, 2 for a key that is gone, and at most 128 KiB for the sample.
+/// 8 bytes per entry, 2 per evicted key, and at most 128 KiB for the sample.
 class reuse_policy final : public listing_policy {
 public:
   explicit reuse_policy(key_hash hash);
@@ -36,7 +38,8 @@ public:
   std::uint64_t resident_bytes() const noexcept override;
 
 private:
-  // A tag: how many were missing, in two bits; how often the entry was used, in two; whether the sample has it.
+  // A tag: two bits for how many keys were missing, two for how often the entry was used, one for whether it is
+  // sampled.
   static constexpr std::uint32_t missing_mask = 3;
   static constexpr std::uint32_t most_uses = 3;
   static constexpr std::uint32_t uses_shift = 2;
@@ -45,7 +48,8 @@ private:
   static constexpr position classes = reuse_statistics::classes;
   static constexpr std::uint32_t marks_per_class = 32;
 
-  /// The time at some places of a list, from the oldest on: nodes of their own, each behind what was placed before.
+  /// Times at some positions of a list, from the oldest on: marks are nodes of their own, each behind the entries that
+  /// were placed before it.
   struct time_marks {
     struct mark {
       position at = 0;
@@ -53,10 +57,10 @@ private:
     };
     std::array<mark, marks_per_class> marks;
     std::uint32_t count = 0;
-    /// Nodes that are not in use are the upper ones.
+    /// Unused nodes are at the upper end.
     std::array<position, marks_per_class> unused;
-    /// About the times of the oldest entry and the youngest: those of the mark that was taken away last before it, and
-    /// of the last placement or the mark that was taken away last behind it.
+    /// Approximate times of the oldest and the youngest entry: the time of the mark removed last at the old end, and
+    /// that of the last placement, or of the mark removed last at the young end.
     std::uint64_t oldest = 0;
     std::uint64_t youngest = 0;
   };
@@ -71,20 +75,20 @@ private:
   void forget(position at, leave_reason why) override;
   std::size_t next(std::span<entry_index> out) override;
 
-  /// Something is about to be placed at the young end.
+  /// Called before an entry is placed at the young end.
   void mark_time(position list);
   void thin(time_marks& of);
-  /// Takes marks away from both ends.
+  /// Removes marks from both ends.
   void trim(position list);
   void note(position at, std::uint32_t tag);
-  /// Of an entry of the sample.
+  /// Notes a use of an entry of the sample.
   void note_use(position at, std::uint32_t tag, const entry_use& how);
 
   key_hash hash_;
   ghost_table ghosts_;
   reuse_statistics statistics_;
   std::array<time_marks, classes> times_;
-  /// Keys that came in, from others than nodes.
+  /// Number of keys inserted, except those fetched from other nodes.
   std::uint64_t now_ = 0;
   std::uint64_t learn_at_ = 0;
 };

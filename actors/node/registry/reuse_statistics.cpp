@@ -8,15 +8,15 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t first_records = 64;
-/// A key is followed until so many times as many keys have come in as there are.
+/// A key is followed until this many times the number of existing keys have been inserted.
 constexpr std::uint64_t followed_for = 10;
-/// What is believed without having seen anything: at any age, one key in 20 is used before it is half as old again.
+/// The prior without observations: at any age, one key in 20 is used before its age has grown by half.
 constexpr float usual_chance = 0.05F;
-/// So many keys have to be seen at an age to count as much as what is believed of it without.
+/// Number of keys that must be observed at an age to have the same weight as the prior.
 constexpr float doubt = 128;
-/// What was learned before counts so much less each time.
+/// The factor by which earlier observations lose weight at each call of `learn`.
 constexpr float fading = 0.98F;
-/// What others have seen, beside what was seen here.
+/// The largest weight of other nodes' observations, relative to those made here.
 constexpr float others_at_most = 2;
 
 float believed(float used, float waited, float before) noexcept {
@@ -124,7 +124,7 @@ void reuse_statistics::note(std::uint64_t hash, std::uint32_t of, std::uint64_t 
       ++seen_.ended[oldest.of][reuse_counts::step_of(age)];
       remove(oldest_);
     } else {
-      // Half of all are dropped and count for nothing: what they would have done is no different from the others'.
+      // Half of the records are dropped and not counted; on average they would have behaved like the others.
       thinning_ = 2 * thinning_ + 1;
       for (auto number = oldest_; number != nothing;) {
         const auto next = records_[number].younger;
@@ -149,7 +149,7 @@ void reuse_statistics::value(by_age& out, const by_age& chance) noexcept {
     float used = 0;
     float kept = 0;
     for (auto b = from; b + 1 < buckets; ++b) {
-      // Those that are used are so in the middle of the time, about.
+      // Used keys are used in the middle of the period on average.
       kept += left * lengths[b] * (1 - chance[b] / 2);
       used += left * chance[b];
       left *= 1 - chance[b];

@@ -10,42 +10,43 @@
 
 namespace troupe {
 
-/// When keys of each class are used again, as far as a sample of them shows: how probable it is at each age, and from
-/// that what an entry of that class and age is worth.
+/// Statistics of when keys of each class are used again, from a sample of them: the probability of a use at each age,
+/// and from that the worth of an entry of that class and age.
 ///
-/// Time is the number of keys that came in. The sample is chosen by hash, and followed whether its keys are still there
-/// or not: so what is learned does not depend on what was evicted. A key counts for the class it had when it was used
-/// last. It is followed for some ten times as long as it takes to bring in as many keys as there are; for that, ever
-/// fewer are followed as there are more.
+/// Time is the number of keys inserted. The sample is chosen by hash and followed whether its keys are still cached or
+/// not, so the result does not depend on what was evicted. A key counts for the class it had when it was last used. It
+/// is followed for about ten times as long as it takes to insert as many keys as there are; to bound this, a smaller
+/// share is followed when there are more keys.
 ///
-/// What an entry is worth is the Gittins index of its class at its age: the best ratio there is of the probability of
-/// a use in some time to come to the time that the entry would be kept for it. Where few were seen a class is believed
-/// to be like all of its kind, and these like all.
+/// The worth of an entry is the Gittins index of its class at its age: the best ratio of the probability of a use
+/// within some period to the time that the entry would be kept for it. A class with few samples is assumed to be like
+/// all classes of its kind, and these like all classes.
 class reuse_statistics {
 public:
   static constexpr std::uint32_t classes = reuse_counts::classes;
-  /// Those of keys that were not used yet; each of the others is like the rest of the others.
+  /// Number of classes of keys that were not used yet. These are one kind, all other classes the other.
   static constexpr std::uint32_t unused_classes = 3;
 
   reuse_statistics();
 
-  /// Whether keys with this hash are in the sample; those that were not are never again.
+  /// Whether keys with this hash are in the sample; a hash that is not in it never enters it again.
   bool follows(std::uint64_t hash) const noexcept { return (hash >> 40 & thinning_) == 0; }
 
-  /// A key of the sample came in, or was used; from now on it is of that class.
+  /// Records that a key of the sample was inserted or used; from now on it has class `of`.
   void note(std::uint64_t hash, std::uint32_t of, std::uint64_t now, std::uint64_t entries);
 
-  /// The key was used, but not here, where it is followed no more: its next use is seen by whoever used it.
+  /// Records that the key was used at another node. It is not followed here any more: the node that used it sees the
+  /// next use.
   void used_elsewhere(std::uint64_t hash, std::uint64_t now);
 
-  /// What was seen here, with how long those have waited whose use is still waited for.
+  /// The uses seen here, and how long the sampled keys have been waiting that were not used again yet.
   reuse_counts counts(std::uint64_t now) const noexcept;
 
-  /// What others have seen, from the next `learn` on. It counts twice as much as what was seen here at most: keys here
-  /// may be used otherwise than there.
+  /// Sets what other nodes have seen, used from the next `learn` on. It counts at most twice as much as what was seen
+  /// here, because keys may be used differently there.
   void learn_from(const reuse_counts& others) { others_ = others; }
 
-  /// Finds anew what entries are worth, and lets what was learned before count a little less.
+  /// Recomputes the worth of entries, and reduces the weight of earlier observations a little.
   void learn(std::uint64_t now);
 
   float worth(std::uint32_t of, std::uint64_t age) const noexcept { return worth_[of][reuse_counts::step_of(age)]; }
@@ -62,9 +63,9 @@ private:
     std::uint64_t hash = 0;
     std::uint64_t since = 0;
     std::uint32_t of = 0;
-    /// Of the records in one place of the table.
+    /// The next record in the same place of the table.
     std::uint32_t next = nothing;
-    // The order of `since`.
+    // Links in the order of `since`.
     std::uint32_t older = nothing;
     std::uint32_t younger = nothing;
   };
@@ -79,7 +80,7 @@ private:
   void count_use(const record& x, std::uint64_t now) noexcept;
   void link_youngest(std::uint32_t number) noexcept;
   void unlink(std::uint32_t number) noexcept;
-  /// `chance`: of a use at an age, for keys that get so old.
+  /// `chance`: the probability of a use at each age, for keys that reach that age.
   static void value(by_age& out, const by_age& chance) noexcept;
 
   reuse_counts seen_;
@@ -88,7 +89,7 @@ private:
 
   std::vector<record> records_;
   std::vector<std::uint32_t> places_;
-  /// Records that are not in use, linked by `next`.
+  /// Unused records, linked by `next`.
   std::uint32_t free_ = nothing;
   std::uint32_t oldest_ = nothing;
   std::uint32_t youngest_ = nothing;

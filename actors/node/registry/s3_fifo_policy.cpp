@@ -24,7 +24,7 @@ void s3_fifo_policy::place(position at) {
 }
 
 void s3_fifo_policy::use(position first, position last, const entry_use& how) {
-  // Entries stay where they are.
+  // Entries keep their places.
   if (how.again)
     return;
   for (auto at = first;; at = lists_.older(at)) {
@@ -48,7 +48,7 @@ bool s3_fifo_policy::settle(queue of, int& steps) {
     const auto at = lists_.oldest(of);
     const auto tag = lists_.tag(at);
     const auto uses = tag & most_uses;
-    // Who looked at many waits no longer, whatever they are: the next call goes on behind them.
+    // After too many steps the entry is taken in any case; the next call continues behind it.
     if (steps <= 0 || (of == small ? uses <= 1 : uses == 0))
       return true;
     lists_.unlink(at);
@@ -65,7 +65,7 @@ std::size_t s3_fifo_policy::next(std::span<entry_index> out) {
   const auto from = settle(first, steps) ? first : first == small ? main : small;
   if (!settle(from, steps))
     return 0;
-  // Only those that have the right to go, and no more than the queue has to give.
+  // Only entries that may be evicted, and no more than the queue has above its share.
   std::size_t n = 0;
   auto most = out.size();
   if (from == small && 10 * in_small_ > size_)

@@ -7,9 +7,9 @@
 
 namespace troupe {
 
-/// S3-FIFO (Yang et al., SOSP 2023): what comes in waits in a small queue, a tenth of all, and goes from its end unless
-/// it was used more than once there, or was evicted not long ago; then it belongs to the main queue, which gives each
-/// of its entries as many rounds as it was used, up to three. 8 bytes an entry, and 2 for a key that is gone.
+/// S3-FIFO (Yang et al., SOSP 2023). New entries wait in a small queue, a tenth of all. At its end an entry is evicted,
+/// unless it was used more than once there or was evicted recently; then it moves to the main queue. The main queue
+/// gives each entry as many rounds as it had uses, up to three. 8 bytes per entry, and 2 per evicted key.
 class s3_fifo_policy final : public listing_policy {
 public:
   explicit s3_fifo_policy(key_hash hash);
@@ -19,7 +19,7 @@ public:
 private:
   enum queue : position { small, main, queues };
 
-  /// A tag: how often the entry was used, in two bits, and whether it is one of the main queue.
+  /// A tag: two bits for how often the entry was used, and one for whether it is in the main queue.
   static constexpr std::uint32_t most_uses = 3;
   static constexpr std::uint32_t in_main = 4;
 
@@ -29,12 +29,12 @@ private:
   void forget(position at, leave_reason why) override;
   std::size_t next(std::span<entry_index> out) override;
 
-  /// Moves entries on until the one at the end of the queue is to go; true if there is one.
+  /// Advances entries until the one at the end of the queue is to be evicted; true if there is one.
   bool settle(queue of, int& steps);
 
   key_hash hash_;
   ghost_table ghosts_;
-  /// Of all, those that belong to the small queue.
+  /// How many of all entries belong to the small queue.
   std::uint64_t in_small_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Namespaces and ranks that come and go, and what administrators ask for.
+// Adds and removes namespaces and ranks, and serves the requests of administrators.
 
 #include "actors/node/registry/shard_administration.hpp"
 
@@ -27,7 +27,7 @@ void append_difference(std::string& out, std::string_view field, const T& ours, 
     out.append(field).append(" ").append(std::to_string(ours)).append(" is not ").append(std::to_string(theirs));
 }
 
-/// How the first groups that are not equal differ.
+/// Describes how the first unequal groups differ.
 void append_difference(std::string& out, const std::vector<kv_layer_group>& ours,
                        const std::vector<kv_layer_group>& theirs) {
   append_difference(out, "number of further_layers", ours.size(), theirs.size());
@@ -42,7 +42,7 @@ void append_difference(std::string& out, const std::vector<kv_layer_group>& ours
   append_difference(out, at + "element_bytes", our->shape.element_bytes, their->shape.element_bytes);
 }
 
-/// Which fields of the identity differ, and how.
+/// Lists the fields of the identity that differ, and how.
 std::string differences(const namespace_spec& ours, const namespace_spec& theirs) {
   std::string out;
   append_difference(out, "model", ours.model, theirs.model);
@@ -73,7 +73,7 @@ std::string differences(const namespace_options& ours, const namespace_options& 
 error out_of_bounds(const namespace_spec& spec, std::string_view what, std::uint64_t value, std::uint64_t least,
                     std::uint64_t most) {
   return {errc::invalid_argument, "namespace \"" + spec.name + "\": " + std::string(what) + " is " +
-                                      std::to_string(value) + ", and must be from " + std::to_string(least) + " to " +
+                                      std::to_string(value) + ", but must be from " + std::to_string(least) + " to " +
                                       std::to_string(most)};
 }
 
@@ -82,12 +82,12 @@ error out_of_bounds(const namespace_spec& spec, std::string_view what, std::uint
 // -- namespaces -----------------------------------------------------------------------------------------------------
 
 result<void> shard_administration::check_bounds(const namespace_spec& spec, const namespace_options& options) {
-  constexpr auto most_ranks = std::numeric_limits<std::uint16_t>::max(); // what an entry can count
+  constexpr auto most_ranks = std::numeric_limits<std::uint16_t>::max(); // the largest count that an entry can hold
   const auto most = std::min<std::uint32_t>(spaces_.options().max_ranks, most_ranks);
   if (options.automatic && spec.world_size != 0)
-    return spaces_.refuse(
-        {errc::invalid_argument, "namespace \"" + spec.name + "\": world_size is " + std::to_string(spec.world_size) +
-                                     ", and must be 0 where it follows from the ranks that register"});
+    return spaces_.refuse({errc::invalid_argument, "namespace \"" + spec.name + "\": world_size is " +
+                                                       std::to_string(spec.world_size) +
+                                                       ", but must be 0 if it follows from the ranks that register"});
   if (options.automatic && (options.max_ranks == 0 || options.max_ranks > most))
     return spaces_.refuse(out_of_bounds(spec, "max_ranks", options.max_ranks, 1, most));
   if (!options.automatic && (spec.world_size == 0 || spec.world_size > most_ranks))
@@ -114,23 +114,22 @@ result<void> shard_administration::add_namespace(const namespace_spec& spec, con
       continue;
     if (removals_.contains(space.id()))
       return spaces_.refuse(
-          {errc::busy, "namespace \"" + known.name + "\" is being removed; try again when it is gone"});
+          {errc::busy, "namespace \"" + known.name + "\" is being removed; try again after its removal"});
     auto different = differences(known, spec);
     if (different.empty())
       different = differences(space.options(), options);
     if (!different.empty())
-      return spaces_.refuse({errc::identity_mismatch, "namespace \"" + spec.name +
-                                                          "\" is known as another one: " + different +
-                                                          "; give it another name, or use the same settings"});
+      return spaces_.refuse({errc::identity_mismatch, "namespace \"" + spec.name + "\" exists with other settings: " +
+                                                          different + "; use another name, or the same settings"});
     if (space.id() == id) {
       space.share_with(options.origin);
       return {};
     }
   }
   if (known_spaces >= how.max_namespaces)
-    return spaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would be one more than the " +
+    return spaces_.refuse({errc::limit_exceeded, "namespace \"" + spec.name + "\" would exceed the limit of " +
                                                      std::to_string(how.max_namespaces) +
-                                                     " that registry.max_namespaces allows"});
+                                                     " namespaces; remove one, or raise registry.max_namespaces"});
   auto added =
       std::make_unique<key_space>(key_space::settings{spec, options, how.shard, how.shard_count, how.hash_seed,
                                                       how.change_feed, how.children_hold, how.memory, how.eviction});
@@ -151,16 +150,16 @@ result<void> shard_administration::add_rank(const namespace_id& id, rank_number 
                                                    std::to_string(space.rank_limit())});
   const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
   if (slots == 0)
-    return spaces_.refuse({errc::invalid_argument, name + " is registered without slots"});
+    return spaces_.refuse({errc::invalid_argument, name + " cannot be registered without slots"});
   const bool renewed = incarnation != 0 && incarnation != space.incarnation_of(rank);
   if (renewed && space.is_retired(rank))
     space.forget_timed(rank);
   const auto info = space.info_of(rank);
   const auto known = info.slots;
   if (known != 0 && known != slots)
-    return spaces_.refuse({errc::identity_mismatch, name + " has " + std::to_string(known) +
-                                                        " slots, and is registered with " + std::to_string(slots) +
-                                                        "; clear what is there under another name"});
+    return spaces_.refuse(
+        {errc::identity_mismatch, name + " has " + std::to_string(known) + " slots, and cannot be registered with " +
+                                      std::to_string(slots) + "; clear what is there under another name"});
   if (renewed && info.pages + info.reserved + info.withheld > 0)
     return spaces_.refuse({errc::busy, name + " has pages of an earlier registration; clear it first"});
   space.add_rank(rank, slots, incarnation);
@@ -174,19 +173,19 @@ result<void> shard_administration::retire_rank(const namespace_id& id, rank_numb
   auto& space = found->keys;
   const auto name = "rank " + std::to_string(rank) + " of namespace \"" + space.spec().name + "\"";
   const auto held = space.info_of(rank);
-  // That it holds nothing is not enough: two groups of engines that were given one namespace by mistake would take it
-  // from each other as long as neither has saved anything.
+  // An empty rank is not enough: two groups of engines that were given one namespace by mistake would take it from each
+  // other as long as neither has saved anything.
   if (held.pages > 0 || !space.was_cleared(rank))
     return spaces_.refuse({errc::identity_mismatch,
                            name + " has " + std::to_string(held.slots) + " slots, " + std::to_string(held.pages) +
-                               " of them with pages, and cannot have others before it is cleared"});
-  // Promises have an end that is known, and for which the new slots rest; a lease can be renewed.
+                               " of them with pages; other slots cannot be registered before it is cleared"});
+  // Promises end at a known time, for which the new slots rest; a lease can be renewed.
   if (const auto leased = space.withheld_by_leases(rank); leased > 0)
     return spaces_.refuse({errc::busy, name + " has " + std::to_string(leased) +
                                            " slots whose keys are leased: release the leases, or try again when they "
                                            "have expired"});
-  // Whoever registers a rank anew is its writer from now on. No slot goes back yet: another shard may refuse, so that
-  // the old allocator stays, and gives out again what somebody still writes or reads.
+  // From now on the client that registers the rank is its writer. No slot goes back yet: another shard may refuse, and
+  // then the old allocator stays and would grant slots that are still being written or read.
   writes_.end_rank(found->number, rank, now);
   space.retire_rank(rank);
   return {};
@@ -204,7 +203,7 @@ result<void> shard_administration::begin_removal(const remove_namespace_request&
   if (!request.force && leases + reservations > 0)
     return spaces_.refuse({errc::busy, "namespace \"" + space.spec().name + "\" has " + std::to_string(leases) +
                                            " leases and " + std::to_string(reservations) +
-                                           " reservations; wait for them, or force its removal"});
+                                           " reservations; wait until they end, or force the removal"});
   space.outbox().change(namespace_removed{request.space});
   space.outbox().end_changes();
   leases_.doom_space(number);
@@ -221,7 +220,7 @@ remove_namespace_reply shard_administration::go_on_removing(const namespace_id& 
   auto& progress = found->second;
   auto& space = spaces_.at(progress.space);
   const auto most = spaces_.options().max_clear_looks;
-  // Nothing is protected any more: the slots go with their slab.
+  // Nothing is protected any more: the slots are removed with their slab.
   progress.from = space.clear(all_ranks, progress.from, most, coarse_never, erased_);
   space.release_due(coarse_never, most);
   if (!finish_removal(progress))
@@ -237,7 +236,7 @@ bool shard_administration::finish_removal(const removal& what) {
     return false;
   space.drain_into(left_over_);
   leases_.forget_space(what.space);
-  evicted_ += space.evicted_keys(); // totals never fall
+  evicted_ += space.evicted_keys(); // totals never decrease
   spaces_.remove(what.space);
   return true;
 }
@@ -256,7 +255,7 @@ registry_outbox shard_administration::take_left_over() {
   return std::exchange(left_over_, {});
 }
 
-// -- looking ----------------------------------------------------------------------------------------------------------
+// -- queries ----------------------------------------------------------------------------------------------------------
 
 result<reuse_reply> shard_administration::tell_reuse(const reuse_request& request) const {
   const auto space = spaces_.number_of(request.space);
@@ -264,7 +263,7 @@ result<reuse_reply> shard_administration::tell_reuse(const reuse_request& reques
     return spaces_.refuse(space.error());
   auto known = spaces_.at(*space).policy().knowledge();
   if (!known)
-    return fail(errc::unsupported, "the policy of this shard learns nothing (registry.eviction)");
+    return fail(errc::unsupported, "the eviction policy of this shard does not learn (registry.eviction)");
   return reuse_reply{known->clock, {known->counts.numbers()}};
 }
 
@@ -274,7 +273,7 @@ result<void> shard_administration::learn_reuse(const learn_request& request) {
     return spaces_.refuse(space.error());
   const auto counts = reuse_counts::of_numbers(request.counts.items);
   if (!counts)
-    return spaces_.refuse({errc::invalid_argument, "these are no counts of reuse: there are too few or too many"});
+    return spaces_.refuse({errc::invalid_argument, "not reuse counts: the number of values is wrong"});
   spaces_.at(*space).policy().learn_from(*counts);
   return {};
 }

@@ -12,29 +12,29 @@
 
 namespace troupe {
 
-/// Namespaces and ranks of one shard that come and go, and what administrators see and erase.
+/// Adds and removes the namespaces and ranks of one shard, and serves the requests of administrators.
 class shard_administration {
 public:
   shard_administration(shard_spaces& spaces, shard_leases& leases, shard_writes& writes)
       : spaces_(spaces), leases_(leases), writes_(writes) {}
 
-  /// Makes the namespace known. The same identity again is fine. identity_mismatch if the name stands for another
-  /// identity, or has other options, naming each difference; busy while the namespace is being removed.
+  /// Registers the namespace; repeating it with the same identity succeeds. identity_mismatch if the name has another
+  /// identity or other options, naming each difference; busy while the namespace is being removed.
   result<void> add_namespace(const namespace_spec& spec, const namespace_options& options);
 
-  /// As `add_rank_request` says, but for the allocator, of which the actor knows.
+  /// As `add_rank_request` says, except for the allocator, which the actor handles.
   result<void> add_rank(const namespace_id& space, rank_number rank, std::uint32_t slots,
                         incarnation_number incarnation);
 
-  /// As `retire_rank_request` says, but for the allocator.
+  /// As `retire_rank_request` says, except for the allocator.
   result<void> retire_rank(const namespace_id& space, rank_number rank, timestamp now);
 
-  /// The two halves of `remove_namespace_request`; between them leases and reservations are ended that are due. Slots
-  /// go back through the outbox, withheld ones too. There is `more` as long as any are left, slots on their way to a
-  /// reservation included.
+  /// The two halves of `remove_namespace_request`; between them, leases and reservations that are due are ended. Slots
+  /// go back through the outbox, withheld ones too. `more` is set while any are left, including slots that are being
+  /// requested for a reservation.
   result<void> begin_removal(const remove_namespace_request& request);
   remove_namespace_reply go_on_removing(const namespace_id& space);
-  /// All that is left of it are reservations for which an allocator has not answered, as far as nothing is due.
+  /// Whether only reservations are left for which an allocator has not answered, apart from what is due.
   bool waits_for_slots(const namespace_id& space) const;
   bool is_being_removed(const namespace_id& space) const { return removals_.contains(space); }
 
@@ -47,12 +47,12 @@ public:
   result<clear_reply> clear(const clear_request& request, timestamp now);
 
   std::uint64_t erased() const noexcept { return erased_; }
-  /// Of namespaces that are gone.
+  /// Evicted keys of removed namespaces.
   std::uint64_t evicted() const noexcept { return evicted_; }
   registry_outbox take_left_over();
 
 private:
-  /// A namespace that answers nobody any more, and how far it is cleared.
+  /// A namespace that is being removed and answers no requests, and the position up to which it is cleared.
   struct removal {
     std::uint32_t space = 0;
     entry_index from = 0;
@@ -65,7 +65,7 @@ private:
   shard_leases& leases_;
   shard_writes& writes_;
   std::unordered_map<namespace_id, removal> removals_;
-  /// Of namespaces that are gone.
+  /// Messages of removed namespaces.
   registry_outbox left_over_;
   std::uint64_t evicted_ = 0;
   std::uint64_t erased_ = 0;

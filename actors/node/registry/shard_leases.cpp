@@ -1,4 +1,4 @@
-// What a reader is told stays where it is for as long as it was told: by a lease, or by time.
+// Pages that a reader has found stay where they are for as long as it was promised: by a lease, or by time.
 
 #include "actors/node/registry/shard_leases.hpp"
 
@@ -51,7 +51,7 @@ void shard_leases::tell_workers(const ticket& name) {
   for (const auto rank : space.ranks()) {
     prefetch_request told{spaces_.options().shard, name, l.last_first, {}};
     told.pages.items.reserve(brought.size());
-    // All of them are complete.
+    // All entries are complete, so each rank has a page.
     for (const auto entry : brought)
       told.pages.items.push_back({space.table().entry(entry).key, space.table().page(entry, rank).where()});
     space.outbox().tell_worker(rank, std::move(told));
@@ -69,7 +69,7 @@ std::optional<error> shard_leases::check_same_lease(std::uint32_t space, const t
   if (!number || leases_.at(*number).space == space)
     return std::nullopt;
   return error{errc::invalid_argument, "the lease " + std::to_string(name.owner) + "/" + std::to_string(name.sequence) +
-                                           " holds keys of another namespace; use a ticket for each"};
+                                           " holds keys of another namespace; use one ticket per namespace"};
 }
 
 std::uint64_t shard_leases::keys_in_share(const key_space& space, std::uint32_t share) const {
@@ -77,7 +77,7 @@ std::uint64_t shard_leases::keys_in_share(const key_space& space, std::uint32_t 
   for (const auto rank : space.ranks())
     if (const auto its = space.info_of(rank).slots; its > 0 && (slots == 0 || its < slots))
       slots = its;
-  // Keys fall on the shards evenly, but for chance; what there is already counts as well.
+  // Keys are spread evenly over the shards, apart from chance. The keys that exist are a lower bound.
   const auto room = std::max(space.keys(), (slots + spaces_.options().shard_count - 1) / spaces_.options().shard_count);
   return std::max<std::uint64_t>(1, (room * share + whole_share - 1) / whole_share);
 }
@@ -85,8 +85,8 @@ std::uint64_t shard_leases::keys_in_share(const key_space& space, std::uint32_t 
 std::optional<error> shard_leases::check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const {
   if (share == 0 || share >= whole_share || held <= keys_in_share(spaces_.at(space), share))
     return std::nullopt;
-  return error{errc::limit_exceeded, "callers that may only read would hold more of the namespace's keys than "
-                                     "http.limits.readers_share allows; release leases, or wait until they run out"};
+  return error{errc::limit_exceeded, "read-only callers would hold more of the namespace's keys than "
+                                     "http.limits.readers_share allows; release leases, or wait until they expire"};
 }
 
 std::optional<error> shard_leases::count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now) {
@@ -109,19 +109,19 @@ result<lease_number> shard_leases::open_lease(std::uint32_t space, const ticket&
                                               const lease_bounds& bounds, std::size_t keys) {
   const auto& limits = spaces_.options();
   if (leases_.size() >= limits.max_leases)
-    return fail(errc::limit_exceeded, "all of " + std::to_string(limits.max_leases) +
-                                          " leases are in use: wait until others end, or raise registry.max_leases");
+    return fail(errc::limit_exceeded, "all " + std::to_string(limits.max_leases) +
+                                          " leases are in use; wait until some end, or raise registry.max_leases");
   auto most = limits.max_leases_per_owner;
   if (bounds.leases > 0)
     most = std::min(most, bounds.leases);
   if (leases_.count(name.owner) >= most)
     return fail(errc::limit_exceeded,
-                "the client holds " + std::to_string(most) + " leases, the most that are allowed; release some");
-  // Of a lease in the table with its names and places, about.
+                "the client holds " + std::to_string(most) + " leases, which is the limit; release some");
+  // The approximate size of a lease in the table, with its names and places.
   constexpr std::uint64_t bytes_per_lease = 256;
   if (limits.memory && !limits.memory->has_room_for_leases(bytes_per_lease + keys * sizeof(entry_index)))
-    return fail(errc::limit_exceeded, "registry.memory_bytes are used up, and there are no new leases: wait until "
-                                      "others end, or raise it");
+    return fail(errc::limit_exceeded, "registry.memory_bytes is used up, so no new lease is possible; wait until "
+                                      "other leases end, or raise it");
   const auto number = leases_.open(name, space, deadline);
   leases_.at(number).counts = bounds != lease_bounds{};
   leases_.at(number).by_reader = bounds.readers_share > 0;
@@ -145,9 +145,9 @@ result<std::uint32_t> shard_leases::take_lease(std::uint32_t space, const ticket
   const auto before = l.entries.size();
   std::optional<error> over;
   if (!spaces_.at(space).lease(entries, l.entries, spaces_.options().max_lease_keys))
-    over = error{errc::limit_exceeded, "the lease would hold more than " +
-                                           std::to_string(spaces_.options().max_lease_keys) +
-                                           " keys; take several leases"};
+    over =
+        error{errc::limit_exceeded, "the lease would hold more than " +
+                                        std::to_string(spaces_.options().max_lease_keys) + " keys; use several leases"};
   else if (l.counts && l.entries.size() > before)
     over = count_holds(l, before, bounds, now);
   if (over) {
@@ -155,8 +155,8 @@ result<std::uint32_t> shard_leases::take_lease(std::uint32_t space, const ticket
       leases_.close(*number);
     return tl::unexpected<error>(std::move(*over));
   }
-  // For the release of a lookup over several shards, which must tell what this use brought from what was here before:
-  // another caller may have found the keys that the lease held already.
+  // Recorded for the release of a lookup over several shards. It must distinguish the keys that this use added from
+  // those the lease held before, because another caller may have found the latter.
   ++l.uses;
   l.last_first = static_cast<std::uint32_t>(before);
   l.last_new.clear();
@@ -210,7 +210,7 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   if (request.by_peer)
     spaces_.at(*space).missed_by_peer(std::span(request.keys.items).subspan(used_.size()));
   spaces_.at(*space).count_lookup(request.keys.size(), used_.size());
-  // Bounds are those of callers that read slabs themselves, or nothing at all.
+  // Bounded callers read slabs themselves, or nothing at all, so io workers need no notice.
   if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
     tell_workers(request.lease);
   if (spaces_.options().recorder)
@@ -225,7 +225,7 @@ void shard_leases::record(const key_space& space, const match_request& request, 
   const auto& table = space.table();
   std::vector<entry_index> entries(request.keys.size());
   table.find(request.keys.items, entries);
-  // Who has pages says whose child it is; what is not known is left out.
+  // An entry with pages, reservations or leases knows its parent. Unknown keys are left out by naming themselves.
   auto parents = request.keys.items;
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (entries[i] != no_entry && !table.entry(entries[i]).ghost())
@@ -244,7 +244,7 @@ packed<std::uint8_t> shard_leases::on_disk(std::uint32_t number, std::span<const
     const auto resident = spaces_.options().residence->find(space.id(), rank);
     if (!resident)
       return out;
-    // All of them are complete.
+    // All entries are complete, so each rank has a page.
     for (std::size_t i = 0; i < entries.size(); ++i)
       if (!resident->contains(space.table().page(entries[i], rank).where().slot))
         marks[i] = 1;
@@ -303,8 +303,8 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
 }
 
 void shard_leases::spare(lease& l, std::span<const key_digest> keys) {
-  // Not what is here by now, and was not when the other node read it. While a lease lasts its keys stay, but a page of
-  // theirs may be found unsound, and made anew: it is the later one then, and of copies the last is to stay.
+  // Only keys whose page is the one that the other node read. During a lease its keys stay, but a page may be found
+  // corrupt and be saved again. That page is newer, and the newest copy must stay.
   auto& space = spaces_.at(l.space);
   found_.resize(keys.size());
   space.table().find(keys, found_);
@@ -335,7 +335,7 @@ result<void> shard_leases::release(const release_request& request, timestamp now
     return spaces_.refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
   if (!number && request.must_exist && !leases_.recently_ended(request.lease))
-    return fail(errc::not_found, "no such lease: it ran out, never held a key, or is another caller's");
+    return fail(errc::not_found, "no such lease: it has expired, never held a key, or belongs to another caller");
   if (!number)
     return {};
   auto& l = leases_.at(*number);
@@ -366,7 +366,7 @@ result<void> shard_leases::renew(const renew_request& request, timestamp now) {
     return spaces_.refuse(std::move(*bad));
   const auto number = live_lease(request.lease, now);
   if (!number)
-    return fail(errc::not_found, "the lease is gone: it expired, was released, or never held a key");
+    return fail(errc::not_found, "no such lease: it has expired, was released, or never held a key");
   if (now + request.lease_for > leases_.at(*number).deadline)
     leases_.set_deadline(*number, now + request.lease_for);
   return {};
@@ -377,7 +377,7 @@ bool shard_leases::end_due(timestamp now, std::size_t& left) {
     const auto number = leases_.due(now);
     if (!number)
       break;
-    // A long lease ends in several calls, from its end. Meanwhile it counts as expired already.
+    // A long lease ends in several calls, from its end. It counts as expired from the first call on.
     auto& l = leases_.at(*number);
     if (l.entries.size() > left) {
       give_back_from(l, l.entries.size() - left);
@@ -428,7 +428,7 @@ result<locate_reply> shard_leases::protect(const protect_request& request, times
       return spaces_.refuse(std::move(*over));
     holds_.protect(space->number, used_, until);
   }
-  // Not refused any more: now all that is answered is promised.
+  // No refusal is possible from here on, so everything that is answered is also promised.
   space->keys.touch(used_, request.keys.size() - used_.size(), 0, spaces_.clock().now(now));
   for (const auto entry : used_)
     space->keys.protect(entry, until);

@@ -44,7 +44,7 @@ errc shard_restoring::restore_page(const stored_page& page, entry_index hint) {
   if (entry != no_entry && space.table().page(entry, page.rank).live())
     return space.table().page(entry, page.rank).where() == page.where ? errc::ok : errc::exists;
   if (claim.generation != 0) {
-    // At most one of the two is right, and nothing says which: generations of different runs begin at random.
+    // At most one of the two is right, and nothing tells which: generations of different runs start at random.
     if (claim.entry_plus_one != 0)
       drop(space, page.rank, claim);
     return forgotten(errc::stale);
@@ -67,18 +67,18 @@ errc shard_restoring::restore_page(const stored_page& page, entry_index hint) {
 std::optional<error> shard_restoring::check_restored(std::size_t n) {
   if (n <= restored_pages_max)
     return std::nullopt;
-  return error{errc::limit_exceeded, std::to_string(n) + " pages of an earlier run in one message, at most " +
-                                         std::to_string(restored_pages_max) + " are taken"};
+  return error{errc::limit_exceeded, std::to_string(n) + " pages of an earlier run in one message; at most " +
+                                         std::to_string(restored_pages_max) + " are allowed"};
 }
 
 result<result_codes> shard_restoring::restore(std::span<const stored_page> pages) {
   if (!claims_)
-    return spaces_.refuse({errc::invalid_argument, "pages come back before service begins, and it has begun"});
+    return spaces_.refuse({errc::invalid_argument, "pages can be restored only before service begins"});
   if (auto bad = check_restored(pages.size()))
     return spaces_.refuse(*std::move(bad));
   result_codes reply;
   reply.results.items.reserve(pages.size());
-  // Pages of one namespace mostly come together: their entries are fetched together.
+  // Pages of one namespace mostly come together, so their entries are looked up together.
   for (std::size_t begin = 0, end = 0; begin < pages.size(); begin = end) {
     keys_.clear();
     for (end = begin; end < pages.size() && pages[end].space == pages[begin].space; ++end)
@@ -98,7 +98,7 @@ result<result_codes> shard_restoring::restore(std::span<const stored_page> pages
 result<result_codes> shard_restoring::drop_restored(const namespace_id& id, rank_number rank,
                                                     std::span<const slot_ref> slots) {
   if (!claims_)
-    return spaces_.refuse({errc::invalid_argument, "pages are dropped before service begins, and it has begun"});
+    return spaces_.refuse({errc::invalid_argument, "restored pages can be dropped only before service begins"});
   if (auto bad = check_restored(slots.size()))
     return spaces_.refuse(*std::move(bad));
   const auto space = spaces_.find_rank(id, rank);

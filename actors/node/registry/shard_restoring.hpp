@@ -13,34 +13,34 @@
 
 namespace troupe {
 
-/// How one shard comes back from what an earlier run stored, before it serves anybody: of each slot at most one page is
-/// believed, and of a slot that two claim, none.
+/// Restores one shard from what an earlier run stored, before the shard serves requests. At most one page per slot is
+/// restored; if two pages claim a slot, none is.
 class shard_restoring {
 public:
   explicit shard_restoring(shard_spaces& spaces) : spaces_(spaces), claims_(std::make_unique<claims>()) {}
 
-  /// Takes pages that an earlier run stored, in any order, in any number of calls; one code each, see
-  /// `restore_request`. Child counts follow, those of other shards through the outbox. What is not taken is reported as
-  /// unpublished, so that it is not stored any more. invalid_argument after `restored`, limit_exceeded for more than
-  /// `restored_pages_max`.
+  /// Takes pages that an earlier run stored, in any order and in any number of calls; one code each, see
+  /// `restore_request`. Child counts follow, those of other shards through the outbox. Pages that are not restored are
+  /// reported as unpublished, so that the store drops them. invalid_argument after `restored`, limit_exceeded for more
+  /// than `restored_pages_max`.
   result<result_codes> restore(std::span<const stored_page> pages);
 
-  /// Drops pages that were restored: the allocator has heard of another claim on their slots. Codes are ok and
+  /// Drops pages that were restored, because the allocator received another claim on their slots. Codes are ok and
   /// not_found.
   result<result_codes> drop_restored(const namespace_id& space, rank_number rank, std::span<const slot_ref> slots);
 
-  /// Ends restoring; `keys` is how many there are.
+  /// Ends restoring; `keys` is how many keys there are.
   result<restore_report> restored(std::uint64_t keys);
 
 private:
-  /// Zero while nobody has claimed the slot. A claim without an entry is one that two had: nobody gets the slot any
-  /// more.
+  /// The claim on a slot; zero while there is none. A claim without an entry is disputed: two pages claimed the slot,
+  /// and no page gets it any more.
   struct slot_claim {
     std::uint32_t entry_plus_one = 0;
     generation_number generation = 0;
   };
 
-  /// Who claims each slot.
+  /// The claims of all slots.
   class claims {
   public:
     slot_claim& of(std::uint32_t space, rank_number rank, slot_number slot);
@@ -49,7 +49,7 @@ private:
     using of_rank = chunked_array<slot_claim>;
 
     std::unordered_map<std::uint64_t, std::unique_ptr<of_rank>> by_rank_;
-    /// Pages of one rank mostly come together.
+    /// The claims used last: pages of one rank mostly come together.
     of_rank* last_ = nullptr;
     std::uint64_t last_name_ = 0;
   };

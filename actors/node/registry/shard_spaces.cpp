@@ -48,8 +48,8 @@ std::optional<error> shard_spaces::check_rank(const key_space& space, rank_numbe
     return std::nullopt;
   const auto prefix = "rank " + std::to_string(rank) + ": namespace \"" + space.spec().name + "\" has ";
   if (space.options().automatic)
-    return error{errc::out_of_range, prefix + std::to_string(space.ranks().size()) +
-                                         " ranks, and this one is not among them; register it first"};
+    return error{errc::out_of_range,
+                 prefix + std::to_string(space.ranks().size()) + " ranks without this one; register it first"};
   return error{errc::out_of_range, prefix + "ranks 0 to " + std::to_string(space.spec().world_size - 1)};
 }
 
@@ -69,7 +69,7 @@ std::optional<error> shard_spaces::check_keys(std::span<const key_digest> keys) 
     return bad;
   for (const auto& key : keys)
     if (key.is_null())
-      return error{errc::invalid_argument, "the null key stands for none and cannot be stored or looked up"};
+      return error{errc::invalid_argument, "the null key means no key, and cannot be stored or looked up"};
   return std::nullopt;
 }
 
@@ -91,13 +91,13 @@ std::optional<error> shard_spaces::check_duration(duration x, duration most, std
   if (x > duration::zero() && x <= most)
     return std::nullopt;
   return error{errc::invalid_argument, std::string(what) + " must be more than 0 and at most " +
-                                           std::to_string(most.count()) + " ns, and is " + std::to_string(x.count())};
+                                           std::to_string(most.count()) + " ns, but is " + std::to_string(x.count())};
 }
 
 std::optional<error> shard_spaces::check_ticket(const ticket& x) {
   if (x.owner != 0)
     return std::nullopt;
-  return error{errc::invalid_argument, "the ticket's owner is 0, which stands for nobody; use the client's own id"};
+  return error{errc::invalid_argument, "the ticket's owner is 0, which means no owner; use the client's own id"};
 }
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// From asking for slots to having them: begin, finish, and how reservations end without a page. What publishes pages,
-// or gives them back by name, is in shard_writes_pages.cpp.
+// Requests for slots, begin and finish, and the end of reservations without a page. The code that publishes pages, or
+// returns them by name, is in shard_writes_pages.cpp.
 
 #include "actors/node/registry/shard_writes.hpp"
 
@@ -107,7 +107,7 @@ std::optional<error> shard_writes::check_new_keys(std::span<const key_digest> ke
     return bad;
   if (!parents.empty() && parents.size() != keys.size())
     return error{errc::invalid_argument, std::to_string(parents.size()) + " parents for " +
-                                             std::to_string(keys.size()) + " keys; give one each, or none"};
+                                             std::to_string(keys.size()) + " keys; give one per key, or none"};
   const auto& how = spaces_.options();
   if (how.shard_count == 1)
     return std::nullopt;
@@ -136,14 +136,14 @@ std::optional<error> shard_writes::check_reserve(const key_space& space, const r
 
 std::optional<error> shard_writes::check_limits(std::uint64_t pages, owner_id owner) const {
   const auto& limits = spaces_.options();
-  // Dropped requests have no pages, and each has slots on its way.
+  // Dropped requests have no pages, but slots are still being requested for each of them.
   if (reservations_.pages() + pages > limits.max_reserved_pages || reservations_.size() >= limits.max_reserved_pages)
     return error{errc::limit_exceeded, "more than " + std::to_string(limits.max_reserved_pages) +
                                            " pages would be reserved at one time; commit or abort some first, or "
                                            "raise registry.max_reserved_pages"};
   if (reservations_.count(owner) >= limits.max_reservations_per_owner)
     return error{errc::limit_exceeded, "the client has " + std::to_string(limits.max_reservations_per_owner) +
-                                           " reservations, the most that are allowed; commit or abort some first"};
+                                           " reservations, which is the limit; commit or abort some first"};
   return std::nullopt;
 }
 
@@ -152,7 +152,7 @@ std::optional<error> shard_writes::check_limits(std::uint64_t pages, owner_id ow
 result<reserve_plan> shard_writes::repeat(reservation_number number, const key_digest& fingerprint) const {
   const auto& r = reservations_.at(number);
   if (r.fingerprint != fingerprint)
-    return fail(errc::invalid_argument, "the ticket was used for other keys; use a new one for each request");
+    return fail(errc::invalid_argument, "the ticket was used for other keys; use a new ticket per request");
   reserve_plan plan;
   if (r.state == reservation::phase::awaiting_slots) {
     plan.what = reserve_plan::kind::pending;
@@ -171,7 +171,7 @@ result<reserve_plan> shard_writes::begin_reserve(const reserve_request& request,
     return spaces_.refuse(std::move(*bad));
   if (const auto& recorder = spaces_.options().recorder)
     recorder->saves(request.keys.items, request.parents.items);
-  // On all ranks: a key that one of them cannot store never becomes complete.
+  // Applies to all ranks: a key that one rank cannot store never becomes complete.
   if (const auto& condition = spaces_.options().condition)
     if (auto degraded = condition->refuses_saves(request.space))
       return only_stored(*space, request, std::move(*degraded), now);
@@ -210,7 +210,7 @@ std::optional<plan_id> shard_writes::awaited(const found_space& space, const all
                                              bool may_wait) {
   const auto& table = space.keys.table();
   for (std::size_t i = 0; i < request.keys.size(); ++i) {
-    // The end of another key's reservation may have taken the entry with it.
+    // When another key's reservation ended, this entry may have been removed with it.
     if (found_[i] == no_entry || table.entry(found_[i]).key != request.keys[i])
       continue;
     const auto cell = table.page(found_[i], request.rank);
@@ -294,8 +294,9 @@ std::optional<reservation_number> shard_writes::mark(key_space& space, const slo
       continue;
     }
     found_[i] = entry;
-    // A key that occurs twice is named by its first place: with the second one's parent it would be its own ancestor,
-    // and such keys could never be evicted. Nor is a key its own parent, whatever a slot client says.
+    // A key that occurs twice gets the parent of its first place: with the second one's parent it would be its own
+    // ancestor, and such keys could never be evicted. For the same reason a key is not its own parent, even if a slot
+    // client says so.
     const auto parent = request.parents.empty() ? key_digest{} : request.parents[i];
     if (space.first_in_request(entry) && !parent.is_null() && parent != keys[i])
       space.adopt_parent(entry, parent, previous);
@@ -354,7 +355,7 @@ slot_ref shard_writes::next_granted(std::span<const slot_ref>& granted) {
     granted = granted.subspan(1);
     if (where.generation != 0)
       return where;
-    spaces_.count_refused(); // never given out by an allocator
+    spaces_.count_refused(); // allocators never grant generation 0
   }
   return {};
 }
@@ -379,7 +380,7 @@ location shard_writes::promise_again(key_space& space, const reservation& r, con
 result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const slot_ref> granted, timestamp now) {
   const auto number = reservations_.find_plan(plan);
   if (!number)
-    return spaces_.refuse({errc::internal, "no reservation waits for slots under plan " + std::to_string(plan)});
+    return spaces_.refuse({errc::internal, "no reservation awaits slots under plan " + std::to_string(plan)});
   if (const auto& r = reservations_.at(*number); r.state == reservation::phase::awaiting_slots && r.deadline <= now)
     expire_reservation(*number);
 
@@ -406,10 +407,10 @@ result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const
     space.outbox().unused(r.name.rank, left);
   if (dropped) {
     reservations_.close(*number);
-    return fail(errc::expired, "the reservation expired, or was given up or removed with its namespace, before there "
+    return fail(errc::expired, "the reservation expired, was aborted, or was removed with its namespace, before there "
                                "were slots for it");
   }
-  // Much can have happened since the request began: what was found then is looked at again.
+  // Pages may have changed since the request began, so the answers known then are checked again.
   for (const auto& [key, at] : r.known)
     r.answers[at] = promise_again(space, r, key, r.answers[at].where, now);
   for (const auto& [at, first] : r.repeated)
@@ -417,7 +418,7 @@ result<reserve_reply> shard_writes::finish_reserve(plan_id plan, std::span<const
   reserve_reply reply;
   r.state = reservation::phase::open;
   if (r.shareable()) {
-    reply.results.items = std::move(r.answers); // nobody could ask for them again
+    reply.results.items = std::move(r.answers); // no request can ask for them again
     r.answers.clear();
   } else {
     reply.results.items = r.answers;

@@ -17,18 +17,19 @@ namespace troupe {
 /// Names a reservation that waits for slots, from `begin_reserve` to `finish_reserve`.
 using plan_id = std::uint64_t;
 
-/// What `begin_reserve` or `begin_allocate` found.
+/// The result of `begin_reserve` or `begin_allocate`.
 struct reserve_plan {
   enum class kind : std::uint8_t {
     /// `reply` is the answer.
     answered,
-    /// Take `slots_needed` slots from the rank's allocator, then call `finish_reserve` exactly once, also when the
-    /// allocator gave nothing or could not be asked.
+    /// Take `slots_needed` slots from the rank's allocator, then call `finish_reserve` exactly once, also if the
+    /// allocator granted none or did not answer.
     needs_slots,
-    /// The same request is under way: its answer, when `finish_reserve` gives it for `plan`, is this one's too.
+    /// The same request is in progress. The answer that `finish_reserve` returns for `plan` is also the answer of this
+    /// one.
     pending,
-    /// Slots for some of the keys are being asked for under `plan`, by another request. Nothing has changed: ask again
-    /// after `finish_reserve` for `plan`.
+    /// Another request under `plan` is requesting slots for some of the keys. Nothing has changed: try again after
+    /// `finish_reserve` for `plan`.
     wait,
   };
 
@@ -38,28 +39,29 @@ struct reserve_plan {
   reserve_reply reply;
 };
 
-/// The writers of one shard: who may write which page, where to, and until when. There is one protocol for all of them,
+/// The writers of one shard: which writer may write which page, to which slot, and until when. All of them use one
+/// protocol,
 ///
-///   begin: mark the keys that have no page    →  ask the rank's allocator for slots  →  finish: hand them out
-///   then per page: publish (commit, confirm), or give the slot back (abort, reclaim, or its time is over)
+///   begin: mark the keys that have no page    →  request slots from the rank's allocator  →  finish: hand them out
+///   then per page: publish (commit, confirm), or give the slot back (abort, reclaim, or on expiry)
 ///
-/// and what differs between writers with a ticket and slot clients is data of the reservation (`reservation`).
+/// and the differences between writers with a ticket and slot clients are data of the reservation (`reservation`).
 ///
-/// A page that is neither live nor free is reserved for exactly one reservation, which the page's cell leads to: so two
-/// writers never hold two slots for one page. Each granted slot is with one reserved page, or goes back.
+/// A page that is neither live nor free is reserved for exactly one reservation, which the page's cell refers to. So
+/// two writers never hold two slots for one page. Each granted slot is with one reserved page, or goes back.
 class shard_writes {
 public:
   explicit shard_writes(shard_spaces& spaces) : spaces_(spaces) {}
 
-  /// Marks the keys without a page as being written by this ticket and says how many slots they need. A key that occurs
-  /// twice is busy the second time. Parents, where given, are adopted.
+  /// Marks the keys without a page as being written by this ticket and returns how many slots they need. A key that
+  /// occurs twice is busy the second time. Parents, where given, are adopted.
   ///
   /// The same ticket and rank again gets the first answer as long as any page of it is reserved: the same slots, exists
-  /// for what was committed meanwhile, expired for what was aborted. With other keys: invalid_argument.
+  /// for pages that were committed meanwhile, expired for pages that were aborted. With other keys: invalid_argument.
   result<reserve_plan> begin_reserve(const reserve_request& request, timestamp now);
 
-  /// For a slot client: finds or reserves a slot for each key. With `may_wait`, a request that touches keys for which
-  /// slots are being asked for is told to `wait`; otherwise these keys are busy.
+  /// For a slot client: finds or reserves a slot for each key. If another request is requesting slots for some of the
+  /// keys, the result is `wait` with `may_wait`; otherwise these keys are busy.
   result<reserve_plan> begin_allocate(const allocate_request& request, timestamp now, bool may_wait);
 
   /// Hands out the granted slots in prefix order; keys for which there are too few answer full and are free for the
@@ -72,12 +74,13 @@ public:
   /// is live; not_found for what was never reserved under this ticket.
   result<finish_reply> commit(const finish_request& request, timestamp now);
 
-  /// Gives up reserved pages; their slots go back by way of the quarantine. A generation of 0 stands for whatever slot
-  /// was reserved, and no pages at all for all of the ticket's: a writer need not know the lost answer. Per page: ok
-  /// (also when it had ended before); not_owner when it was committed or is another's; stale; not_found.
+  /// Cancels reserved pages; their slots go back by way of the quarantine. Generation 0 stands for any reserved slot,
+  /// and an empty list of pages for all pages of the ticket, so that a writer whose answer was lost can abort. Per
+  /// page: ok (also when it had ended before); not_owner when it was committed or belongs to another writer; stale;
+  /// not_found.
   result<finish_reply> abort(const finish_request& request, timestamp now);
 
-  // Of slot clients; messages/registry_messages.hpp says what each code means.
+  // For slot clients; messages/registry_messages.hpp says what each code means.
 
   result<result_codes> confirm(const confirm_request& request, timestamp now);
   result<result_codes> reclaim(const reclaim_request& request, timestamp now);
@@ -85,8 +88,8 @@ public:
   /// Unpublishes live pages that are named exactly. Per page: ok, stale, not_found.
   result<finish_reply> invalidate(const invalidate_request& request, timestamp now);
 
-  /// Pages that are nowhere any more. Those that are live are unpublished, and what is reserved for them ends: a commit
-  /// that comes later finds it expired. Of any number: no client says it.
+  /// Drops pages that exist nowhere any more. Live ones are unpublished, and reservations for them end: a later commit
+  /// finds them expired. The number of pages is not limited, because no client sends this request.
   result<result_codes> give_up(const give_up_request& request, timestamp now);
 
   /// What one rank has of an entry, if anything.
@@ -96,21 +99,21 @@ public:
   void doom(owner_id owner) { reservations_.doom(owner); }
   void doom_space(std::uint32_t space) { reservations_.doom_space(space); }
 
-  /// Ends all reservations of a rank: its slots are withheld for as long as their writers were promised, and those that
-  /// are being asked for go back as soon as they come. What is confirmed or committed later publishes nothing.
+  /// Ends all reservations of a rank. Its slots are withheld for as long as their writers were promised, and slots that
+  /// are being requested go back as soon as they arrive. A later confirm or commit publishes nothing.
   void end_rank(std::uint32_t space, rank_number rank, timestamp now);
 
-  /// Ends what is due as long as something is left of `left`, and takes from it how many pages these were.
+  /// Ends pages that are due while `left` is not used up, and subtracts their number from it.
   void end_due(timestamp now, std::size_t& left);
   bool has_due(timestamp now) const { return reservations_.due(now) || reservations_.page_due(now); }
   std::optional<timestamp> next_deadline() const { return reservations_.next_deadline(); }
 
-  /// Reserved pages.
+  /// Number of reserved pages.
   std::uint64_t pages() const noexcept { return reservations_.pages(); }
-  /// Requests in one namespace; those to which slots are on their way as well.
+  /// Number of requests in one namespace, including those that are still requesting slots.
   std::uint64_t count_in(std::uint32_t space) const noexcept { return reservations_.count_in(space); }
   std::uint64_t expired() const noexcept { return expired_; }
-  /// Of that tier.
+  /// Number of pages of that tier that were invalidated.
   std::uint64_t invalidated(page_tier x) const noexcept { return invalidated_[static_cast<std::size_t>(x)]; }
   std::uint64_t reclaimed() const noexcept { return reclaimed_; }
   std::uint64_t resident_bytes() const noexcept { return reservations_.resident_bytes(); }
@@ -119,7 +122,7 @@ public:
   std::string check() const;
 
 private:
-  /// A request for slots, whoever makes it.
+  /// A request for slots, of any kind of writer.
   struct slot_request {
     reservation_name name;
     duration lasts{};
@@ -133,40 +136,42 @@ private:
   std::optional<error> check_reserve(const key_space& space, const reserve_request& request) const;
   std::optional<error> check_limits(std::uint64_t pages, owner_id owner) const;
 
-  /// The answer that the same request got before, or gets when it is finished.
+  /// Returns the answer that the same request got before, or will get when it is finished.
   result<reserve_plan> repeat(reservation_number number, const key_digest& fingerprint) const;
-  /// Of a namespace in which nothing can be saved: pages that are stored exist nevertheless, and nobody who saves them
-  /// again need hear of trouble. All others fail for this reason, the whole request if there are no others.
+  /// The answer in a namespace in which nothing can be saved. Stored pages still answer exists, so that saving them
+  /// again is no error. All other keys fail with this error; the whole request does if there are only such keys.
   result<reserve_plan> only_stored(const found_space& space, const reserve_request& request, error why, timestamp now);
-  /// If the request may wait, for which plan it has to: one of its keys' slots are asked for. Ends what is over.
+  /// Returns the plan that the request must wait for, if it may wait: the one that is requesting slots for one of its
+  /// keys. Ends what has expired.
   std::optional<plan_id> awaited(const found_space& space, const allocate_request& request, timestamp now,
                                  bool may_wait);
   result<reserve_plan> begin(const found_space& space, const slot_request& request, const key_digest& fingerprint,
                              timestamp now);
-  /// Marks the keys of the request that have no page; `answers` are of all others. The reservation, if there is one.
+  /// Marks the keys of the request that have no page; `answers` receives the answers of all others. Returns the
+  /// reservation, if one was opened.
   std::optional<reservation_number> mark(key_space& space, const slot_request& request, timestamp now,
                                          std::vector<location>& answers);
-  /// A key that the request names is reserved already: the answer, or what there will be to answer.
+  /// Handles a key of the request that is reserved already. Returns the answer, or where it will be found.
   location share(reserved_page_number number, const slot_request& request, std::uint32_t at,
                  std::optional<reservation_number> own, timestamp now);
-  /// An answer that was known at the beginning, if it still holds; its time begins now.
+  /// Gives an answer that was known at the beginning, if it still holds; its protection starts now.
   location promise_again(key_space& space, const reservation& r, const key_digest& key, slot_ref where, timestamp now);
-  /// The next slot that can be one; generation 0 when there are no more.
+  /// The next valid slot; generation 0 if there are no more.
   slot_ref next_granted(std::span<const slot_ref>& granted);
 
-  /// The reservation if its deadline is not over; one whose deadline is over is ended here.
+  /// Returns the reservation if its deadline has not passed; ends it otherwise.
   std::optional<reservation_number> live_reservation(const reservation_name& name, timestamp now);
   /// Ends a page without publishing it. Its slot, if there is one, goes back, but not before `until`.
   void end_page(reserved_page_number number, errc answer, coarse_time until = 0);
-  /// The same for a page that ends alone, and its reservation if it was the last.
+  /// As `end_page`, for a page that ends alone; also ends its reservation if the page was the last.
   void end_shared(reserved_page_number number, coarse_time until = 0);
   void expire_shared(reserved_page_number number);
-  /// Ends all pages of the reservation, or leaves it dropped if slots are on their way to it.
+  /// Ends all pages of the reservation, or marks it dropped if slots are being requested for it.
   void end_reservation(reservation_number number);
   void expire_reservation(reservation_number number);
   void close_if_ended(reservation_number number);
 
-  /// Where the keys of the pages are: one entry each in `found_`. Refuses what makes no sense.
+  /// Finds the entries of the pages' keys: one each in `found_`. Refuses an invalid request.
   result<found_space> find_written(const namespace_id& id, rank_number rank, std::span<const page_ref> pages);
   void publish(key_space& space, entry_index entry, rank_number rank, slot_ref where);
   errc commit_page(key_space& space, const reservation_name& name, std::optional<reservation_number> number,
@@ -175,7 +180,7 @@ private:
                  const page_ref& page, entry_index entry);
   errc confirm_page(key_space& space, rank_number rank, const page_ref& page, entry_index entry, timestamp now);
   errc reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now);
-  /// `inserted_` got their first page, and all of `used_` were written, in prefix order.
+  /// Records that `inserted_` have their first page, and that all of `used_` were written, in prefix order.
   void note_written(key_space& space, page_origin origin, timestamp now);
 
   shard_spaces& spaces_;
@@ -188,7 +193,7 @@ private:
   std::vector<key_digest> keys_;
   std::vector<entry_index> found_;
   std::vector<entry_index> used_;
-  /// Without a page, and reserved now.
+  /// Keys without a page that are reserved by this request.
   std::vector<entry_index> announced_;
   std::vector<entry_index> inserted_;
 };

@@ -1,4 +1,4 @@
-// The second half of shard_writes: what becomes of pages that were reserved, and of live ones that are not believed.
+// The second half of shard_writes: publishes, aborts or reclaims reserved pages, and invalidates live ones.
 
 #include "actors/node/registry/answers.hpp"
 #include "actors/node/registry/shard_writes.hpp"
@@ -18,7 +18,7 @@ result<found_space> shard_writes::find_written(const namespace_id& id, rank_numb
   keys_.clear();
   for (const auto& page : pages) {
     if (page.key.is_null())
-      return spaces_.refuse({errc::invalid_argument, "the null key stands for none and has no page"});
+      return spaces_.refuse({errc::invalid_argument, "the null key means no key, and has no page"});
     keys_.push_back(page.key);
   }
   found_.resize(keys_.size());
@@ -38,7 +38,7 @@ void shard_writes::note_written(key_space& space, page_origin origin, timestamp 
   else
     space.fetched(inserted_, origin == page_origin::guest, spaces_.clock().now(now),
                   spaces_.clock().after(now, spaces_.options().await_fetched));
-  // Keys that were there before stand among new ones: all together are in prefix order only if all are moved.
+  // Existing keys lie between new ones: all of them must move for the whole to be in prefix order.
   if (inserted_.size() < used_.size())
     space.touch_again(used_);
 }
@@ -89,7 +89,7 @@ result<finish_reply> shard_writes::commit(const finish_request& request, timesta
         byte_of(commit_page(space->keys, name, number, request.pages[i], entry, request.must_exist)));
   }
   note_written(space->keys, request.origin, now);
-  // Not before: a page that is named twice is judged both times by the reservation as it was.
+  // Closed last: a page that is named twice is checked both times against the reservation as it was.
   if (number)
     close_if_ended(*number);
   return reply;
@@ -124,7 +124,8 @@ result<finish_reply> shard_writes::abort(const finish_request& request, timestam
   finish_reply reply;
   if (request.pages.empty()) {
     if (!number && request.must_exist && !reservations_.recently_ended(name))
-      return fail(errc::not_found, "nothing is reserved under this ticket: it ran out, or is another caller's");
+      return fail(errc::not_found,
+                  "nothing is reserved under this ticket: it has expired, or belongs to another caller");
     if (number)
       end_reservation(*number);
     return reply;
@@ -171,7 +172,7 @@ errc shard_writes::confirm_page(key_space& space, rank_number rank, const page_r
   }
   reservations_.remove_page(number);
   close_if_ended(written.by);
-  // Another writer may go on writing, with the same bytes, for as long as it was promised.
+  // Another writer may still be writing the same bytes, for as long as it was promised.
   if (written.shared != 0)
     space.protect(entry, spaces_.clock().after(now, written.deadline - now));
   publish(space, entry, rank, written.where);
@@ -197,7 +198,7 @@ result<result_codes> shard_writes::confirm(const confirm_request& request, times
 errc shard_writes::reclaim_slot(key_space& space, rank_number rank, slot_number slot, timestamp now) {
   if (!space.has_slot(rank, slot))
     return errc::out_of_range;
-  // What the index says may be of the past; the entry's page is what counts.
+  // The index may be outdated; the entry's page decides.
   const auto entry = space.assigned_to(rank, slot);
   const auto cell = entry != no_entry ? space.table().page(entry, rank) : page_cell{};
   if (cell.live() && cell.where().slot == slot) {
@@ -217,7 +218,7 @@ errc shard_writes::reclaim_slot(key_space& space, rank_number rank, slot_number 
     expire_shared(number);
   else if (page.shared != 0)
     return errc::busy;
-  else // a late number may be meant for who had the slot before: whoever has it now may write on
+  else // a late request may mean the slot's earlier owner: the present one may still be writing
     end_shared(number, spaces_.clock().after(now, page.deadline - now));
   return errc::ok;
 }
@@ -229,8 +230,8 @@ result<result_codes> shard_writes::reclaim(const reclaim_request& request, times
   if (auto bad = spaces_.check_batch(request.slots.size()))
     return spaces_.refuse(std::move(*bad));
   if (!space->keys.options().slot_index)
-    return spaces_.refuse({errc::unsupported, "namespace \"" + space->keys.spec().name +
-                                                  "\" does not know keys by their slots; add it with a slot index"});
+    return spaces_.refuse(
+        {errc::unsupported, "namespace \"" + space->keys.spec().name + "\" has no slot index; add it with one"});
   result_codes reply;
   reply.results.items.reserve(request.slots.size());
   for (const auto slot : request.slots)

@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// Hands a batch over to be written, as `metadata_store::commit` says, and has its outcome told to an actor, with a
-/// code and a text. The store's thread calls back: it may only send. An anonymous message keeps nobody alive and needs
-/// no answer.
+/// Passes a batch to the store, as `metadata_store::commit` says, and sends the outcome to an actor as a code and a
+/// text. The store's thread calls back, so the callback may only send. An anonymous message keeps no actor alive and
+/// needs no answer.
 template <class Actor>
 result<void> commit_and_tell(store::metadata_store& store, store::write_batch&& batch, Actor whom) {
   return store.commit(std::move(batch), [whom = std::move(whom)](auto outcome) {
