@@ -101,7 +101,7 @@ public:
   result<void> leave(owner_id owner, link_number link, timestamp now);
 
   /// Handles the end of the link.
-  void link_gone(link_number link, timestamp now) { depart(link, "disconnected", now); }
+  void link_gone(link_number link, timestamp now) { depart(link, "connection ended", now); }
 
   std::vector<departure> take_departures() { return std::exchange(departures_, {}); }
 
