@@ -214,7 +214,7 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   nodes.wait_for_peers(1, 1);
   const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
   CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
-  nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client says that it is a node");
+  nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client claims to be a node");
   // Nor is it one for those that connect to it.
   for (std::size_t i = 0; i < 2; ++i) {
     const auto why = nodes.node(i).program().wait_for_line(stream::err, "the server's certificate does not name").text;
