@@ -65,7 +65,7 @@ inline error more_slots_than_exist(std::size_t named, std::size_t slots) {
 }
 
 /// Whether the sender of the request that `self` is handling is an actor of this process. A handle can leave the
-/// process as the sender of a request, and whoever holds a handle can send it any message.
+/// process as the sender of a request, and everyone who holds a handle can send it any message.
 template <class Self>
 bool asked_from_here(Self& self) {
   const auto& sender = self.current_sender();

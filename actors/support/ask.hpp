@@ -33,8 +33,8 @@ public:
     if (asks_elsewhere_)
       cleanup(caf::make_error(caf::exit_reason::normal), host);
   }
-  /// Cancels the request: the function is not called, and whoever monitors the sender of the request is notified that
-  /// it has ended. False if the function has been called, or is being called.
+  /// Cancels the request: the function is not called, and actors that monitor the sender of the request are notified
+  /// that it has ended. False if the function has been called, or is being called.
   bool give_up() {
     if (answered_.exchange(true, std::memory_order_relaxed))
       return false;

@@ -23,7 +23,7 @@ namespace {
 /// than the default timeout of metrics scrapers, 10 s.
 constexpr auto stats_timeout = std::chrono::seconds(5);
 
-/// The interval of checks whether the process of a departed client has ended; until then its pinned memory is
+/// The interval of checks whether the process of a disconnected client has ended; until then its pinned memory is
 /// unavailable.
 constexpr auto look_interval = std::chrono::milliseconds(50);
 

@@ -32,7 +32,8 @@ public:
   /// The number of the actor with which a client attached; assigned by the caller.
   using link_number = std::uint64_t;
 
-  /// The time after which a departed client that is not quiesced is reported: its process still runs and sends nothing.
+  /// The time after which a disconnected client that is not quiesced is reported: its process still runs and sends
+  /// nothing.
   static constexpr duration rest_expected = std::chrono::minutes(1);
 
   struct options {

@@ -43,11 +43,11 @@ public:
     std::size_t attached = 0;
     std::size_t departed = 0;
     std::size_t most = 0;
-    /// The processes of the departed clients, as text.
+    /// The processes of the disconnected clients, as text.
     std::string processes;
   };
-  /// Checks whether departed clients prevent new attachments. Returns what has begun or ended since the last check, for
-  /// the log.
+  /// Checks whether disconnected clients prevent new attachments. Returns what has begun or ended since the last check,
+  /// for the log.
   std::vector<std::string> look(const places& of_clients);
 
 private:

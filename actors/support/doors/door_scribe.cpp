@@ -98,8 +98,7 @@ caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> loo
 
 } // namespace
 
-// -- registry of connections
-// ---------------------------------------------------------------------------------------------------------
+// -- registry of connections ------------------------------------------------------------------------------------------
 
 door_hall::door_hall(caf::actor_system& system, const options& how)
     : system_(system), options_(how),
@@ -175,11 +174,10 @@ void door_hall::turned_away(const std::string& why) {
   if (said_ != timestamp{} && now < said_ + pause)
     return;
   said_ = now;
-  log::get("node")->warn("connection rejected: {} ({} so far)", why, turned_away_);
+  log::get("node")->warn("connection closed by the node: {} ({} so far)", why, turned_away_);
 }
 
-// -- framed connections
-// ----------------------------------------------------------------------------------------------------------
+// -- framed connections -----------------------------------------------------------------------------------------------
 
 door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
                          std::shared_ptr<door_hall> hall)
@@ -391,8 +389,7 @@ void door_scribe::data_transferred(caf::execution_unit*, std::size_t, std::size_
   counted_in_buffer_ = remaining > in_buffer ? in_buffer : 0;
 }
 
-// -- acceptors
-// ---------------------------------------------------------------------------------------------------------
+// -- acceptors --------------------------------------------------------------------------------------------------------
 
 door_man::accept_policy::accept_policy() : spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
 

@@ -19,7 +19,7 @@ namespace troupe {
 ///   - monitor and down notifications about that node's own actors,
 ///   - heartbeats,
 ///
-/// each no longer than the limit. Everything else is dropped where a correct peer may send it unasked, or ends the
+/// each no longer than the limit. Everything else is dropped where a correct peer may send it as well, or ends the
 /// connection. There is one gate per connection. Plain state; docs/security.md describes the frames.
 class frame_gate {
 public:
