@@ -461,7 +461,7 @@ void io_worker::tell_of_writes() {
   const auto& [space, space_name, rank] = parts_->name;
   const auto of = "namespace '" + space_name + "' rank " + std::to_string(rank);
   if (code == errc::ok) {
-    log::get("io")->info("writes to the slab of {} work again", of);
+    log::get("io")->info("writes to the slab of {} have not failed for a while", of);
     if (parts_->condition)
       parts_->condition->ends(trouble::writes_fail, space, rank);
     return;

@@ -312,7 +312,7 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
   if (from.handover)
     from.handover->put(std::move(from.arena));
   log::get("node")->info("client attached: '{}' (process {}{}) as {:016x} to namespace '{}'", wanted.client_name,
-                         from.number, from.elsewhere ? ", on another host" : "", reply.owner, reply.space.name);
+                         from.number, from.elsewhere ? ", without shared memory" : "", reply.owner, reply.space.name);
   return reply;
 }
 

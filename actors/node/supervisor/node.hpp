@@ -55,7 +55,8 @@ private:
     std::vector<client_shard_actor> shards;
     std::vector<client_worker_actor> workers;
     std::size_t space = 0;
-    /// The client is on another host and cannot map the arena; `remotes` then has one worker for each rank.
+    /// The client cannot map the arena, because it attaches over TCP or from another host; `remotes` then has one
+    /// worker for each rank.
     bool elsewhere = false;
     /// Another node of the cluster, not an engine.
     bool is_node = false;
@@ -93,11 +94,11 @@ private:
 
   /// The process of a client, as its connection proves, and the client's access to the arena.
   struct origin {
-    /// Null if the client itself has to report that it is quiesced, or if it is on another host.
+    /// Null if the client itself has to report that it is quiesced, or if it cannot map the arena.
     std::unique_ptr<watched_process> process{};
     /// For log lines and listings.
     std::int32_t number = 0;
-    /// The client is on another host and cannot map the arena.
+    /// The client cannot map the arena, because it attaches over TCP or from another host.
     bool elsewhere = false;
     /// Null where the client has the arena's descriptors already.
     std::shared_ptr<descriptor_handover> handover{};
@@ -125,7 +126,7 @@ private:
   void let_go();
   /// Spawns the proxies of this client and names them in the reply.
   void welcome(client& x, std::size_t space, attach_reply& reply);
-  /// As `welcome`, for a client on another host.
+  /// As `welcome`, for a client that cannot map the arena.
   void welcome_elsewhere(client& x, std::size_t space, attach_reply& reply);
   caf::result<cluster_welcome> meet(const cluster_hello& other);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
