@@ -9,29 +9,29 @@
 #include <unordered_map>
 #include <utility>
 
-/// What all actors of this project share.
+/// Helpers that all actors of this project use.
 
 namespace troupe {
 
-/// Spawns a class-based actor. Actors are spawned this way only, so that the rule below is checked for each: with
-/// C++20's initialisation of aggregates from parentheses, CAF would pass its own pointer as the first member of a
-/// state that has no constructor, without a word.
+/// Spawns a class-based actor. All actors are spawned by this function, so that the rule below is checked for each of
+/// them. For a state without a constructor, C++20's initialisation of aggregates from parentheses would make CAF
+/// silently pass its own pointer as the first member.
 template <class Actor, caf::spawn_options Options = caf::no_spawn_options, class System, class... Args>
 auto spawn_actor(System& system, Args&&... args) {
   static_assert(!std::is_aggregate_v<Actor>, "an actor declares its constructors");
   return system.template spawn<Actor, Options>(std::forward<Args>(args)...);
 }
 
-/// Whether the message tells of the death of this very handle. An address stands for an actor; but of a remote one
-/// there is a proxy for each connection to its node, and the end of a connection that was may be heard of when there is
-/// another one already.
+/// Whether the message reports the end of this very handle. An address usually identifies an actor. A remote actor,
+/// however, has one proxy for each connection to its node, and the end of an old connection may be reported when there
+/// is already a new one.
 template <class Handle>
 bool tells_of(const caf::down_msg& down, const Handle& x) {
   return x && caf::actor_cast<caf::actor_control_block*>(down.source) == caf::actor_cast<caf::actor_control_block*>(x);
 }
 
-/// Promises whose answers wait for other actors. An actor that ends forgets the handlers of what it has asked for, and
-/// would leave whoever asked it without an answer.
+/// A list of promises whose answers depend on other actors. An actor that ends drops the handlers of its open requests,
+/// and its own callers would never get an answer; with this list it can fail all of them.
 class open_promises {
 public:
   using number = std::uint64_t;
@@ -41,7 +41,7 @@ public:
     return last_;
   }
 
-  /// Answers, if nobody has.
+  /// Delivers the answer, unless the promise was already answered.
   template <class... Ts>
   void deliver(number which, Ts&&... answer) {
     if (auto node = promises_.extract(which); !node.empty())
@@ -58,14 +58,14 @@ private:
   number last_ = 0;
 };
 
-/// For a message that names more slots than its receiver has, which bounds all that may be in one.
+/// The error for a message that names more slots than its receiver has. That number bounds the size of such a message.
 inline error more_slots_than_exist(std::size_t named, std::size_t slots) {
   return {errc::limit_exceeded,
           "one message names " + std::to_string(named) + " slots of a rank that has " + std::to_string(slots)};
 }
 
-/// Whether the request that `self` is at comes from an actor of this process. A handle leaves the process also as the
-/// sender of a request, and whoever has one can send it any message.
+/// Whether the sender of the request that `self` is handling is an actor of this process. A handle can leave the
+/// process as the sender of a request, and everyone who holds a handle can send it any message.
 template <class Self>
 bool asked_from_here(Self& self) {
   const auto& sender = self.current_sender();
@@ -73,10 +73,10 @@ bool asked_from_here(Self& self) {
 }
 
 inline error not_this_process() {
-  return {errc::not_owner, "this actor serves the process that it is part of, and no other"};
+  return {errc::not_owner, "this actor accepts requests only from its own process"};
 }
 
-/// The answer to a request that failed, as the state classes take it.
+/// Converts the error of a failed request into the form that the state classes take.
 template <class T>
 result<T> failed(const caf::error& e) {
   return tl::unexpected<error>(from_caf(e));

@@ -9,22 +9,23 @@
 
 namespace troupe {
 
-/// Gets the answer to one request in the place of an actor. It has no mailbox and no thread: its function runs where
-/// the answer is sent, which is in the thread of the actor that answers.
+/// A receiver for the answer to one request, used where there is no actor to receive it. It has no mailbox and no
+/// thread: its function runs in the thread of the actor that answers.
 ///
-/// An answer comes exactly once. When all references to the asker are gone, as when the actor that was asked forgot its
-/// promise, there will be none, and the function is called with `unreachable`.
+/// The function is called exactly once. If all references to the receiver are dropped without an answer, for example
+/// because the actor that was asked lost its promise, the function is called with `unreachable`.
 template <class Reply, class Then>
 class answer_receiver final : public caf::monitorable_actor {
 public:
-  /// `asks_elsewhere`: CAF keeps each actor that another process has heard of until it ends.
+  /// `asks_elsewhere`: the request goes to another process. CAF keeps each actor that another process knows until it
+  /// ends, so the receiver ends itself after the answer.
   answer_receiver(caf::actor_config& config, Then then, bool asks_elsewhere)
       : caf::monitorable_actor(config), then_(std::move(then)), asks_elsewhere_(asks_elsewhere) {}
 
   ~answer_receiver() override {
-    // Nearly always there was an answer, and no sentence has to be made.
+    // There is an answer in nearly all cases; then no error text has to be built.
     if (!answered_.load(std::memory_order_relaxed))
-      deliver(tl::unexpected<error>(error{errc::unreachable, "the actor that was asked is gone"}));
+      deliver(tl::unexpected<error>(error{errc::unreachable, "the actor ended without answering"}));
   }
 
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {
@@ -32,8 +33,8 @@ public:
     if (asks_elsewhere_)
       cleanup(caf::make_error(caf::exit_reason::normal), host);
   }
-  /// The answer is not wanted any more: the function is not called, and who monitors the sender of the request hears
-  /// that it is gone. False if it has been called, or is being called.
+  /// Cancels the request: the function is not called, and actors that monitor the sender of the request are notified
+  /// that it has ended. False if the function has been called, or is being called.
   bool give_up() {
     if (answered_.exchange(true, std::memory_order_relaxed))
       return false;
@@ -52,7 +53,7 @@ private:
     } else if (content.match_elements<Reply>()) {
       deliver(std::move(content.get_mutable_as<Reply>(0)));
     } else {
-      deliver(tl::unexpected<error>(error{errc::internal, "an actor answered with something else than it declares"}));
+      deliver(tl::unexpected<error>(error{errc::internal, "an actor answered with another type than it declares"}));
     }
   }
 
@@ -66,7 +67,8 @@ private:
   std::atomic<bool> answered_{false};
 };
 
-/// Sends the request in the name of the receiver; null if there is nobody to ask, and then it has been told.
+/// Sends the request with the receiver as its sender. Returns null where `to` is null; then `then` has been called
+/// already.
 template <class Reply, class Handle, class Then, class... Ts>
 caf::strong_actor_ptr send_request(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   using asked = caf::detail::type_list<typename caf::detail::implicit_conversions<std::decay_t<Ts>>::type...>;
@@ -76,7 +78,7 @@ caf::strong_actor_ptr send_request(caf::actor_system& system, const Handle& to, 
       std::conditional_t<std::is_void_v<Reply>, caf::detail::type_list<void>, caf::detail::type_list<Reply>>;
   static_assert(std::is_same_v<typename answer::type, declared>, "the actor answers with another type");
   if (!to) {
-    then(result<Reply>(tl::unexpected<error>(error{errc::unreachable, "there is nobody to ask"})));
+    then(result<Reply>(tl::unexpected<error>(error{errc::unreachable, "there is no actor to ask"})));
     return nullptr;
   }
   caf::actor_config config;
@@ -88,18 +90,18 @@ caf::strong_actor_ptr send_request(caf::actor_system& system, const Handle& to, 
   return receiver;
 }
 
-/// Asks an actor from a thread that belongs to none, and does not wait: `then` gets a `result<Reply>`, in the thread of
-/// the actor that answers. It must be short, must not throw, and usually hands the answer on to a thread of its own.
-/// There is no time limit: who needs one has to keep it.
+/// Sends a request to an actor from a thread that belongs to no actor, and does not wait. `then` gets a
+/// `result<Reply>`, in the thread of the actor that answers. It must be short, must not throw, and usually passes the
+/// answer on to a thread of its own. There is no time limit; a caller that needs one has to keep it.
 template <class Reply, class Handle, class Then, class... Ts>
 void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   send_request<Reply>(system, to, std::move(then), std::forward<Ts>(xs)...);
 }
 
-/// Gives up what was asked for, from any thread: see `answer_receiver::give_up`. Does not keep the receiver alive.
+/// Cancels a request, from any thread: see `answer_receiver::give_up`. Does not keep the receiver alive.
 using give_up_function = std::function<bool()>;
 
-/// The same for an answer that may take long, and may be given up meanwhile.
+/// As `ask`, for an answer that may take long; the returned function cancels the request.
 template <class Reply, class Handle, class Then, class... Ts>
 give_up_function ask_for_long(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   const auto receiver = send_request<Reply>(system, to, std::move(then), std::forward<Ts>(xs)...);

@@ -39,7 +39,7 @@ void bringing::on_match(std::size_t index, result<match_reply> reply, timestamp 
     return;
   auto& p = parts_[index];
   if (!reply && reply.error().code == errc::timeout && now < how_.deadline)
-    return send_match(index); // the same lease again: the shard adds nothing twice
+    return send_match(index); // with the same lease, so that the shard adds nothing twice
   p.answered = true;
   if (reply) {
     p.matched = std::min(reply->matched, static_cast<std::uint32_t>(p.positions.size()));
@@ -61,7 +61,7 @@ void bringing::matched_all(timestamp now) {
   auto found = settle(now);
   if (again)
     give_back(before_);
-  // Behind what was brought there may be a part that was here, and behind that one which others have.
+  // The fetched keys may be followed by keys that were on this node already, and those by keys that other nodes have.
   if (how_.has_peers && found.matched < keys_.size() && asked_ < brings_max && (!again || found.matched > brought_)) {
     before_ = std::move(found);
     return send_bring(now);
@@ -130,7 +130,7 @@ void bringing::give_up() {
     release_everywhere();
   if (at_ != phase::matching)
     give_back(before_);
-  end(fail(errc::cancelled, "nobody waits for it any more"));
+  end(fail(errc::cancelled, "the request was cancelled"));
 }
 
 void bringing::keep(std::uint32_t count) {

@@ -13,91 +13,91 @@
 
 namespace troupe::transfer {
 
-/// One lookup: which leading keys of a run are complete here, with what other nodes have of the rest brought here
-/// first. Rules of every lookup that may ask peers, whoever asks for it: time and answers are arguments, what is to be
-/// sent is in the outbox.
+/// The rules of one lookup that may ask peers: it finds which leading keys of a run are complete on this node, after
+/// the node has fetched from its peers what they have of the rest. Time and answers are arguments; messages to send are
+/// in the outbox.
 ///
-/// Each shard reports and leases the leading complete keys of its own part; the prefix ends at the first key that any
-/// shard misses, and what was leased beyond that is given back.
+/// Each shard reports and leases the leading complete keys of its own part. The prefix ends at the first key that any
+/// shard misses, and leases beyond it are released.
 ///
-/// Where the node has peers and the prefix ends before the keys do, they are asked to bring the rest, while what was
-/// found stays leased. If they have brought something, all is matched again, under a lease of its own: what counts is
-/// what is here then. If that is more than was brought, since what follows was here already, and not all, they are
-/// asked for what follows that, a bounded number of times, and within the time that the node gives one lookup for that:
-/// each time they are told how long it has waited before. If they have brought nothing, or do not answer, or that
-/// fails, what was found before is the answer; its lease is shorter by what asking took.
+/// Where the node has peers and the prefix ends before the keys do, the peers are asked to provide the rest, while what
+/// was found stays leased. If a fetch copied keys, all keys are matched again, under a new lease; the new match is what
+/// counts. The match may reach further than the fetch, because later keys were on this node already. If it does and is
+/// not complete, the peers are asked for what follows. This repeats a bounded number of times, and within the node's
+/// time limit for one lookup. Each request says how long the lookup has waited so far. If the fetch copied nothing,
+/// failed or was not answered, the first match is the answer; its lease is then shorter by the time of the fetch.
 class bringing {
 public:
   struct terms {
     namespace_id space;
     std::uint32_t shard_count = 0;
-    /// How long a lease lasts.
+    /// The length of a lease.
     duration lease_for{};
     /// As in `match_request`.
     bool tell_on_disk = false;
-    /// Other nodes can be asked for what is not here.
+    /// Whether there are peers to ask for missing keys.
     bool has_peers = false;
-    /// It ends then at the latest; and so long after peers were asked first.
+    /// The lookup ends at `deadline` at the latest, and no later than `peers_limit` after peers were first asked.
     timestamp deadline = timestamp::max();
     duration peers_limit = duration::max();
   };
 
-  /// Answered by `on_match`, with the part.
+  /// Match the keys of one part. Answered by `on_match`, with the part.
   struct match {
     std::size_t part = 0;
     std::uint32_t shard = 0;
     match_request request;
   };
-  /// Nobody waits for the answer.
+  /// Release leases. No answer is needed.
   struct release {
     std::uint32_t shard = 0;
     release_request request;
   };
-  /// Keys that are not here, for other nodes to be asked. Answered by `on_bring`.
+  /// Fetch missing keys from other nodes. Answered by `on_bring`.
   struct bring {
     bring_request request;
   };
   using effect = std::variant<match, release, bring>;
 
-  /// What is complete here, and held.
+  /// The leading keys that are complete on this node and leased.
   struct finding {
     std::uint32_t matched = 0;
-    /// Null where nothing is held.
+    /// Null where nothing is leased.
     ticket lease;
-    /// Where it holds something.
+    /// The shards at which keys are leased.
     std::vector<std::uint32_t> shards;
     timestamp expires;
     /// As in `lookup_result`.
     packed<std::uint8_t> on_disk{};
   };
 
-  /// How often peers are asked for one lookup.
+  /// The most fetches from peers for one lookup.
   static constexpr std::uint32_t brings_max = 4;
 
   bringing(const terms& how, std::vector<key_digest> keys);
 
-  /// To be called once. A lease is a name that nothing was leased by before.
+  /// Starts the lookup; called once. `lease` must be a ticket that was never used for a lease before.
   void start(const ticket& lease, timestamp now);
   void on_match(std::size_t part, result<match_reply> reply, timestamp now);
-  /// `lease` is for matching again.
+  /// `lease` is for the second match.
   void on_bring(const result<bring_reply>& reply, const ticket& lease);
   void on_tick(timestamp now);
 
-  /// Nobody waits for it any more: what is held goes back, and the outcome is an error, `cancelled`. Once it has ended,
-  /// nothing happens.
+  /// Cancels the lookup: leases are released, and the outcome is the error `cancelled`. Has no effect after the lookup
+  /// has ended.
   void give_up();
-  /// Of what was found, so many leading keys are needed: the rest goes back. Nothing happens where nothing was found.
+  /// Keeps the first `count` keys of the outcome and releases the rest. Has no effect where nothing was found.
   void keep(std::uint32_t count);
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 
-  /// There once it has ended; whatever is answered after that counts no more. An error where the shards did not answer
-  /// and nothing was found before.
+  /// Set when the lookup has ended; later answers are ignored. An error where the shards did not answer and nothing had
+  /// been found before.
   const std::optional<result<finding>>& outcome() const noexcept { return outcome_; }
-  /// Peers are asked at present.
+  /// Whether a fetch from peers is in progress.
   bool is_asking() const noexcept { return at_ == phase::bringing; }
   timestamp deadline() const noexcept { return how_.deadline; }
-  /// How long what is found is held.
+  /// The length of the lease on what is found.
   duration lease_for() const noexcept { return how_.lease_for; }
 
 private:
@@ -110,39 +110,40 @@ private:
   };
   enum class phase : std::uint8_t {
     matching,
-    /// Other nodes are asked.
+    /// A fetch from peers is in progress.
     bringing,
-    /// And have brought something.
+    /// The fetch has copied keys, and all parts are matched again.
     matching_again,
     ended,
   };
 
-  /// All parts, under a new lease.
+  /// Matches all parts under a new lease.
   void send_matches(const ticket& lease);
   void send_match(std::size_t index);
   void send_bring(timestamp now);
-  /// All parts have been answered.
+  /// Called when all parts have been answered.
   void matched_all(timestamp now);
-  /// Gives back what was leased beyond the prefix.
+  /// Releases what was leased beyond the prefix.
   finding settle(timestamp now);
   void give_back(const finding& x);
-  /// Whatever the shards have leased by now, under the lease of the match under way.
+  /// Releases whatever the shards have leased under the lease of the match in progress.
   void release_everywhere();
   void end(result<finding> with);
-  /// Of the leading `matched` keys, where all parts have said so.
+  /// The tiers of the leading `matched` keys; empty unless all parts have reported them.
   packed<std::uint8_t> joined_on_disk(std::uint32_t matched) const;
 
   terms how_;
   std::vector<key_digest> keys_;
   phase at_ = phase::matching;
-  /// Of the match under way, or the last one.
+  /// The lease of the match in progress, or of the last one.
   ticket lease_;
   std::vector<part> parts_;
   std::size_t waiting_ = 0;
   error failure_{errc::ok, {}};
-  /// Behind the match before.
+  /// The result of the previous match.
   finding before_;
-  /// As far as peers have said that it is here; how often they were asked, and when they were first.
+  /// The number of leading keys that are present according to the last fetch; the number of fetches; the time of the
+  /// first one.
   std::uint32_t brought_ = 0;
   std::uint32_t asked_ = 0;
   timestamp asked_at_{};

@@ -6,12 +6,12 @@
 
 namespace troupe {
 
-/// Opens a door to a directory of handshakes, anew each time: the one before may have ended with its node, or with the
-/// connection to it. `then` is called once, from any thread, possibly before the opener returns. May be called from any
-/// thread, and waits for nothing.
+/// A function that opens a new connection to a handshake directory each time it is called; the previous one may have
+/// ended with its node, or with the connection to it. `then` is called once, from any thread, possibly before the
+/// opener returns. The opener may be called from any thread, and does not block.
 using directory_opener = std::function<void(std::function<void(result<handshake_door_actor>)> then)>;
 
-/// For a door that stays.
+/// An opener that always returns the same connection.
 inline directory_opener open_door(handshake_door_actor door) {
   return [door = std::move(door)](const std::function<void(result<handshake_door_actor>)>& then) { then(door); };
 }

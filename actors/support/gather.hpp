@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// All parts end in the thread of one actor.
+/// The threading policy for parts that all end in the thread of one actor.
 struct one_thread {
   using counter = std::size_t;
   struct mutex {
@@ -20,27 +20,27 @@ struct one_thread {
   };
 };
 
-/// Parts end in different threads, several at the same time.
+/// The threading policy for parts that end in different threads, several at the same time.
 struct many_threads {
   using counter = std::atomic<std::size_t>;
   using mutex = std::mutex;
 };
 
-/// Asks many and joins: waits until so many parts have ended, and then calls a function once, with what they have put
-/// together, or with the first error. Each part ends exactly once, with `part_done` or `part_failed`; it changes the
-/// value where no other part does, or inside `locked`. Owned by the parts that are still open.
+/// A join of several parts: when all of them have ended, it calls a function once, with the collected value or with the
+/// first error. Each part ends exactly once, with `part_done` or `part_failed`. A part changes the value where no other
+/// part does, or inside `locked`. Owned by the parts that are still open.
 template <class T, class Threads>
 class basic_gathering {
 public:
   using callback = std::function<void(result<T>)>;
 
-  /// `parts` must not be 0: `gather` and `gather_from_threads` make one of any number.
+  /// `parts` must not be 0; `gather` and `gather_from_threads` accept any number.
   basic_gathering(std::size_t parts, T value, callback then)
       : value_(std::move(value)), open_(parts), then_(std::move(then)) {}
 
   T& value() noexcept { return value_; }
 
-  /// A part has ended well, having written to the value.
+  /// Ends a part successfully; it has written its share to the value.
   void part_done() { end_part(); }
 
   void part_failed(error why) {
@@ -52,7 +52,7 @@ public:
     end_part();
   }
 
-  /// What `f(value)` returns, called while no other part does.
+  /// Calls `f(value)` while no other part does, and returns its result.
   template <class F>
   auto locked(F&& f) {
     std::lock_guard guard(mutex_);
@@ -61,7 +61,7 @@ public:
 
 private:
   void end_part() {
-    // The last part sees what all others have written: each of them has counted down after it.
+    // The last part sees what all others have written, because each of them counted down after writing.
     if (--open_ != 0)
       return;
     if (failure_.code != errc::ok)
@@ -82,7 +82,7 @@ using gathering = basic_gathering<T, one_thread>;
 template <class T>
 using shared_gathering = basic_gathering<T, many_threads>;
 
-/// Of an actor, whose parts end in its own thread. Of no parts, `then` is called at once.
+/// A join whose parts end in the thread of one actor. With no parts, `then` is called at once.
 template <class T, class Then>
 std::shared_ptr<gathering<T>> gather(std::size_t parts, T value, Then then) {
   if (parts == 0)
@@ -90,7 +90,7 @@ std::shared_ptr<gathering<T>> gather(std::size_t parts, T value, Then then) {
   return std::make_shared<gathering<T>>(parts, std::move(value), std::move(then));
 }
 
-/// The same where parts end in any thread.
+/// A join whose parts end in any thread.
 template <class T, class Then>
 std::shared_ptr<shared_gathering<T>> gather_from_threads(std::size_t parts, T value, Then then) {
   if (parts == 0)

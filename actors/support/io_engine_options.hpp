@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Of an engine that reads and writes slab files, as the config says.
+/// The options of the I/O engine for slab files, from the config.
 io::engine_options engine_options_of(const config::node_config& options);
 
 } // namespace troupe

@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-/// How long an actor's requests took, until it tells the metrics. Not thread-safe.
+/// A buffer of request times of one actor, until they are sent to the metrics actor. Not thread-safe.
 class latency_collector {
 public:
-  /// Of a full collector, what comes is not kept.
+  /// Adds one time; a full collector drops it.
   void add(request_kind kind, std::size_t items, duration time) {
     if (!full())
       samples_.samples.items.push_back({static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(items),
@@ -20,7 +20,7 @@ public:
   }
 
   bool empty() const noexcept { return samples_.samples.empty(); }
-  /// As much as one message may have.
+  /// Whether the buffer has as many samples as one message may carry.
   bool full() const noexcept { return samples_.samples.size() >= latency_samples_max; }
   latency_batch take() { return std::exchange(samples_, {}); }
 

@@ -7,9 +7,9 @@ namespace troupe {
 
 namespace {
 
-/// As long as CAF's own, of 160 bits.
+/// A random identity of 160 bits, as long as CAF's own.
 caf::node_id drawn() {
-  // Where the system has no entropy, it throws rather than to draw what others can guess.
+  // Throws where the system has no entropy, instead of drawing a value that can be guessed.
   std::random_device entropy;
   caf::node_id::default_data::host_id_type host{};
   std::uint32_t bits = 0;
@@ -29,7 +29,7 @@ caf::actor_system::module* random_identity::make(caf::actor_system& system, caf:
 
 void random_identity::init(caf::actor_system_config& config) {
   caf::io::middleman::init(config);
-  // CAF lets nobody but its own middleman set it. The system itself is no constant.
+  // CAF lets only its own middleman set the identity. The system object itself is not const.
   const_cast<caf::node_id&>(system().node()) = drawn();
 }
 

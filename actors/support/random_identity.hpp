@@ -5,10 +5,10 @@
 
 namespace troupe {
 
-/// CAF's middleman, but for the name by which this actor system is known to others (`caf::node_id`). CAF makes it of
-/// addresses of network cards, the root disk and the number of the process, which two processes of one host share when
-/// each has a process namespace of its own, and which others can guess. Here it is drawn at random, for each system:
-/// so there may be two in one process as well.
+/// CAF's middleman with a random identity for this actor system (`caf::node_id`). CAF builds the identity from the
+/// addresses of network cards, the root disk and the process id. Two processes of one host have the same one when each
+/// has a PID namespace of its own, and others can guess it. Here it is drawn at random for each actor system, so one
+/// process may also have two of them.
 class random_identity final : public caf::io::middleman {
 public:
   /// For `caf::actor_system_config::load`.
@@ -16,7 +16,7 @@ public:
 
   explicit random_identity(caf::actor_system& system) : caf::io::middleman(system), backend_(&system) {}
 
-  /// Called before there are actors, whose addresses have the name in them.
+  /// Called before any actor exists, because the addresses of actors contain the identity.
   void init(caf::actor_system_config& config) override;
 
   caf::io::network::multiplexer& backend() override { return backend_; }

@@ -19,7 +19,7 @@ public:
                                                      std::span<const std::uint32_t> from) override {
     if (how_.transport == "ucx") {
       io::ucx_options options{how_.ucx_transports, how_.ucx_interfaces};
-      // No listener on more interfaces than the one by which the node is reached.
+      // Listens only on the interface by which the node is reached.
       if (options.interfaces.empty() && std::getenv("UCX_NET_DEVICES") == nullptr)
         options.interfaces = interface_towards(node_);
       const auto made = io::make_ucx_exposer(options);
@@ -27,7 +27,7 @@ public:
     }
     const auto address = address_towards(node_);
     if (!address)
-      return fail(errc::unreachable, "this host has no IPv4 address by which it reaches " + node_);
+      return fail(errc::unreachable, "this host has no IPv4 address with a route to " + node_);
     return io::make_tcp_exposer(*address, how_.encrypt)->expose(bytes, from);
   }
 

@@ -6,15 +6,16 @@
 #include <memory>
 #include <string>
 
-/// The transport of pages between hosts that a config names: `io/tcp` or `io/ucx`.
+/// The transport of pages between hosts that the config names: `io/tcp` or `io/ucx`.
 
 namespace troupe {
 
-/// The client's end, for a node that is reached by this name or IPv4 address. Nothing is opened, and no library is
-/// loaded, until memory is exposed.
+/// The client's end, for a node with this name or IPv4 address. No socket is opened and no library is loaded until
+/// memory is exposed.
 std::shared_ptr<io::memory_exposer> make_memory_exposer(const config::remote_config& how, const std::string& node);
 
-/// The node's end. Errors: `unsupported` where this was built without it, `io_error` where it cannot be started.
+/// The node's end. Errors: `unsupported` where this build does not have the transport, `io_error` where it cannot be
+/// started.
 result<std::shared_ptr<io::remote_mover>> make_remote_mover(const config::remote_config& how);
 
 } // namespace troupe

@@ -26,7 +26,7 @@ struct shard_batch {
   std::vector<Item> items;
 };
 
-/// Splits a batch by shard, a vector or a part of one; shards of which nothing is in it are left out.
+/// Splits a batch, a vector or a part of one, by shard; shards without items are left out.
 template <std::ranges::contiguous_range Items, class Item = std::ranges::range_value_t<Items>>
 std::vector<shard_batch<Item>> split_by_shard(const Items& items, std::uint32_t shard_count) {
   std::vector<shard_batch<Item>> all(shard_count);
@@ -45,7 +45,7 @@ std::vector<shard_batch<Item>> split_by_shard(const Items& items, std::uint32_t 
   return out;
 }
 
-/// How many leading keys of a batch are found when each part, with its `positions`, found its leading `matched` ones.
+/// The number of leading keys of a batch that are found, when each part found the first `matched` of its `positions`.
 template <class Parts>
 std::uint32_t matched_prefix(const Parts& parts, std::size_t keys) {
   auto out = static_cast<std::uint32_t>(keys);
@@ -55,7 +55,7 @@ std::uint32_t matched_prefix(const Parts& parts, std::size_t keys) {
   return out;
 }
 
-/// How many of the ascending positions are among the first `prefix` keys.
+/// The number of ascending positions that are among the first `prefix` keys.
 inline std::uint32_t positions_within(std::span<const std::uint32_t> positions, std::uint32_t prefix) {
   return static_cast<std::uint32_t>(std::lower_bound(positions.begin(), positions.end(), prefix) - positions.begin());
 }

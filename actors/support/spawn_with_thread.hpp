@@ -12,9 +12,9 @@
 
 namespace troupe {
 
-/// Spawns an actor with a thread of its own. Errors: `io_error`, where no more threads may be made; then the actor has
-/// ended, and nothing of it is left. CAF's own way to spawn it would count it as running for ever, and the actor system
-/// would wait for it at its end. `what`: "the thread that copies pages".
+/// Spawns an actor with a thread of its own. Errors: `io_error` where no thread can be created; then the actor has
+/// ended and is freed. CAF's own function would count the actor as running for ever, and the actor system would wait
+/// for it at shutdown. `what`: such as "the thread that copies pages".
 template <class Actor, class... Args>
 result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_system& system, caf::actor_config& config,
                                                                 std::string_view what, Args&&... args) {
@@ -29,7 +29,7 @@ result<caf::infer_handle_from_class_t<Actor>> spawn_with_thread(caf::actor_syste
   try {
     actor->launch(config.host, false, hidden);
   } catch (const std::system_error& e) {
-    // What the thread would have done when it ends.
+    // The cleanup that the thread would have done at its end.
     actor->cleanup(caf::make_error(caf::exit_reason::out_of_workers), config.host);
     system.dec_detached_threads();
     caf::intrusive_ptr_release(actor->ctrl());

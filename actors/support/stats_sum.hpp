@@ -28,7 +28,7 @@ inline registry_stats& operator+=(registry_stats& a, const registry_stats& b) {
   return a;
 }
 
-/// Asks all shards for their statistics; `then` gets the sum, or the first error, when all have answered.
+/// Requests the statistics of all shards; `then` gets the sum, or the first error, when all have answered.
 template <class Self, class Shard, class Then>
 void sum_registry_stats(Self* self, const std::vector<Shard>& shards, duration timeout, Then then) {
   const auto all = gather(shards.size(), registry_stats{}, std::move(then));

@@ -17,8 +17,8 @@ caf::timespan span(duration x) {
   return std::chrono::duration_cast<caf::timespan>(x);
 }
 
-/// Behind its last message a worker stays awake for as long as one page takes through all actors, since waking it costs
-/// as much as what it does then; where there are cores to spare.
+/// The number of polls of an idle worker before it sleeps. On hosts with many cores a worker stays awake for about as
+/// long as one page takes through all actors, since waking it costs as much as its work.
 std::size_t polls(std::uint32_t wanted) {
   constexpr std::size_t about_200_us = 8000;
   constexpr std::size_t as_caf_does = 100;
@@ -43,9 +43,9 @@ system_config::system_config(const config::caf_config& options) {
 }
 
 result<void> system_config::check_room(std::size_t more_threads) const {
-  // Its clock, what prints for actors, the multiplexer of connections, and its own way to open connections.
+  // The clock, the printer of actors, the multiplexer of connections, and the actor that opens connections.
   constexpr std::size_t threads_beside_workers = 4;
-  // The multiplexer with its pipe, and what it reads of the host for a moment.
+  // The multiplexer with its pipe, and files about the host that are read at start.
   constexpr std::size_t descriptors = 6;
   const auto workers = caf::get_or(*this, "scheduler.max-threads", caf::defaults::scheduler::max_threads);
   if (auto enough = check_threads(workers + threads_beside_workers + more_threads, "the actor system"); !enough)

@@ -9,14 +9,14 @@
 
 namespace troupe {
 
-/// The actor system's options, out of the node's own config; CAF reads neither files nor the command line itself.
+/// The options of the actor system, from the node's own config; CAF itself reads neither files nor the command line.
 class system_config : public caf::actor_system_config {
 public:
   explicit system_config(const config::caf_config& options);
 
-  /// Whether an actor system can start: CAF ends the process, or hangs, where it gets too few threads or open files. To
-  /// be asked right before one is made. `more_threads`: those that it makes at once beside CAF's own. Errors:
-  /// `io_error`.
+  /// Checks that there are enough threads and file descriptors for an actor system; without them CAF ends the process,
+  /// or hangs. To be called right before one is created. `more_threads`: threads that the caller creates at once
+  /// besides CAF's own. Errors: `io_error`.
   result<void> check_room(std::size_t more_threads = 0) const;
 };
 

@@ -205,7 +205,7 @@ TEST_CASE_METHOD(node_world, "node: clients that have gone and are not at rest c
   const auto refused = attach(d);
   CHECK(refused.code() == errc::limit_exceeded);
   CHECK(refused.failure.text.find("1 clients are attached") != std::string::npos);
-  CHECK(refused.failure.text.find("2 that have gone") != std::string::npos);
+  CHECK(refused.failure.text.find("2 have disconnected") != std::string::npos);
   CHECK(refused.failure.text.find("io.max_clients") != std::string::npos);
   const auto counting = begin(supervisor, stats_atom_v);
   shard.reply(shard.take_one<stats_atom>(), caf::make_message(registry_stats{}));

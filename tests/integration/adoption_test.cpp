@@ -367,7 +367,7 @@ TEST_CASE("a node whose index is not in the shared directory makes no claims, an
       x["directory"] = "3fs";
   };
   nodes.start(0);
-  nodes.node(0).program().wait_for_line(stream::err, "no claim is made on it");
+  nodes.node(0).program().wait_for_line(stream::err, "which is not in ");
   CHECK_FALSE(fs::exists(data / "claims"));
   nodes.stop_all();
 }

@@ -191,7 +191,7 @@ TEST_CASE("places that clients take whose processes go on are told of, and come 
     node.wait_for_statistics([](const auto& s) { return s.clients == 1 && s.keys > 100; });
     frozen.send(SIGSTOP);
     CHECK(troupe::test::eventually(is_full));
-    const auto line = node.wait_for_log("no new client is admitted").text;
+    const auto line = node.wait_for_log("no new client can attach").text;
     CHECK(line.find(std::to_string(frozen.id())) != std::string::npos);
     CHECK(line.find("io.max_clients") != std::string::npos);
     const auto refused = run_replay({"--attach", node.address(), "--trace", small_trace, "--attach-limit", "1"});

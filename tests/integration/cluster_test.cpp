@@ -214,15 +214,16 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   nodes.wait_for_peers(1, 1);
   const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
   CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
-  nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client says that it is a node");
+  nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client claims to be a node");
   // Nor is it one for those that connect to it.
   for (std::size_t i = 0; i < 2; ++i) {
-    const auto why = nodes.node(i).program().wait_for_line(stream::err, "what answers there has no").text;
-    CHECK(why.find("organizational unit (OU) \"node\" in its certificate") != std::string::npos);
+    const auto why = nodes.node(i).program().wait_for_line(stream::err, "the server's certificate does not name").text;
+    CHECK(why.find("organizational unit (OU) \"node\" (actors.tls)") != std::string::npos);
     CHECK(why.find("127.0.0.1:" + std::to_string(nodes.ports[2])) != std::string::npos);
     // It may be trying again just now.
-    CHECK(eventually([&] { return nodes.status(i).find("what answers there has no") != std::string::npos; },
-                     std::chrono::milliseconds(100)));
+    CHECK(
+        eventually([&] { return nodes.status(i).find("the server's certificate does not name") != std::string::npos; },
+                   std::chrono::milliseconds(100)));
     CHECK(nodes.status(i).find("node-2") == std::string::npos);
   }
   check_clean(nodes.replay(0, small_trace), nodes.shape);

@@ -166,7 +166,7 @@ TEST_CASE("a node that looks at its slab finds a damaged page before anybody loa
   const auto said = filled.node().program().wait_for_line(process::stream::err, to_string(filled.key(7)));
   CHECK(said.text.find(" warning registry: ") != std::string::npos);
   CHECK(said.text.find("slot " + std::to_string(slot)) != std::string::npos);
-  filled.node().program().wait_for_line(process::stream::err, "that were read 1 were not sound");
+  filled.node().program().wait_for_line(process::stream::err, "pages read, 1 corrupt");
   const auto finds = filled.play();
   CHECK(finds.count("load_failures") == 0);
   // Those behind it are there, and not looked for.

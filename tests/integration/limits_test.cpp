@@ -195,7 +195,7 @@ TEST_CASE("a node that may not watch processes says so at once, to the client an
   CHECK(x.code == 1);
   CHECK(x.err.find("pidfd_open") != std::string::npos);
   CHECK(x.err.find("seccomp") != std::string::npos);
-  CHECK(node.wait_for_log("cannot attach").text.find("pidfd_open") != std::string::npos);
+  CHECK(node.wait_for_log("client not attached").text.find("pidfd_open") != std::string::npos);
   CHECK(node.stop() == 0);
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("a client is told at once what the node is short of, and the node logs
   process client(replay_command({"--attach", node.address(), "--trace", small_trace, "--make-namespace", space.string(),
                                  "--attach-limit", "3600"}));
   client.wait_for_line(stream::err, "the node cannot let this client attach: ");
-  CHECK(node.wait_for_log("cannot attach").text.find("namespaces") != std::string::npos);
+  CHECK(node.wait_for_log("client not attached").text.find("namespaces") != std::string::npos);
   client.kill();
   CHECK(node.stop() == 0);
 }

@@ -79,7 +79,7 @@ TEST_CASE("a socket that cannot be made again is told of until it can") {
   fs::rename(socket, scratch / "moved");
   fs::rename(scratch / "thing", socket);
   CHECK(eventually([&] { return is_lost(node); }));
-  node.wait_for_log("cannot be made again");
+  node.wait_for_log("cannot be recreated");
   const auto status = run(program_with({"status", (scratch / "data").string()}));
   CHECK(status.out.find("socket_lost") != std::string::npos);
   fs::remove(socket);

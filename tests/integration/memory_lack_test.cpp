@@ -40,11 +40,11 @@ TEST_CASE("a node to which the host gives no memory for pages says so everywhere
   launch how;
   how.without_page_memory = true;
   serving_node node(write_config(scratch.path(), with_http(scratch.path())), {}, how);
-  node.wait_for_log("the host has given 0 B of the");
+  node.wait_for_log("the host has provided 0 B of the");
   CHECK(sum_of_metric(node, "troupe_degraded{reason=\"memory_short\"}") == 1);
   const auto ready = http(node, "GET", "/ready");
   CHECK(ready.status == 200);
-  CHECK(ready.body.find("memory.bytes asks for") != std::string::npos);
+  CHECK(ready.body.find(" of memory.bytes") != std::string::npos);
   const auto url =
       "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
   const auto told = run(program_with({"status", url}));

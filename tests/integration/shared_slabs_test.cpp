@@ -250,7 +250,7 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
   // What is not in the slab of the owner yet, or cannot be read there, is in its memory.
   check_clean(nodes.replay(0, small_trace, {"--salt", "1", "--concurrency", "1"}), nodes.shape);
   served.kill();
-  nodes.node(0).program().wait_for_line(stream::err, "is gone");
+  nodes.node(0).program().wait_for_line(stream::err, "connection ended");
   const auto without = nodes.replay(1, small_trace, {"--salt", "1"});
   check_report(without, nodes.shape);
   served.start();

@@ -113,7 +113,7 @@ TEST_CASE("an attached replay with a malformed trace does not even attach") {
   CHECK(x.code == 2);
   CHECK(x.report.is_null());
   CHECK(node.stop() == 0);
-  CHECK(node.log().find("attached as") == std::string::npos);
+  CHECK(node.log().find("client attached") == std::string::npos);
 }
 
 } // namespace trace_fault_test

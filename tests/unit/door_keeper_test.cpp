@@ -40,7 +40,7 @@ TEST_CASE("A socket that was removed is made again, once and with a word", "[doo
   x.socket.there = false;
   const auto said = x.keeper.look();
   REQUIRE(said.size() == 1);
-  for (const auto* part : {"the socket /x/s", "made again", "systemd-tmpfiles"})
+  for (const auto* part : {"the socket /x/s", "recreated", "systemd-tmpfiles"})
     CHECK(said[0].find(part) != std::string::npos);
   CHECK(x.socket.made == 1);
   CHECK(x.lock.made == 0);

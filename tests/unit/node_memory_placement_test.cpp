@@ -38,7 +38,7 @@ TEST_CASE("each rank that wishes for a NUMA node that is not there is told of th
   REQUIRE(faults.size() == 2);
   CHECK(config::to_string(faults[0]) ==
         "storage.ranks[1].numa_node: is 2, and the memory of this host that the node may use is on NUMA nodes 0 and 1: "
-        "choose of these, or leave it out");
+        "choose one of these, or leave it out");
   CHECK(faults[1].path == "storage.ranks[3].numa_node");
   const auto refused = numa_nodes_for(options, nodes{0, 1});
   REQUIRE_FALSE(refused);

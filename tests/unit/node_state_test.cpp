@@ -163,7 +163,7 @@ TEST_CASE("node: clients that have departed count towards the limit, and the err
   w.link_gone(2);
   const auto e = w.attach(4).error();
   CHECK(e.code == errc::limit_exceeded);
-  for (const auto* part : {"1 clients are attached", "2 that have gone", "io.max_clients"})
+  for (const auto* part : {"1 clients are attached", "2 have disconnected", "io.max_clients"})
     CHECK(e.text.find(part) != std::string::npos);
   // Its own predecessor, too: the link has to say first that it is at rest.
   CHECK(w.attach(3).error().code == errc::limit_exceeded);

@@ -46,19 +46,19 @@ std::vector<location>& items_of(reserve_reply& x) {
   return x.results.items;
 }
 
-/// The answer of a shard that was asked for so many items.
+/// Checks that a shard answered with the requested number of items.
 template <class Reply>
 result<Reply> of_length(result<Reply> reply, std::size_t expected) {
   if (reply && items_of(*reply).size() != expected)
-    return fail(errc::internal, "a registry shard answered with another number of items than it was asked for");
+    return fail(errc::internal, "a registry shard answered with another number of items than requested");
   return reply;
 }
 
-/// Positions of a shard's part in the batch; nothing where the part is all of it.
+/// The positions of a shard's part in the batch; empty where the part is the whole batch.
 using positions = std::optional<std::span<const std::uint32_t>>;
 
-/// Asks each shard for its part of `items`, and puts the parts of `Reply` together. `request(part, positions)` makes
-/// the message, which goes behind `verb`, where it has one.
+/// Sends each shard its part of `items`, and joins the parts of `Reply`. `request(part, positions)` makes the message,
+/// which follows `verb`, where there is one.
 template <class Reply, class Out, class Item, class MakeRequest, class... Verb>
 void split(caf::actor_system& system, const std::vector<registry_actor>& shards, std::vector<Item> items,
            callback<std::vector<Out>> then, MakeRequest request, Verb... verb) {
@@ -98,8 +98,8 @@ std::vector<key_digest> part_of(std::vector<key_digest>& all, const positions& w
   return where ? at_positions(all, *where) : std::move(all);
 }
 
-/// Sends the same to every shard. All must answer; `add(value, reply)` adds one answer to the value, while no other
-/// does.
+/// Sends the same message to every shard. All must answer; `add(value, reply)` adds one answer to the value, while no
+/// other call does.
 template <class Reply, class T, class Add, class... Request>
 void ask_all(caf::actor_system& system, const std::vector<registry_actor>& shards, T value,
              std::type_identity_t<callback<T>> then, Add add, const Request&... request) {
@@ -116,7 +116,7 @@ void ask_all(caf::actor_system& system, const std::vector<registry_actor>& shard
         request...);
 }
 
-/// Adds what is right, and hands on what is not.
+/// Adds a valid answer, and passes on an error.
 template <class Add>
 auto if_ok(Add add) {
   return [add](auto& sum, auto& reply) -> result<void> {
@@ -140,7 +140,7 @@ bool metadata_service::refuse_writer(const namespace_id& space, const callback<T
   if (std::ranges::find(own_, space) == own_.end() && !names_->kept_here(space))
     return false;
   then(fail(errc::not_owner, "pages of this namespace lie in slab files that only the node writes: save through a "
-                             "client that attaches to it, or make a namespace for files of your own"));
+                             "client that attaches to it, or create a namespace for files of your own"));
   return true;
 }
 
@@ -208,7 +208,7 @@ void metadata_service::erase(const namespace_id& space, rank_number rank, std::v
 
 namespace {
 
-/// Asks one shard to go on clearing until nothing is left. Each answer comes by message, so this is no recursion.
+/// Clears one shard in steps until nothing is left. Each answer comes by message, so this is no recursion.
 void clear_on(caf::actor_system& system, const registry_actor& shard, clear_request next,
               std::shared_ptr<shared_gathering<std::uint64_t>> joined) {
   ask<clear_reply>(
@@ -244,8 +244,8 @@ void metadata_service::locate(const namespace_id& space, rank_number rank, const
 
 namespace {
 
-/// Asks every shard for its part of a lease or reservation, which has one on each shard that had keys of it: it is
-/// gone when none knows it. `then` gets not_found with `otherwise` in that case.
+/// Sends every shard a request about its part of a lease or reservation, which exists on each shard that had keys of
+/// it. If no shard knows it, `then` gets not_found with `otherwise`.
 template <class Reply, class... Request>
 void ask_parts(caf::actor_system& system, const std::vector<registry_actor>& shards, callback<void> then,
                const char* otherwise, const Request&... request) {
@@ -267,7 +267,7 @@ void ask_parts(caf::actor_system& system, const std::vector<registry_actor>& sha
       request...);
 }
 
-constexpr const char* no_lease = "no such lease: released, run out, or another caller's";
+constexpr const char* no_lease = "no such lease: it was released, has expired, or belongs to another caller";
 
 } // namespace
 
@@ -306,12 +306,12 @@ void metadata_service::abort(const namespace_id& space, rank_number rank, const 
                              std::vector<page_ref> pages, callback<codes> then) const {
   if (refuse_writer(space, then))
     return;
-  if (pages.empty()) // all that the ticket has, wherever
+  if (pages.empty()) // everything under the ticket, on all shards
     return ask_parts<finish_reply>(
         system_, *shards_,
         [then = std::move(then)](const result<void>& ended) { then(ended.map([] { return codes{}; })); },
-        "nothing is reserved under this ticket: it was aborted, ran out, or is another caller's", abort_atom_v,
-        finish_request{space, rank, reservation, {}, true});
+        "nothing is reserved under this ticket: it was aborted, has expired, or belongs to another caller",
+        abort_atom_v, finish_request{space, rank, reservation, {}, true});
   split<finish_reply>(
       system_, *shards_, std::move(pages), std::move(then),
       [&](auto part, const positions&) {
@@ -322,13 +322,13 @@ void metadata_service::abort(const namespace_id& space, rank_number rank, const 
 
 namespace {
 
-/// What became of a lookup on one shard.
+/// The result of a lookup on one shard.
 struct matched_part {
   std::uint32_t shard = 0;
   std::vector<std::uint32_t> positions;
   std::uint32_t matched = 0;
   std::uint32_t uses = 0;
-  /// Such a shard holds nothing because of this request.
+  /// A shard in this state has leased nothing for this request.
   std::optional<error> refused;
 };
 
@@ -349,7 +349,7 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
   const auto trim = [&system = system_, shards = shards_, space, lease](const matched_part& x, std::uint32_t keep) {
     if (x.matched <= keep)
       return;
-    // What could not be given back, or is not because the lease has been used again, goes when the lease does.
+    // What could not be released, or is kept because the lease was used again, ends with the lease.
     ask<void>(
         system, (*shards)[x.shard], [](const result<void>&) {}, release_request{space, lease, keep, x.uses});
   };
@@ -366,7 +366,7 @@ void metadata_service::match(const namespace_id& space, const ticket& lease, dur
           return then(tl::unexpected<error>(*refused->refused));
         then(matched);
       });
-  // Once all are asked, the joined value may be gone at any moment: nothing here reads it.
+  // After the last request was sent, the joined value may be freed at any moment, so nothing here reads it.
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const auto asked = static_cast<std::uint32_t>(batches[i].items.size());
     ask<match_reply>(
@@ -413,7 +413,7 @@ void add_to(std::vector<namespace_info>& sum, const std::vector<namespace_info>&
     same->complete_keys += x.complete_keys;
     same->evicted_keys += x.evicted_keys;
     same->leases = std::max(same->leases, x.leases);                               // a lease has a part on every shard
-    same->lookups.requests = std::max(same->lookups.requests, x.lookups.requests); // likewise
+    same->lookups.requests = std::max(same->lookups.requests, x.lookups.requests); // as above
     same->lookups.asked_keys += x.lookups.asked_keys;
     same->lookups.found_keys += x.lookups.found_keys;
     same->reservations = std::max(same->reservations, x.reservations);

@@ -8,9 +8,9 @@
 
 namespace troupe {
 
-/// Carries completions from an engine's thread to an io worker. The engine is made before the actor, so that a node
-/// that cannot start says so before it has actors; the worker steps in when it starts, and out when it ends, which
-/// also cuts the cycle worker → engine → worker. Thread-safe.
+/// A channel for completions from an engine's thread to an io worker. The engine is created before the actor, so that a
+/// start that fails is reported before there are actors. The worker is set when it starts and cleared when it ends,
+/// which also breaks the reference cycle worker → engine → worker. Thread-safe.
 class completion_target {
 public:
   void set(io_worker_actor worker) {
@@ -29,8 +29,8 @@ public:
     out.records.items.reserve(completions.size());
     for (const auto& c : completions)
       out.records.items.push_back({c.tag, static_cast<std::uint32_t>(c.status), c.system_errno});
-    // Sent under the lock, which `clear` waits for: after it, no thread of the engine uses the handle any more. Sending
-    // does not wait; it appends to a mailbox.
+    // The message is sent under the lock, which `clear` takes: after `clear`, no thread of the engine uses the handle
+    // any more. Sending does not block; it appends to a mailbox.
     std::lock_guard guard(mutex_);
     if (worker_)
       caf::anon_send(worker_, std::move(out));

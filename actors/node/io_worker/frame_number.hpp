@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// A place in memory for one page of a rank: `slot_bytes` of an extent that the arena has lent.
+/// The number of a frame: `slot_bytes` of memory for one page of a rank, in an extent that the arena has assigned.
 using frame_number = std::uint32_t;
 
 inline constexpr frame_number no_frame = 0xffffffff;

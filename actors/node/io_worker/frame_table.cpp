@@ -10,11 +10,11 @@ namespace troupe {
 
 namespace {
 
-/// Proposals that are looked at for one frame. Only pages that somebody has pinned are passed over, and of those there
-/// are few.
+/// The most candidates of the policy that are tried for one frame. Only pinned pages are passed over, and there are few
+/// of those.
 constexpr std::size_t looks_max = 1024;
 
-/// Frames of which the one that was not used for longest is told.
+/// The number of sampled frames for the least recent use.
 constexpr std::uint64_t samples = 64;
 
 } // namespace
@@ -25,7 +25,7 @@ frame_table::frame_table(std::uint64_t slot_bytes, eviction_factory policy, std:
 }
 
 void frame_table::add_extent(const extent& x) {
-  // All extents of an arena are alike.
+  // All extents of an arena have the same size.
   per_extent_ = static_cast<std::uint32_t>(x.bytes.size() / slot_bytes_);
   ++present_;
   auto at = static_cast<std::size_t>(std::ranges::find(extents_, false, &place::present) - extents_.begin());
@@ -40,7 +40,7 @@ void frame_table::add_extent(const extent& x) {
     std::iota(frame_of_.begin() + first, frame_of_.end(), static_cast<frame_number>(first));
     counts_[static_cast<std::size_t>(frame_state::free)] += per_extent_;
   }
-  // Of one that was there before, all are absent.
+  // In the place of an earlier extent all frames are absent.
   extents_[at] = {x, true, frames_[at * per_extent_].state == frame_state::absent ? per_extent_ : 0};
   const auto first = static_cast<frame_number>(at * per_extent_);
   for (auto f = first; f < first + per_extent_; ++f) {
@@ -102,7 +102,7 @@ frame_number frame_table::move(frame_number from) {
   std::swap(entry_of_[from], entry_of_[to]);
   frame_of_[entry_of_[from]] = from;
   frame_of_[entry_of_[to]] = to;
-  // What is counted of it counts of the other one now.
+  // Its counts now belong to the new frame.
   old.held_back = false;
   old.expendable = false;
   become_free(from);
@@ -164,7 +164,7 @@ void frame_table::become_free(frame_number f) {
 }
 
 frame_number frame_table::take(const page_ref& page, frame_state as) {
-  // What leaves an extent that is being emptied makes no room here.
+  // A page evicted from an extent that is being emptied frees no frame, so eviction continues.
   while (free_.empty())
     // Without lasting frames, eviction frees none that may be taken.
     if (lasting() == 0 || !evict())
@@ -414,34 +414,37 @@ std::string frame_table::check() const {
     if (x.held_back && x.state != frame_state::dirty)
       return name + " is held back, though it is not dirty";
     if (x.expendable && (!x.held_back || x.pins > 0))
-      return name + " is expendable, though it is not held back or somebody has it pinned";
+      return name + " is expendable, though it is not held back or is pinned";
     if (!gone && find(x.page.where) != f)
       return name + " is not found under its slot";
     const bool readable =
         x.state == frame_state::dirty || x.state == frame_state::writing || x.state == frame_state::clean;
     if (resident_ && !gone && resident_->contains(x.page.where.slot) != readable)
-      return name + (readable ? " can be read, and is not told to" : " cannot be read, and is told to be in memory");
+      return name +
+             (readable ? " can be read, and is not reported so" : " cannot be read, and is reported to be in memory");
     const bool unwritten = x.state == frame_state::dirty || x.state == frame_state::writing;
     if (resident_ && !gone && resident_->is_written(x.page.where.slot) == unwritten)
-      return name + (unwritten ? " is told to be in the slab, and is not" : " is in the slab, and told not to be");
+      return name +
+             (unwritten ? " is reported to be in the slab, and is not" : " is in the slab, and is not reported so");
     if (x.dropped && x.state != frame_state::reading && x.state != frame_state::writing)
       return name + " is dropped, though no bytes move";
     if (free_.contains(f) != (x.state == frame_state::free))
-      return name + (free_.contains(f) ? " is taken for free" : " is free, and nobody can take it");
+      return name + (free_.contains(f) ? " is listed as free, and is not" : " is free, and is not listed");
     if (!holds(x.state) && x.pins > 0)
       return name + " is free and pinned";
     const auto& in = extents_[f / per_extent_];
     const bool leaves = f / per_extent_ == emptying_;
     if (!in.present && x.state != frame_state::absent)
-      return name + " is there, and its extent has gone back";
+      return name + " is present, and its extent was given back";
     if (in.present && x.state == (leaves ? frame_state::free : frame_state::absent))
-      return name + (leaves ? " takes a page, and its extent is to leave" : " is absent, and its extent is there");
+      return name +
+             (leaves ? " can take a page, and its extent is being emptied" : " is absent, and its extent is present");
     if (frame_of_[entry_of_[f]] != f)
-      return name + " is another one's to the policy";
+      return name + " has an entry of another frame in the policy";
     if (x.state == frame_state::filling && x.pins != 1)
       return name + " is being filled and has " + std::to_string(x.pins) + " pins";
     if (x.state == frame_state::orphaned && x.pins == 0)
-      return name + " is orphaned and nobody has it pinned";
+      return name + " is orphaned and not pinned";
   }
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     const auto all = [&](auto is) {
@@ -464,7 +467,7 @@ std::string frame_table::check() const {
     return "the map has " + std::to_string(by_slot_.size()) + " frames, of which " + std::to_string(attached) +
            " exist";
   if (free_.size() != count(frame_state::free))
-    return "the list of free frames has another length than there are";
+    return "the list of free frames has the wrong length";
   if (policy_->size() != evictable)
     return "the policy has " + std::to_string(policy_->size()) + " frames of " + std::to_string(evictable);
   return {};

@@ -21,79 +21,81 @@
 
 namespace troupe {
 
+/// The states of a frame, and the changes between them:
+///
 ///     free ──take──▶ filling ──filled──▶ dirty ◀──▶ writing ──▶ clean ──evicted──▶ free
 ///     free ──take──▶ reading ─────────────────────────────────▶ clean
-///     dirty, and expendable ──given up──▶ free
-///     any ──the slot is given back──▶ free, or orphaned as long as somebody has it pinned
-///     free ──its extent is emptied──▶ absent ──an extent is lent in its place──▶ free
+///     dirty, and expendable ──dropped──▶ free
+///     any ──the slot is given back──▶ free, or orphaned as long as a client has it pinned
+///     free ──its extent is emptied──▶ absent ──an extent is assigned in its place──▶ free
 enum class frame_state : std::uint8_t {
   free,
-  /// Its writer has it pinned, and the bytes are not there yet.
+  /// Its writer has it pinned, and the bytes are not complete.
   filling,
-  /// The bytes are on their way from the slab.
+  /// The bytes are being read from the slab.
   reading,
-  /// The page can be read, and is nowhere else.
+  /// The page can be read, and exists only here.
   dirty,
-  /// The same, and is being written to the slab.
+  /// As `dirty`, and the page is being written to the slab.
   writing,
   /// The page can be read, and is in the slab as well.
   clean,
-  /// The page is gone, but a client may still copy from or to the frame.
+  /// The page was dropped, but a client may still copy from or to the frame.
   orphaned,
-  /// No place for a page: its extent is being emptied, or has gone back.
+  /// Not usable: the extent is being emptied, or was given back.
   absent,
 };
 
 inline constexpr std::size_t frame_state_count = 8;
 
-/// The memory of one rank: which page lies in which frame, who keeps it there, and which goes next. Knows nothing of
-/// clients, deadlines or transfers.
+/// The frame table of one rank: which page lies in which frame, which pins it has, and which page is evicted next.
+/// Independent of clients, deadlines and transfers.
 ///
-/// Frames are numbered by their extents, in the order in which these came; an extent that comes after one has gone back
-/// takes the numbers of that one.
+/// Frames are numbered by their extents, in the order in which these were added. An extent that is added after one was
+/// given back takes over its numbers.
 class frame_table {
 public:
-  /// Of one extent. Frames that do not fit whole are not there.
+  /// One extent. A frame that does not fit completely does not exist.
   struct extent {
     std::uint32_t number = 0;
-    /// From the start of the arena.
+    /// The offset from the start of the arena.
     std::uint64_t offset = 0;
     std::span<std::byte> bytes;
-    /// What the store knows the memory by.
+    /// The number under which the store knows the memory.
     std::uint32_t buffer = 0;
   };
 
-  /// `resident` is told of each page that can be read, and of each that cannot any more; may be null.
+  /// `resident` is notified of each page that becomes readable or stops being so; may be null.
   frame_table(std::uint64_t slot_bytes, eviction_factory policy, std::shared_ptr<resident_slots> resident = nullptr);
 
   frame_table(const frame_table&) = delete;
   frame_table& operator=(const frame_table&) = delete;
 
-  /// Its frames are free from now on.
+  /// Adds an extent; its frames are free.
   void add_extent(const extent& x);
 
   // -- an extent that is to leave, one at a time --
 
-  /// From now on no page comes into it. That of which fewest frames are pinned, and of these the one with fewest pages.
-  /// False if there is none, or one is being emptied.
+  /// Chooses an extent and stops placing pages in it: the extent with the fewest pinned frames, and among these the one
+  /// with the fewest pages. False if there is none, or one is being emptied already.
   bool begin_emptying();
-  /// It stays, and takes pages again.
+  /// Keeps the extent, which takes pages again.
   void stop_emptying();
   bool emptying() const noexcept { return emptying_ != none_; }
-  /// A frame of it whose page may be moved: clean or dirty, and nobody has it pinned. `no_frame` if there is none now.
+  /// A frame of the extent whose page can be moved: clean or dirty, and not pinned. `no_frame` if there is none now.
   frame_number next_to_move() noexcept;
-  /// To a free frame, of which there must be one, bytes and all: it is used, written and evicted there as it would have
-  /// been here. Returns where it is.
+  /// Moves the page with its bytes to a free frame, of which there must be one; use, writing and eviction continue
+  /// there. Returns the new frame.
   frame_number move(frame_number from);
-  /// The page that would go next leaves, written or given up. False if none can.
+  /// Evicts the next page in the order, whether it was written or is expendable. False if no page can be evicted.
   bool evict();
-  /// No frame of it has a page, or is touched by anybody.
+  /// Whether no frame of the extent has a page or is in use.
   bool emptied() const noexcept { return emptying() && extents_[emptying_].absent == per_extent_; }
-  /// The one that is emptied, which is not the table's any more.
+  /// Removes the emptied extent from the table and returns it.
   extent take_emptied();
 
-  /// A frame for this page, pinned once, as `filling` or `reading`. Free ones go first, then clean ones that nobody
-  /// has pinned. `no_frame` if there is none now. No frame may hold a page of the slot.
+  /// Takes a frame for this page, pinned once, as `filling` or `reading`. Free frames are used first, then clean ones
+  /// that are not pinned. `no_frame` if there is none now. No frame may hold a page of the slot.
   frame_number take(const page_ref& page, frame_state as);
 
   /// The frame that holds the page of this slot and generation, in whatever state; `no_frame` if none does.
@@ -102,81 +104,82 @@ public:
   frame_number in_slot(slot_number slot) const noexcept;
 
   void pin(frame_number f) noexcept;
-  /// A frame that is orphaned is free when nobody has it pinned any more.
+  /// Ends a pin. An orphaned frame becomes free with its last pin.
   void unpin(frame_number f);
 
-  /// What time it is, for those that are taken or used from now on.
+  /// Sets the time for frames that are taken or used from now on.
   void pass_time(timestamp now) noexcept { now_ = now; }
-  /// The page was used.
+  /// Records a use of the page.
   void touch(frame_number f);
-  /// When the page was used that was not for longest, as far as some sixty frames tell that are spread over all of
-  /// them; nothing if these have no page. What somebody has pinned is in use: it cannot go, however long ago it came.
+  /// The time of the last use of the least recently used page, estimated from about sixty frames spread over all of
+  /// them; empty if these have no page. A pinned page counts as in use, because it cannot be evicted, however old it
+  /// is.
   std::optional<timestamp> oldest_use() const noexcept;
 
-  /// From filling to dirty: the bytes are there.
+  /// Filling to dirty: the bytes are complete.
   void filled(frame_number f);
-  /// A dirty frame whose page may go without having been written, sooner or later.
+  /// Holds back a dirty frame: its page may later be dropped without having been written.
   void hold_back(frame_number f);
-  /// Frames that are held back and that nobody has pinned, in prefix order: from now on they make room for others, in
-  /// the order in which clean ones do, and their pages are gone then.
+  /// Makes held-back frames expendable; they are not pinned, and given in prefix order. From now on they make room for
+  /// others, in the same order as clean ones, and their pages are then dropped.
   void let_expend(std::span<const frame_number> frames);
-  /// The frame is not held back any more: it stays until it is written. Whether it was.
+  /// Ends holding back the frame: it stays until it is written. Returns whether it was held back.
   bool keep(frame_number f);
   bool held_back(frame_number f) const noexcept { return frames_[f].held_back; }
   bool expendable(frame_number f) const noexcept { return frames_[f].expendable; }
-  /// All that are held back are free now; nobody has them pinned.
+  /// Drops all held-back pages, which are not pinned, and frees their frames.
   void give_up_all();
-  /// Pages that were given up since this was asked last.
+  /// Pages that were dropped unwritten since the last call.
   std::vector<page_ref> take_given_up() { return std::exchange(given_up_, {}); }
-  /// Frames whose pages have made room, by being evicted or given up, since `forget_vacated`.
+  /// Frames whose pages were evicted or dropped unwritten since `forget_vacated`.
   std::span<const frame_number> vacated() const noexcept { return vacated_; }
   void forget_vacated() noexcept { vacated_.clear(); }
-  /// From dirty to writing.
+  /// Dirty to writing.
   void begin_write(frame_number f);
-  /// From writing to clean, or back to dirty.
+  /// Writing to clean, or back to dirty.
   void end_write(frame_number f, bool ok);
-  /// From reading to clean. Where it failed the page is gone.
+  /// Reading to clean. After a failure the page is dropped.
   void end_read(frame_number f, bool ok);
 
-  /// The frame's page is gone: nobody finds it any more. While it is read or written it stays so; then, and at once in
-  /// every other state, it is free, or orphaned.
+  /// Drops the page, which is not found any more. While it is read or written the frame keeps its state; then, and at
+  /// once in every other state, it becomes free, or orphaned.
   void drop(frame_number f);
 
   const page_ref& page(frame_number f) const noexcept { return frames_[f].page; }
   frame_state state(frame_number f) const noexcept { return frames_[f].state; }
   std::uint32_t pins(frame_number f) const noexcept { return frames_[f].pins; }
-  /// Whether it was dropped while it was read or written.
+  /// Whether the page was dropped while it was read or written.
   bool dropped(frame_number f) const noexcept { return frames_[f].dropped; }
-  /// Another one each time the frame is taken: tells an entry in a list from one of an earlier page.
+  /// A counter that changes each time the frame is taken; it distinguishes a list entry from one of an earlier page.
   std::uint32_t turn(frame_number f) const noexcept { return frames_[f].turn; }
 
   std::span<std::byte> bytes(frame_number f) const noexcept;
-  /// From the start of the arena.
+  /// The offset from the start of the arena.
   std::uint64_t offset(frame_number f) const noexcept;
-  /// Those there are, with the one that is being emptied.
+  /// All extents, including the one that is being emptied.
   std::vector<extent> memory() const;
-  /// Those of them in which nobody has a frame pinned.
+  /// Those extents without a pinned frame.
   std::vector<extent> memory_not_pinned() const;
   std::uint32_t buffer(frame_number f) const noexcept { return extents_[f / per_extent_].memory.buffer; }
 
-  /// Frames there are, without those that are absent.
+  /// The number of frames that are not absent.
   std::uint64_t size() const noexcept { return frames_.size() - count(frame_state::absent); }
-  /// The numbers of all frames are below this.
+  /// The bound below which all frame numbers lie.
   std::uint64_t numbers() const noexcept { return frames_.size(); }
-  /// Extents there are, with the one that is being emptied.
+  /// The number of extents, including the one that is being emptied.
   std::uint64_t extents() const noexcept { return present_; }
-  /// Frames for pages that stay: those of all extents but the one that is being emptied.
+  /// The number of frames in all extents except the one that is being emptied.
   std::uint64_t lasting() const noexcept { return (present_ - (emptying() ? 1 : 0)) * per_extent_; }
   std::uint64_t count(frame_state x) const noexcept { return counts_[static_cast<std::size_t>(x)]; }
-  /// That can be read.
+  /// The number of readable pages.
   std::uint64_t resident() const noexcept {
     return count(frame_state::dirty) + count(frame_state::writing) + count(frame_state::clean);
   }
   std::uint64_t pinned() const noexcept { return pinned_; }
-  /// Of the dirty ones; and of those, how many are expendable.
+  /// The number of dirty frames that are held back; and of these, the number that are expendable.
   std::uint64_t held_back() const noexcept { return held_back_; }
   std::uint64_t expendable() const noexcept { return expendable_; }
-  /// Pages that went so that others could come, and were in the slab.
+  /// The number of pages in the slab that were evicted to make room.
   std::uint64_t evicted() const noexcept { return evicted_; }
 
   /// The first inconsistency, or an empty text. For tests: reads every frame.
@@ -191,13 +194,13 @@ private:
     bool dropped = false;
     bool held_back = false;
     bool expendable = false;
-    /// Used since it was filled: what the policy is told once it has it.
+    /// Used since it was filled; the policy is notified of that when it gets the page.
     bool used = false;
-    /// When it was taken or used last.
+    /// The time when it was last taken or used.
     timestamp used_at{};
   };
 
-  /// An extent, and how many of its frames are absent and pinned, and have a page or are on their way to one.
+  /// An extent with the number of its frames that are absent, that are pinned, and that have a page or will get one.
   struct place {
     extent memory;
     bool present = true;
@@ -209,31 +212,31 @@ private:
   static constexpr std::size_t none_ = ~std::size_t{0};
 
   static constexpr bool holds(frame_state x) noexcept { return x != frame_state::free && x != frame_state::absent; }
-  /// Nobody has it, and it has no page.
+  /// Frees the frame, which has neither a pin nor a page.
   void become_free(frame_number f);
   void change(frame_number f, frame_state to) noexcept;
   void become_clean(frame_number f);
-  /// Its page can be read from now on, and is in the slab as well, or not.
+  /// Reports that its page is readable, and whether it is in the slab as well.
   void tell_resident(frame_number f, bool written) noexcept;
-  /// Nobody finds its page any more, and nothing moves bytes: free it, or wait for who has it pinned.
+  /// Frees the frame after its page was dropped and its transfer has ended, or orphans it until its last pin ends.
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;
   void give_up(frame_number f);
-  /// It is no choice of the policy any more, because of what became of its page.
+  /// Removes the frame from the policy because the state of its page changed.
   void withdraw(frame_number f);
   void forget_held_back(frame_number f) noexcept;
 
   // Between two calls:
-  // - Every frame is in one state, and `counts_` says how many are in each. Free frames are in `free_`, each once, and
-  //   no others are.
+  // - Every frame is in one state, and `counts_` has the number of frames in each. `free_` has exactly the free frames,
+  //   each once.
   // - `by_slot_` has the frames that are not free, orphaned or dropped, each under the slot of its page.
-  // - The policy has the clean frames that are not dropped and the expendable ones, and no others.
-  // - Frames that are held back are dirty. Expendable ones are held back, and pinned by nobody.
-  // - Frames that are filling are pinned by their writer alone; free ones by nobody; orphaned ones by somebody.
-  // - Absent ones are all of an extent that has gone back, and those of the one that is being emptied that would be
-  //   free.
-  // - The policy knows a frame by its entry, `entry_of_`, which goes with the page where that is moved: so the page
-  //   keeps its place in the order of eviction. `frame_of_` is the other way round.
+  // - The policy has exactly the clean frames that are not dropped and the expendable ones.
+  // - Held-back frames are dirty. Expendable ones are held back and not pinned.
+  // - Filling frames are pinned by their writer alone; free ones are not pinned; orphaned ones are pinned.
+  // - The absent frames are all those of an extent that was given back, and those of the extent being emptied that
+  //   would otherwise be free.
+  // - The policy knows a frame by its entry, `entry_of_`, which moves with the page, so that the page keeps its place
+  //   in the order of eviction. `frame_of_` is the inverse map.
 
   std::uint64_t slot_bytes_;
   std::uint32_t per_extent_ = 0;
@@ -242,9 +245,9 @@ private:
   std::vector<entry_index> entry_of_;
   std::vector<frame_number> frame_of_;
   std::uint64_t present_ = 0;
-  /// Which is being emptied.
+  /// The extent that is being emptied.
   std::size_t emptying_ = none_;
-  /// Where the search for what can be moved goes on.
+  /// The position where the search for a movable page continues.
   std::uint32_t looked_at_ = 0;
   timestamp now_{};
   free_frames free_;

@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// The first bit that is set from there on; `limit` if none is.
+/// The first set bit from `from` on; `limit` if there is none.
 std::uint64_t next_bit(const std::vector<std::uint64_t>& words, std::uint64_t from, std::uint64_t limit) noexcept {
   for (auto word = from / 64; word < words.size(); ++word) {
     const auto left = word == from / 64 ? words[word] & (~std::uint64_t{0} << (from % 64)) : words[word];

@@ -14,33 +14,35 @@ namespace troupe {
 
 namespace {
 
-/// How late a damaged slab is noticed, and how old latencies in the metrics are: one fstat a second costs nothing.
+/// The interval of checks for a damaged slab, and of reports of latencies to the metrics; one fstat per second costs
+/// nothing.
 constexpr duration slab_look = std::chrono::seconds(1);
 
-/// How late a request that waits for memory learns that its time is over.
+/// The delay with which a request that waits for memory notices its timeout.
 constexpr duration wait_tick = std::chrono::milliseconds(50);
 
-/// How late memory is used that the host has just given.
+/// The delay with which newly provided memory is used.
 constexpr duration extent_tick = std::chrono::milliseconds(2);
 
-/// In one word to a shard, which serves others between two of them.
+/// The most pages in one notice to a shard, which can serve other requests between two of them.
 constexpr std::size_t told_pages_max = 8192;
 
-/// How late it is noticed that nobody touches the extent any more that is to go back.
+/// The interval of checks whether the extent that is being emptied has become empty.
 constexpr duration emptying_tick = std::chrono::milliseconds(5);
 
-/// Between two looks at whether a page may be read that nobody asks for.
+/// The shortest interval between two checks whether a page may be scrubbed.
 constexpr duration scrub_tick = std::chrono::milliseconds(1);
 
-/// Between two steps of moving pages: whoever has sent something meanwhile has his turn.
+/// The pause between two steps of moving pages, in which other messages are handled.
 constexpr duration emptying_pause = std::chrono::microseconds(10);
 
-/// For how long an allocator waits for memory that may still come, and how often more of it is wished for.
+/// The time that an allocator waits for memory that may still come, and the interval at which the request for memory is
+/// repeated.
 constexpr duration growth_patience = std::chrono::seconds(1);
 constexpr duration wish_pause = std::chrono::seconds(1);
 
-/// A wish is not taken back before it may have been repeated, unless it is fulfilled: what is fetched for it would be
-/// anybody's.
+/// A request for memory stays valid until it can have been repeated, unless it is fulfilled. Otherwise memory obtained
+/// for it could go to any rank.
 constexpr duration wish_holds = 2 * wish_pause;
 
 } // namespace
@@ -185,17 +187,17 @@ void io_worker::wind_clock() {
     pause = std::min(pause, std::max<duration>(*next - now(), scrub_tick));
   if (state_.emptying())
     pause = std::min(pause, state_.may_empty_more() ? emptying_pause : emptying_tick);
-  // One that was wound before may be due later: then there are two, and the other one finds little to do.
+  // A tick that was scheduled before may come later; then there are two, and the later one finds little to do.
   if (tick_.plan(now() + pause))
     delayed_send(this, pause, caf::tick_atom_v);
 }
 
-// What the state has decided, carried out: after each call of the state that may decide anything. Memory comes first,
-// since requests may have waited for nothing else; then what the kernel can work on while the rest is done here, but
-// nothing happens in the frame of a page that was given up before those who list it have been told.
+// Carries out the decisions of the state; called after each call of the state that may decide anything. Memory comes
+// first, since requests may have waited only for that. Then come I/O requests, so that the kernel works during the
+// rest. But the frame of a dropped page is not reused before the shards that list the page have been notified.
 void io_worker::flush() {
   borrow();
-  // Whoever lists a page that is lost hears of it before its place is anybody else's.
+  // Shards are notified of lost pages before their frames are reused.
   tell_of_damage();
   tell_of_given_up();
   tell_of_writes();
@@ -229,7 +231,7 @@ result<frame_table::extent> io_worker::lend() {
     if (lent.error().code == errc::full && parts_->broker && now() >= next_wish_) {
       next_wish_ = now() + wish_pause;
       wants_until_ = now() + wish_holds;
-      reported_.wants = false; // said again in any case
+      reported_.wants = false; // so that it is reported again in any case
       report();
     }
     return tl::unexpected(std::move(lent.error()));
@@ -248,7 +250,7 @@ result<frame_table::extent> io_worker::make_known(const io::extent& x) {
     return out;
   const auto known = parts_->store->add_buffer(x.bytes);
   if (!known) {
-    log::get("io")->warn("{}: memory cannot be used: {}", parts_->name.space_name, known.error().text);
+    log::get("io")->warn("memory not usable for {}: {}", parts_->name.space_name, known.error().text);
     return tl::unexpected(known.error());
   }
   out.buffer = *known;
@@ -273,7 +275,8 @@ bool io_worker::grown(const waiting_grower& x) {
   while (state_.frames().lasting() < x.frames) {
     const auto lent = lend();
     if (!lent) {
-      // Who has some does without more for now: its pages can make room. Else it is asked for again by the clock.
+      // A rank that has memory continues without more: its pages can make room. Otherwise the request is repeated with
+      // the next tick.
       const bool may_come = lent.error().code == errc::busy ||
                             (parts_->broker && lent.error().code == errc::full && state_.frames().lasting() == 0);
       return !may_come || now() >= x.until;
@@ -290,7 +293,7 @@ bool io_worker::take_loan(std::uint32_t number) {
   const auto x = make_known(parts_->extents->at(number));
   if (!x)
     return false;
-  // It may be short of the next one at once.
+  // The rank may need another extent at once.
   wants_until_ = next_wish_ = timestamp::min();
   state_.add_extent(*x, now());
   return true;
@@ -302,8 +305,8 @@ void io_worker::give_back() {
     return;
   auto promise = *std::exchange(giving_, std::nullopt);
   if (ended->code != errc::ok)
-    return promise.deliver(to_caf(error{ended->code, "the rank needs its memory, or somebody touches it"}));
-  // Before anybody else may have it, nobody here knows it any more.
+    return promise.deliver(to_caf(error{ended->code, "the rank needs its memory, or it is still in use"}));
+  // The store must not know the memory any more before another rank gets it.
   if (parts_->store)
     parts_->store->remove_buffer(ended->memory.buffer);
   promise.deliver(ended->memory.number);
@@ -322,7 +325,8 @@ void io_worker::report() {
     return;
   const auto& frames = state_.frames();
   const auto oldest = frames.oldest_use().value_or(timestamp{});
-  // With its share of what no frame fits in: an extent without pages is free as a whole.
+  // Free bytes include a share of the rest in which no frame fits, so that an extent without pages counts as free
+  // completely.
   const auto extent_bytes = parts_->extents->info().extent_bytes;
   const auto per_extent = std::max<std::uint64_t>(extent_bytes / parts_->options.slot_bytes, 1);
   memory_report out{parts_->name.space,
@@ -369,7 +373,7 @@ void io_worker::answer(io_worker_state::answered_frames& x) {
   if (x.fetched)
     samples_.add(request_kind::read, x.pages, now() - waiting.started);
   if (x.refused != errc::ok)
-    waiting.promise.deliver(to_caf(error{x.refused, "the client is gone"}));
+    waiting.promise.deliver(to_caf(error{x.refused, "the client has disconnected"}));
   else
     waiting.promise.deliver(std::move(x.reply));
 }
@@ -383,7 +387,7 @@ void io_worker::answer(io_worker_state::answered_fill& x) {
   waiting.promise.deliver(std::move(x.reply));
 }
 
-// Such a page must not be found any more. Whoever scribbled on it is a client of this node.
+// Unpublishes damaged pages at the shards. The corruption in memory was caused by a client of this node.
 void io_worker::tell_of_damage() {
   const auto damaged = state_.take_damaged();
   if (damaged.empty() || shards_.empty())
@@ -443,10 +447,11 @@ void io_worker::check_slab() {
     parts_->condition->slab_damaged(space, rank,
                                     "the slab of namespace '" + space_name + "' rank " + std::to_string(rank) +
                                         " is damaged (" + sound.error().text +
-                                        "): start the node again with a new slab");
-  log::get("io")->error("{}: {}; nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
-                        "Start the node again with a new slab.",
-                        parts_->store->traits().place, sound.error().text, space_name);
+                                        "); start the node again with a new slab");
+  log::get("io")->error(
+      "slab damaged: {} ({}); nothing more is saved in namespace '{}' on any rank, reads are tried and verified. "
+      "Start the node again with a new slab.",
+      parts_->store->traits().place, sound.error().text, space_name);
 }
 
 void io_worker::tell_of_writes() {
@@ -461,23 +466,23 @@ void io_worker::tell_of_writes() {
       parts_->condition->ends(trouble::writes_fail, space, rank);
     return;
   }
-  auto text = "writes to the slab of " + of + " fail (" + std::string(to_string(code)) + ": " +
-              parts_->store->traits().place +
-              "): what is saved stays in memory as long as there is room, and is tried again; make room on that disk, "
-              "raise its quota, or see what is wrong with it";
+  auto text =
+      "writes to the slab of " + of + " fail (" + std::string(to_string(code)) + ": " + parts_->store->traits().place +
+      "): saved pages stay in memory as long as there is room, and their writes are retried; make room on that disk, "
+      "raise its quota, or check it for errors";
   log::get("io")->warn("{}", text);
   if (parts_->condition)
     parts_->condition->begins(trouble::writes_fail, space, rank, std::move(text));
 }
 
-// In this order: nothing is freed, unmapped or closed before the kernel has let go of it.
+// The order matters: nothing is freed, unmapped or closed before the kernel has released it.
 void io_worker::on_exit() {
-  // From here on completions reach nobody: this actor takes no message any more, and a handle to it in the target would
-  // keep both alive for ever.
+  // From here on completions are not delivered: this actor takes no more messages, and a handle to it in the target
+  // would keep both alive for ever.
   if (parts_->target)
     parts_->target->clear();
   if (parts_->store)
-    parts_->store->stop(); // what is in flight ends
+    parts_->store->stop(); // ends transfers in progress
   const auto gone = to_caf(error{errc::shutting_down, "the node is ending"});
   for (auto& [id, waiting] : requests_)
     waiting.promise.deliver(gone);
@@ -503,17 +508,17 @@ void io_worker::on_exit() {
   shards_.clear();
   const auto memory = parts_->returns_memory ? parts_->extents : nullptr;
   const auto space_name = parts_->name.space_name;
-  parts_.reset(); // closes the slab and gives up its lock
+  parts_.reset(); // closes the slab and releases its lock
   if (!memory)
     return;
-  // Clients that are not at rest may still touch what they have pinned, so nobody else gets that extent: it goes back
-  // with the node.
+  // Clients that are not quiesced may still access what they have pinned, so such an extent is not given to another
+  // rank before the node ends.
   const auto left = state_.frames().memory_not_pinned();
   for (const auto& x : left)
     memory->take_back(x.number);
   if (const auto kept = state_.frames().extents() - left.size(); kept > 0)
     log::get("io")->warn(
-        "{}: {} extents stay set aside until the node ends: clients that are gone may still touch them", space_name,
+        "{}: {} extents stay set aside until the node ends: disconnected clients may still write to them", space_name,
         kept);
 }
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-/// Memory that goes back to the arena.
+/// The part of the state that returns memory to the arena.
 
 namespace troupe {
 
 namespace {
 
-/// What is moved before others have their turn: a millisecond's worth.
+/// The bytes that one step moves: about a millisecond's worth.
 constexpr std::uint64_t step_bytes = std::uint64_t{4} << 20U;
 
 } // namespace
@@ -39,10 +39,10 @@ bool io_worker_state::make_room(frame_number f) {
     empty_by_writing_ = true;
     return false;
   }
-  // It makes room by itself when its commit has had its time.
+  // A held-back page becomes expendable when its commit has had its time.
   if (frames_.held_back(f))
     return false;
-  // Nobody will ever write it.
+  // The page can never be written.
   damaged_out_.push_back({frames_.page(f), errc::slab_damaged, page_tier::memory});
   drop_frame(f);
   return true;
@@ -54,7 +54,7 @@ void io_worker_state::move_page(frame_number from) {
   ahead_.moved(from, to);
   if (!dirty || options_.memory_only || frames_.held_back(to))
     return;
-  // Entries under its old place mean nothing any more: that frame is free, or has another turn.
+  // Entries with the old frame are void: that frame is free, or its turn has changed.
   dirty_.push_back({to, frames_.turn(to), timestamp::min()});
   if (auto waiting = write_waiters_.extract(from); !waiting.empty()) {
     waiting.key() = to;
@@ -78,7 +78,7 @@ void io_worker_state::empty_some(timestamp now) {
       may_empty_more_ = true;
       break;
     }
-    // What made room may have been this very page.
+    // The evicted page may have been this very page.
     if (frames_.count(frame_state::free) == 0 || frames_.next_to_move() != f)
       continue;
     move_page(f);

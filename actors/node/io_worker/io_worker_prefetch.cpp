@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-/// What is known of pages before anybody fetches them: that a lookup has found them, or that nobody asks for them.
+/// The part of the state about pages before a fetch requests them: pages that a lookup has found, and pages that are
+/// not requested.
 
 namespace troupe {
 
 namespace {
 
-/// Of all frames, one of so many may have pages that were promoted and that nobody has fetched.
+/// One frame in this number may hold a promoted page that was not fetched yet.
 constexpr std::uint64_t unfetched_part = 4;
 
 } // namespace
@@ -21,7 +22,7 @@ void io_worker_state::prefetch(const prefetch_request& x, timestamp now) {
     return;
   for (const auto& page : x.pages)
     if (const auto f = frames_.find(page.where); f != no_frame) {
-      // It is about to be used, and should not make room for those that are read now.
+      // The page is about to be used, and should not be evicted for those that are read now.
       frames_.touch(f);
       ask_again(f);
     }
@@ -39,22 +40,22 @@ void io_worker_state::end_prefetch(const prefetch_end& x, timestamp now) {
 bool io_worker_state::may_promote_ahead() const noexcept {
   if (ahead_.waiting() == 0 || draining_ || damaged_ || !queue_.empty())
     return false;
-  // An extent that is to leave has no room for them.
+  // Frames of an extent that is being emptied do not count.
   const auto most = std::min<std::uint64_t>(options_.prefetch_pages_max,
                                             std::max<std::uint64_t>(frames_.lasting() / unfetched_part, 1));
   return reads_ < options_.reads_max && reads_ahead_ < options_.prefetch_reads_max && ahead_.unfetched() < most;
 }
 
-// Behind all that clients wait for: whoever is served takes frames first, and this begins when nobody waits for any.
+// Called after requests were served: those take frames first, and promotion starts when no request waits for one.
 void io_worker_state::promote_ahead(timestamp now) {
   while (may_promote_ahead()) {
     const auto page = ahead_.front();
-    // In memory, on its way there, or gone.
+    // The page is in memory, is being read, or was dropped.
     if (check_page(page, true) != errc::ok || frames_.in_slot(page.where.slot) != no_frame) {
       ahead_.skip();
       continue;
     }
-    // Whoever gives an extent away asks for none.
+    // A rank that gives back an extent requests none.
     if (frames_.count(frame_state::free) == 0 && now >= next_extent_ && !frames_.emptying()) {
       wants_extent_ = true;
       return;
@@ -62,7 +63,7 @@ void io_worker_state::promote_ahead(timestamp now) {
     const auto f = take_frame(page, frame_state::reading);
     if (f == no_frame)
       return;
-    // Nobody has it pinned before somebody asks for it: the transfer alone holds it.
+    // The frame is not pinned before a fetch requests it; only the transfer holds it.
     frames_.unpin(f);
     ahead_.begin(f);
     const auto tag = begin_transfer({f, page.where.slot, true, true});
@@ -74,7 +75,7 @@ void io_worker_state::promote_ahead(timestamp now) {
   }
 }
 
-// -- pages that nobody asks for ---------------------------------------------------------------------------------------
+// -- pages that are not requested -------------------------------------------------------------------------------------
 
 void io_worker_state::hold_back(std::span<const frame_number> frames, timestamp now) {
   if (frames.empty())
@@ -114,7 +115,7 @@ frame_number io_worker_state::take_frame(const page_ref& page, frame_state as) {
   return f;
 }
 
-// What nobody has asked for again by the end of a run is not written then either.
+// Pages that were not requested again by the end of a run are not written then either.
 void io_worker_state::give_up_all() {
   frames_.give_up_all();
   note_vacated();

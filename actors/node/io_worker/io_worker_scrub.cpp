@@ -1,6 +1,6 @@
 #include "actors/node/io_worker/io_worker_state.hpp"
 
-/// Pages that are read in the slab though nobody asks for them.
+/// The part of the state that scrubs the slab.
 
 namespace troupe {
 
@@ -14,8 +14,8 @@ void io_worker_state::begin_scrub(std::span<std::byte> memory, std::uint32_t buf
 bool io_worker_state::may_scrub(const page_ref& page) const {
   if (check_page(page, true) != errc::ok)
     return false;
-  // What is in memory alone, or on its way to the slab, is not there yet. Of one that is in memory as well the slab is
-  // looked at all the same.
+  // A page that is only in memory, or is being written, is not in the slab yet. A page that is in memory as well is
+  // still checked in the slab.
   const auto f = frames_.in_slot(page.where.slot);
   return f == no_frame || (frames_.page(f).where == page.where && frames_.state(f) == frame_state::clean);
 }
@@ -50,9 +50,9 @@ bool io_worker_state::end_of_scrub_read(const io::completion& c, timestamp now) 
   return true;
 }
 
-// Nothing keeps the slot while it is read, so that nobody waits for that: what was read may be the page of another key,
-// or half of it. So what is said of it counts only if the slot has not been fenced, and for the page that was meant,
-// with its generation. A page of this generation is written once, and was before the read began.
+// The slot is not held while it is read, so that no request waits for the scrub. What was read may then be the page of
+// another key, or a mixture. So the result counts only if the slot was not fenced, and only for the page with its
+// generation. A page of this generation is written once, before the read began.
 void io_worker_state::scrub_verdict(errc verdict, timestamp now) {
   if (check_page(scrubbed_, true) == errc::ok && !damaged_) {
     ++stats_.scrubbed_pages;

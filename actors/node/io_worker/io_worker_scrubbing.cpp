@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-/// What an io worker says to others so that pages of the slab are looked at which nobody asks for.
+/// The messages of an io worker for scrubbing.
 
 namespace troupe {
 
@@ -20,8 +20,7 @@ void io_worker::begin_scrub() {
   const std::span<std::byte> span(memory.get(), memory ? bytes : 0);
   const auto buffer = memory ? parts_->store->add_buffer(span) : fail(errc::no_memory, "there is no memory");
   if (!buffer) {
-    log::get("io")->warn("{}: pages are not looked at that nobody asks for: {}", parts_->name.space_name,
-                         buffer.error().text);
+    log::get("io")->warn("scrub disabled: {} ({})", parts_->name.space_name, buffer.error().text);
     return;
   }
   scrub_memory_ = memory;
@@ -69,10 +68,10 @@ void io_worker::tell_of_scrub() {
   if (stats.scrub_passes == told_passes_)
     return;
   told_passes_ = stats.scrub_passes;
-  log::get("io")->info(
-      "namespace '{}' rank {}: all pages in the slab have been looked at, {} times by now; of {} pages "
-      "that were read {} were not sound",
-      parts_->name.space_name, parts_->name.rank, stats.scrub_passes, stats.scrubbed_pages, stats.scrub_unsound_pages);
+  log::get("io")->info("scrub complete: namespace '{}' rank {}, pass {}; since the start {} pages "
+                       "read, {} corrupt",
+                       parts_->name.space_name, parts_->name.rank, stats.scrub_passes, stats.scrubbed_pages,
+                       stats.scrub_unsound_pages);
 }
 
 } // namespace troupe

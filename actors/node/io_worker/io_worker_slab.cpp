@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-/// The side of the slab: write-back, promotion and fences.
+/// The part of the state for the slab: write-back, promotion and fences.
 
 namespace troupe {
 
 namespace {
 
-/// Where pages are written only when memory runs short: this part of the frames, one of so many, is kept ready.
+/// With write-back on eviction: one frame in this number is kept ready for reuse.
 constexpr std::uint64_t ready_part = 8;
 
 } // namespace
@@ -33,7 +33,7 @@ bool io_worker_state::may_write_behind() const noexcept {
     return false;
   if (empty_by_writing_)
     return true;
-  // What is clean may be pinned, so who waits counts beside what should be ready.
+  // Clean frames may be pinned, so waiting requests are counted as well as the frames to be kept ready.
   if (options_.write_eagerly || options_.write_through || draining_ || writes_ < short_of_)
     return true;
   const auto ready =
@@ -45,7 +45,7 @@ void io_worker_state::write_behind() {
   while (may_write_behind()) {
     const auto x = dirty_.front();
     dirty_.pop_front();
-    // Its page may be gone, and the frame another's.
+    // The page may have been dropped, and the frame reused.
     if (frames_.turn(x.frame) == x.turn && frames_.state(x.frame) == frame_state::dirty)
       start_check(x.frame);
   }
@@ -55,8 +55,8 @@ void io_worker_state::write_behind() {
         answer_writers(x.frame, errc::slab_damaged);
 }
 
-// A client may have scribbled on a page in memory that it shares with the node: what is written must be what was saved,
-// or the mistake would outlive the restart of both.
+// A client may have corrupted a page in shared memory. The page is verified before it is written, or the corruption
+// would survive a restart.
 void io_worker_state::start_check(frame_number f) {
   frames_.begin_write(f);
   ++writes_;
@@ -70,7 +70,7 @@ void io_worker_state::checked(std::uint64_t number, errc verdict, timestamp now)
     return;
   const auto t = found->second;
   if (verdict == errc::ok && damaged_ && !frames_.dropped(t.frame)) {
-    // Found out while the page was looked at.
+    // The slab was found damaged while the page was being verified.
     transfers_.erase(found);
     --writes_;
     written(t.frame, errc::slab_damaged, now);
@@ -135,7 +135,8 @@ void io_worker_state::complete(std::span<const io::completion> completions, time
 void io_worker_state::end_of_read(frame_number f, errc code) {
   if (frames_.dropped(f))
     code = errc::stale;
-  // Where it failed, those who wait still have it pinned: it is free when the last of them has been told.
+  // After a failure the waiting requests still have the frame pinned; it becomes free when the last of them has been
+  // answered.
   frames_.end_read(f, code == errc::ok);
   if (code != errc::ok)
     ahead_.lost(f);
@@ -145,7 +146,7 @@ void io_worker_state::end_of_read(frame_number f, errc code) {
   for (const auto& w : waiting.mapped()) {
     const auto found = requests_open_.find(w.id);
     if (found == requests_open_.end())
-      continue; // its client has died
+      continue; // its client has disconnected
     auto& r = found->second;
     --r.reading;
     if (code == errc::ok) {
@@ -183,7 +184,7 @@ void io_worker_state::answer_writers(frame_number f, errc code) {
 
 void io_worker_state::drop_frame(frame_number f) {
   if (frames_.state(f) == frame_state::dirty)
-    answer_writers(f, errc::stale); // nobody will write it now
+    answer_writers(f, errc::stale); // it will not be written any more
   ahead_.lost(f);
   frames_.drop(f);
 }
@@ -193,7 +194,7 @@ io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots
   std::size_t waiting = 0;
   for (const auto& x : slots) {
     if (x.slot >= options_.slots)
-      continue; // nothing can touch it
+      continue; // no such slot exists
     auto& fenced = fenced_generation_[x.slot];
     fenced = std::max(fenced, x.generation);
     if (const auto gone = unwritten_.find(x.slot); gone != unwritten_.end() && gone->second <= fenced)

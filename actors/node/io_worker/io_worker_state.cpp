@@ -9,8 +9,8 @@ namespace troupe {
 
 namespace {
 
-/// How many of the dead are remembered, or as many as may be attached, should they all die at once. Their late requests
-/// come within seconds of their death.
+/// The number of disconnected owners that are remembered, or the number that may be attached if that is larger, in case
+/// all disconnect at once. Their late requests arrive within seconds.
 constexpr std::size_t dead_owners_min = 1024;
 
 constexpr duration extent_retry = std::chrono::seconds(1);
@@ -37,7 +37,7 @@ io_worker_state::io_worker_state(const io_worker_options& options)
 void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
   wants_extent_ = false;
   extent_on_its_way_ = false;
-  // Where one was to be had there may be more.
+  // More extents may be available.
   next_extent_ = timestamp::min();
   frames_.add_extent(x);
   serve(now);
@@ -45,7 +45,7 @@ void io_worker_state::add_extent(const frame_table::extent& x, timestamp now) {
 
 void io_worker_state::no_extent(bool on_its_way, timestamp now) {
   wants_extent_ = false;
-  // A host that is short of memory may promise for ever.
+  // The wait is bounded, because a host that is short of memory may announce an extent for ever.
   if (on_its_way && !extent_on_its_way_)
     extent_due_ = now + extent_patience;
   extent_on_its_way_ = on_its_way;
@@ -60,7 +60,7 @@ result<void> io_worker_state::admit(owner_id owner, const frame_request& work) c
   if (draining_)
     return fail(errc::shutting_down, "the node is draining");
   if (is_dead(owner))
-    return fail(errc::expired, "the client is gone; attach again");
+    return fail(errc::expired, "the client has disconnected; attach again");
   if (work.pages.size() > options_.batch_pages_max)
     return fail(errc::limit_exceeded, std::to_string(work.pages.size()) + " pages in one batch; at most " +
                                           std::to_string(options_.batch_pages_max));
@@ -146,7 +146,7 @@ void io_worker_state::give_frame(request& r, std::uint32_t position, frame_numbe
 errc io_worker_state::fetch_from_memory(request_id id, request& r, std::uint32_t position) {
   const auto f = frames_.find(r.pages[position].where);
   if (f == no_frame) {
-    // Of an older generation, which its fence will drop.
+    // A page of an older generation, which its fence will drop.
     if (frames_.in_slot(r.pages[position].where.slot) != no_frame)
       return errc::busy;
     return options_.memory_only ? errc::not_found : errc::full;
@@ -220,14 +220,14 @@ void io_worker_state::serve(timestamp now) {
 bool io_worker_state::serve(request_id id, request& r, timestamp now) {
   while (!r.short_of.empty()) {
     const auto i = r.short_of.front();
-    // What was found when the request came may be over.
+    // The state may have changed since the request came.
     if (do_without_frame(id, r, i)) {
       r.short_of.pop_front();
       continue;
     }
     if (r.fetch && reads_ >= options_.reads_max)
       return false;
-    // Memory that nobody uses goes before pages that somebody may want again.
+    // Unused memory is taken before pages are evicted that may be requested again.
     if (frames_.count(frame_state::free) == 0 && (now >= next_extent_ || (extent_on_its_way_ && now < extent_due_))) {
       wants_extent_ = now >= next_extent_;
       return false;
@@ -238,7 +238,7 @@ bool io_worker_state::serve(request_id id, request& r, timestamp now) {
       return false;
     }
     if (f == no_frame) {
-      // Nobody can give it more, and it would keep what it has from everybody until its patience ends.
+      // No more frames can become available, and the request would block the ones it has until its timeout.
       refuse_rest(r, errc::full);
       return true;
     }
@@ -350,7 +350,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
   dead_owners_.push_back(owner);
   if (dead_owners_.size() > std::max<std::size_t>(dead_owners_min, options_.clients_max))
     dead_owners_.pop_front();
-  // Nobody was told of frames of requests without an answer, so nobody touches them.
+  // The client does not know the frames of unanswered requests, so it does not access them.
   for (auto i = requests_open_.begin(); i != requests_open_.end();) {
     if (i->second.owner != owner) {
       ++i;
@@ -383,7 +383,7 @@ void io_worker_state::drain() {
   stats_.prefetches_cancelled += ahead_.end_all();
   give_up_all();
   if (frames_.emptying())
-    end_emptying(errc::shutting_down, timestamp::min()); // nobody waits for frames
+    end_emptying(errc::shutting_down, timestamp::min()); // no request waits for frames
   write_behind();
 }
 
@@ -451,13 +451,13 @@ std::string io_worker_state::check() const {
     for (const auto& where : x.pages)
       held_back += fresh_frame(where) != no_frame ? 1 : 0;
   if (held_back != frames_.held_back())
-    return "pages are held back that will never make room";
+    return "pages are held back that will never become expendable";
   std::uint64_t moving = 0;
   for (const auto& [tag, t] : transfers_)
     moving += frames_.state(t.frame) == (t.read ? frame_state::reading : frame_state::writing) ? 1 : 0;
   if (moving != transfers_.size() ||
       moving != frames_.count(frame_state::reading) + frames_.count(frame_state::writing))
-    return "transfers are not those of frames that are read or written";
+    return "the transfers do not match the frames that are read or written";
   return {};
 }
 

@@ -10,19 +10,19 @@
 
 namespace troupe {
 
-/// Whose pages are looked at, and where they lie.
+/// The namespace and rank of the pages, and where they are in memory.
 struct page_checker_options {
   namespace_id space;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
-  /// The whole arena, or what stands for it. Kept by whoever made it for as long as there is a checker, or by `keeps`.
+  /// The whole arena, or its substitute. It must outlive the checker, or be owned by `keeps`.
   std::span<const std::byte> memory;
-  /// Kept with the checker, where that is the memory's only owner.
+  /// Owns the memory, where the checker is its only owner.
   std::shared_ptr<const void> keeps{};
 };
 
-/// Verifies pages in memory before they are written to a slab. An actor of its own beside the io worker, which has
-/// better things to do than to read every byte.
+/// An actor that verifies pages in memory before they are written to a slab. It runs beside the io worker, so that
+/// reading every byte does not delay that.
 class page_checker : public page_checker_actor::base {
 public:
   page_checker(caf::actor_config& config, const page_checker_options& options)

@@ -13,30 +13,31 @@
 
 namespace troupe {
 
-/// What clients have pinned, as they were told: which frames, by which number, and until they say that they are done.
+/// A table of the clients' pins: the frames of each pin, by the number that the client was given, until the client ends
+/// it.
 class pin_table {
 public:
   struct pin {
     owner_id owner = 0;
-    /// Of stored pages. Else of pages that are to be filled.
+    /// True: pins stored pages; false: pins frames that are to be filled.
     bool fetch = false;
     /// One per page of the request, `no_frame` where it has none.
     std::vector<frame_number> frames;
   };
 
-  /// `first`: numbers begin after this one. Differs between runs and workers, so that what is said of a pin of an
-  /// earlier run finds none.
+  /// `first`: numbers begin after this one. It differs between runs and workers, so that the number of a pin of an
+  /// earlier run is not found.
   explicit pin_table(pin_number first) : last_(first) {}
 
   pin_number add(pin x);
 
-  /// The pin, which is no more, if the client has such a one.
+  /// Removes and returns the pin, if the client has it.
   std::optional<pin> take(owner_id owner, pin_number number, bool fetch);
 
-  /// All pins of the client, which has none from now on.
+  /// Removes and returns all pins of the client.
   std::vector<pin> take_all(owner_id owner);
 
-  /// Frames that the client has pinned; one that it has pinned twice counts twice.
+  /// The number of frames that the client has pinned; a frame that it has pinned twice counts twice.
   std::uint64_t pinned_by(owner_id owner) const noexcept;
 
   std::size_t size() const noexcept { return pins_.size(); }

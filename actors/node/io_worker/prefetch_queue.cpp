@@ -121,15 +121,15 @@ std::string prefetch_queue::check() const {
     brought += w.brought.size();
     with_turn += w.waiting.empty() ? 0 : 1;
     if (w.waiting.empty() && w.brought.empty())
-      return "an empty wish is kept";
+      return "an empty entry is kept";
     if (!w.waiting.empty() && !by_turn_.contains(w.turn))
-      return "a wish waits and has no turn";
+      return "an entry waits and has no turn";
     for (const auto& [place, f] : w.brought)
       if (const auto i = frames_.find(f); i == frames_.end() || i->second.by != by || i->second.place != place)
-        return "frame " + std::to_string(f) + " is not known as brought by its lease";
+        return "frame " + std::to_string(f) + " is not recorded as read for its lease";
   }
   if (waiting != waiting_ || brought != frames_.size() || with_turn != by_turn_.size())
-    return "pages that were asked for ahead are not counted right";
+    return "the counts of promoted pages are wrong";
   return {};
 }
 

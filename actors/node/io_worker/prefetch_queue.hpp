@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// A lease that one shard has granted. Leases of one lookup have the same ticket in all shards.
+/// A lease that one shard has granted. The leases of one lookup have the same ticket in all shards.
 struct lease_of_shard {
   std::uint32_t shard = 0;
   ticket lease;
@@ -24,40 +24,42 @@ struct lease_of_shard {
   friend auto operator<=>(const lease_of_shard&, const lease_of_shard&) = default;
 };
 
-/// Pages of a rank that lookups have found and that will probably be fetched: those that wait to be read, first come,
-/// first served, and the frames of those that were read, until somebody fetches them. What a lease asked for is
-/// forgotten when it ends. Knows no frames but by number, and reads nothing.
+/// A first-in, first-out queue of pages of a rank that lookups have found and that will probably be fetched: pages that
+/// wait to be read, and the frames of pages that were read, until a fetch requests them. The pages of a lease are
+/// removed when it ends. It knows frames only by number, and reads nothing.
 class prefetch_queue {
 public:
-  /// Pages that may wait at once.
+  /// `waiting_max`: the most pages that wait at once.
   explicit prefetch_queue(std::size_t waiting_max) : waiting_max_(waiting_max) {}
 
-  /// `first` is the place of the first page in its lease. How many of the pages were left out because too many wait.
+  /// Adds pages; `first` is the place of the first one in its lease. Returns the number of pages that were left out
+  /// because too many wait.
   std::size_t add(const lease_of_shard& by, std::uint32_t first, std::span<const page_ref> pages);
 
-  /// The page whose turn it is; there must be one that waits.
+  /// The next page; at least one must wait.
   const page_ref& front() const;
-  /// It needs no frame after all.
+  /// Removes the next page, which needs no frame.
   void skip();
-  /// It is being read into this frame, which was not here.
+  /// The next page is being read into this frame, which was not in the queue.
   void begin(frame_number f);
 
-  /// Somebody has fetched the page of the frame. Whether it is one of these.
+  /// The page of the frame was fetched. Returns whether the frame was in the queue.
   bool fetched(frame_number f) { return remove(f); }
-  /// The frame has no page of these any more.
+  /// The frame no longer has a page of the queue.
   void lost(frame_number f) { remove(f); }
-  /// The page of the one frame, if it is one of these, is in the other one, which is not here.
+  /// The page of frame `from`, if it is in the queue, is now in frame `to`, which is not in the queue.
   void moved(frame_number from, frame_number to);
 
-  /// Of the lease, only pages at the first `keep` places are asked for. How many that waited do not any more.
+  /// Keeps only the pages at the first `keep` places of the lease. Returns the number of waiting pages that were
+  /// removed.
   std::size_t end(const lease_of_shard& by, std::uint32_t keep);
-  /// The same for all leases of the client.
+  /// Removes the pages of all leases of the client.
   std::size_t end_owner(owner_id owner);
-  /// And for all there are.
+  /// Removes all pages.
   std::size_t end_all();
 
   std::size_t waiting() const noexcept { return waiting_; }
-  /// Frames of pages that nobody has fetched.
+  /// The number of frames whose pages were not fetched yet.
   std::size_t unfetched() const noexcept { return frames_.size(); }
 
   /// The first inconsistency, or an empty text. For tests.
@@ -68,12 +70,12 @@ private:
     std::uint32_t place = 0;
     page_ref page;
   };
-  /// What one lease asked for.
+  /// The pages of one lease.
   struct wish {
     std::deque<item> waiting;
-    /// By place in the lease.
+    /// Frames that were read, by place in the lease.
     std::set<std::pair<std::uint32_t, frame_number>> brought;
-    /// When it came, among all.
+    /// Its position in the order of arrival.
     std::uint64_t turn = 0;
   };
   using wishes = std::map<lease_of_shard, wish>;
@@ -84,13 +86,13 @@ private:
   };
 
   bool remove(frame_number f);
-  /// Forgets what is empty.
+  /// Removes the entry if it is empty.
   void settle(wishes::iterator x);
   std::size_t cut(wishes::iterator x, std::uint32_t keep);
   item take_front(wishes::iterator x);
 
-  // `by_turn_` has the wishes with pages that wait, and no others; a wish has pages that wait, or frames. Each frame in
-  // `frames_` is in the wish that it names, and no others are.
+  // `by_turn_` has exactly the entries with waiting pages. An entry has waiting pages, or frames. Each frame in
+  // `frames_` is in the entry that it names, and no others are.
 
   std::size_t waiting_max_;
   wishes wishes_;

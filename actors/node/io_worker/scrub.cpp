@@ -78,7 +78,7 @@ void scrub::skipped(timestamp now) {
 
 void scrub::ended(timestamp now) {
   turn_.reset();
-  // From the end of the read: a disk that is slow is left alone for as long in between.
+  // The pause counts from the end of the read, so that a slow disk also gets that much rest.
   if (on()) {
     const auto rest = options_.pace->rest(options_.slot_bytes);
     const auto made_up_for = std::min(rest, waited_);

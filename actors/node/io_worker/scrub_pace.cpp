@@ -32,7 +32,7 @@ duration scrub_pace::rest(std::uint64_t bytes) const {
 
 duration scrub_pace::time_of(std::uint64_t bytes, std::size_t slabs) const {
   const auto seconds = static_cast<double>(bytes) * static_cast<double>(slabs) / bytes_per_second_;
-  // A page may be large, and the pace a byte a second: within what a duration can say.
+  // Large pages at a pace of one byte per second would overflow a duration, so the time is bounded.
   constexpr double most = 365.0 * 24 * 3600;
   return std::chrono::duration_cast<duration>(std::chrono::duration<double>(std::min(seconds, most)));
 }

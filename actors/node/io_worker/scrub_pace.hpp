@@ -8,26 +8,26 @@
 
 namespace troupe {
 
-/// How much all slabs of a node read a second together though nobody asks, shared between them in equal parts of bytes,
-/// whatever the size of their pages. Knows neither slab nor clock; any thread may call it.
+/// A rate limit for scrubbing that all slabs of a node share, in equal parts of bytes, whatever the size of their
+/// pages. Independent of slabs and clocks. Any thread may call it.
 ///
-/// Two rules, as neither suffices alone. Each slab that has pages to read rests after each of them for as long as the
-/// others take for as many bytes, less what it has waited for these: that makes the parts equal. And no page begins
-/// before those have had their time that were given out before it: that makes their sum right also where slabs come and
-/// go with a page each.
+/// It combines two rules, because neither suffices alone. After each page, a slab that has pages to read rests for the
+/// time that the other slabs take for as many bytes, less the time that it waited for them; that makes the parts equal.
+/// And no page begins before the time given to all earlier pages has passed; that keeps the sum right also when slabs
+/// come and go with one page each.
 class scrub_pace {
 public:
-  /// At least one byte a second.
+  /// `bytes_per_second`: at least 1.
   explicit scrub_pace(std::uint64_t bytes_per_second);
 
-  /// A slab has pages to read from now on, or none any more.
+  /// A slab begins, or stops, to have pages to read.
   void join();
   void leave();
 
-  /// From when on a page of so many bytes may be read. Its time is given out: what is not read is not made up for.
+  /// The time from which a page of `bytes` may be read. That time is used up, even if the page is not read.
   timestamp take(std::uint64_t bytes, timestamp now);
 
-  /// For how long a slab rests that has joined and has read so many bytes.
+  /// The rest of a joined slab that has read `bytes`.
   duration rest(std::uint64_t bytes) const;
 
 private:

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// What one attached client has in place of the actor that knows other nodes: passes on what the client may ask. Ends
-/// by an exit message of the node only.
+/// A proxy for the cluster actor with the rights of one attached client: it forwards permitted requests. Only an exit
+/// message of the node ends it.
 class client_cluster : public client_cluster_actor::base {
 public:
   /// `home` as for `client_shard`.

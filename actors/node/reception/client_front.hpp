@@ -10,19 +10,20 @@
 #include <memory>
 #include <utility>
 
-/// What the actors have in common that a client may speak to.
+/// Shared parts of the client proxies: the actors to which clients may send messages.
 ///
 /// A remote peer can address every actor whose handle has ever left the process, by its number, and with any message.
-/// An actor's handle leaves also as the sender of an answer. So these actors do not delegate: what stands behind them
-/// answers to a relay, which hands the answer on in the name of the actor that was asked.
+/// An actor's handle also leaves as the sender of an answer. So proxies do not delegate: the actor behind a proxy
+/// answers to a relay, which forwards the answer in the name of the proxy.
 
 namespace troupe {
 
-/// Takes the answer to one request of a client and hands it on as the answer of `front`. Has no mailbox and no thread:
-/// works in the thread of the actor that answers. A request whose answer is forgotten is answered with `unreachable`.
+/// A relay for the answer to one request of a client; it forwards the answer in the name of `front`. It has no mailbox
+/// and no thread: it runs in the thread of the actor that answers. A request whose promise is dropped is answered with
+/// `unreachable`.
 class answer_relay final : public caf::monitorable_actor {
 public:
-  /// Looks at the answer first, and may put another one in its place.
+  /// Inspects the answer, and may replace it.
   using look = std::function<void(caf::message&)>;
 
   answer_relay(caf::actor_config& config, caf::strong_actor_ptr front, caf::strong_actor_ptr asker, caf::message_id id,
@@ -31,7 +32,7 @@ public:
         rights_(std::move(rights)), at_answer_(std::move(at_answer)) {}
 
   ~answer_relay() override {
-    hand_on(caf::make_message(to_caf(error{errc::unreachable, "the actor that was asked is gone"})), nullptr);
+    hand_on(caf::make_message(to_caf(error{errc::unreachable, "the actor ended without answering"})), nullptr);
   }
 
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {
@@ -41,8 +42,8 @@ public:
     hand_on(std::move(content), host);
   }
 
-  /// Ends with who asked, so that whoever monitors the relay hears that nobody waits for the answer. To be called
-  /// before the request is sent.
+  /// Ends the relay when the requester ends, so that actors that monitor the relay learn that the answer is not needed
+  /// any more. To be called before the request is sent.
   void follow_asker() {
     follows_ = true;
     if (asker_)
@@ -63,7 +64,7 @@ private:
       at_answer_(answer);
     if (rights_)
       rights_->end_request();
-    // Who sends without asking expects nothing back.
+    // A message that is no request needs no answer.
     if (asker_ && id_.is_request())
       asker_->enqueue(front_, id_.response_id(), std::move(answer), host);
   }
@@ -86,9 +87,9 @@ private:
   std::atomic<bool> answered_{false};
 };
 
-/// Hands the request that `self` is at on to another actor, and the answer to who asked. The promise that it returns is
-/// for the handler to return; nothing is ever delivered through it. With `follow_asker`, who monitors the sender of
-/// what it gets hears of the end of who asked.
+/// Forwards the request that `self` is handling to another actor, and the answer to the requester. The handler returns
+/// the promise that this function returns; nothing is ever delivered through that promise. With `follow_asker`, an
+/// actor that monitors the sender of the forwarded request is notified when the requester ends.
 template <class Self, class Handle>
 caf::response_promise hand_on(Self& self, const Handle& to, std::shared_ptr<client_rights> rights, caf::message request,
                               answer_relay::look at_answer = {}, bool follow_asker = false) {
@@ -105,7 +106,8 @@ caf::response_promise hand_on(Self& self, const Handle& to, std::shared_ptr<clie
   return promise;
 }
 
-/// Whether the request that `self` is at comes from that process. Actors have small numbers, which others can guess.
+/// Whether the request that `self` is handling comes from that process. Actor ids are small numbers, which others can
+/// guess.
 template <class Self>
 bool asked_from(Self& self, const caf::node_id& home) {
   const auto& sender = self.current_sender();
@@ -113,11 +115,11 @@ bool asked_from(Self& self, const caf::node_id& home) {
 }
 
 inline error not_this_client() {
-  return {errc::not_owner, "this handle is another client's"};
+  return {errc::not_owner, "this handle belongs to another client"};
 }
 
-/// Makes `self` deaf to all that its interface does not name: a message that it does not know is refused, an exit
-/// message counts only if `master` sent it, and news of deaths and errors of others do not.
+/// Restricts `self` to the messages of its interface: unknown messages are rejected, only `master` can end it with an
+/// exit message, and down messages and errors of others are ignored.
 template <class Self>
 void listen_to_nobody_but(Self& self, caf::actor_addr master) {
   self.set_exit_handler([&self, master = std::move(master)](caf::exit_msg& x) {

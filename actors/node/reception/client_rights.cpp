@@ -20,9 +20,9 @@ result<void> too_many(std::size_t got, const char* of_what, std::uint32_t most) 
 
 result<void> client_rights::check(owner_id owner, const namespace_id& space, std::size_t keys) const {
   if (owner != scope_.owner)
-    return fail(errc::not_owner, "a client asks in its own name only: with the owner id that it got when it attached");
+    return fail(errc::not_owner, "requests must carry the client's own owner id, which it got when it attached");
   if (space != scope_.space)
-    return fail(errc::unknown_namespace, "a client works with the namespace that it attached to, and with no other");
+    return fail(errc::unknown_namespace, "requests must name the namespace to which the client attached");
   if (keys > scope_.batch_keys)
     return too_many(keys, "keys", scope_.batch_keys);
   return {};
@@ -38,7 +38,7 @@ result<void> client_rights::may(const locate_request& x) const {
 
 result<void> client_rights::may(const release_request& x) const {
   if (!x.kept_there.empty() && !scope_.reads_only)
-    return fail(errc::not_owner, "only another node of the cluster keeps pages of this one");
+    return fail(errc::not_owner, "only another node of the cluster may report pages that it keeps");
   return check(x.lease.owner, x.space, x.kept_there.size());
 }
 
@@ -48,7 +48,7 @@ result<void> client_rights::may(const renew_request& x) const {
 
 result<void> client_rights::check_writer() const {
   if (scope_.reads_only)
-    return fail(errc::not_owner, "a node of the cluster looks up and fetches pages of this one, and writes none");
+    return fail(errc::not_owner, "a node of the cluster may look up and fetch pages here, but not write any");
   return {};
 }
 
@@ -58,7 +58,7 @@ result<void> client_rights::may(const bring_request& x) const {
 
 result<void> client_rights::may(const reuse_request& x) const {
   if (!scope_.reads_only)
-    return fail(errc::not_owner, "only another node of the cluster is told what this one has learned");
+    return fail(errc::not_owner, "only another node of the cluster may request reuse statistics");
   return check(scope_.owner, x.space, 0);
 }
 
@@ -119,16 +119,16 @@ bool client_rights::end() noexcept {
 }
 
 result<void> client_rights::begin_request(bool of_memory) {
-  // Written once, since all that serve the client come by here.
+  // Stored only if it is not set, because all actors that serve the client share this cache line.
   if (of_memory && !had_memory_.load())
     had_memory_.store(true);
   if (ended_.load())
-    return fail(errc::unreachable, "the client is not attached any more");
+    return fail(errc::unreachable, "the client is no longer attached");
   if (under_way_.fetch_add(1, std::memory_order_relaxed) < scope_.requests)
     return {};
   end_request();
   return fail(errc::limit_exceeded, std::to_string(scope_.requests) +
-                                        " requests of this client are under way, which is the limit "
+                                        " requests of this client are in progress, which is the limit "
                                         "(actors.max_requests); try again in a moment");
 }
 

@@ -25,7 +25,7 @@ caf::result<Reply> client_shard::serve(Request& x, std::function<void(const caf:
     rights_->finished(x);
   if constexpr (std::is_same_v<Request, match_request>)
     x.by_peer = rights_->scope().reads_only;
-  // Bounds are for callers of the node's own doors; who sets them here would count among those.
+  // Bounds are for callers of the node's HTTP services; a client that set them would be counted among those.
   if constexpr (requires { x.bounds; })
     x.bounds = {};
   return hand_on(*this, shard_, rights_, caf::make_message(verb..., std::move(x)), std::move(at_answer));
@@ -38,7 +38,7 @@ client_shard::behavior_type client_shard::make_behavior() {
       [this](release_request& x) { return serve<void>(x, {}); },
       [this](renew_request& x) { return serve<void>(x, {}); },
       [this](reserve_request& x) {
-        // Noted before the client hears of it, so that its writes find it.
+        // Recorded before the client receives the answer, so that its writes are allowed.
         return serve<reserve_reply>(x, [rights = rights_, rank = x.rank](const caf::message& answer) {
           if (answer.match_elements<reserve_reply>())
             rights->reserved(rank, answer.get_as<reserve_reply>(0));

@@ -8,11 +8,11 @@
 
 namespace troupe {
 
-/// What one attached client has in place of a registry shard: passes on what the client may ask, and refuses the rest.
-/// Ends by an exit message of the node only.
+/// A proxy for a registry shard with the rights of one attached client: it forwards permitted requests, and rejects the
+/// rest. Only an exit message of the node ends it.
 class client_shard : public client_shard_actor::base {
 public:
-  /// `home`: where the client's process is; whoever asks from elsewhere is refused.
+  /// `home`: the client's process; requests from elsewhere are rejected.
   client_shard(caf::actor_config& config, std::shared_ptr<client_rights> rights, registry_actor shard,
                caf::actor_addr node, caf::node_id home);
 
@@ -23,7 +23,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  /// `verb`: an atom in front of the request, or nothing.
+  /// `verb`: an optional atom before the request.
   template <class Reply, class Request, class... Verb>
   caf::result<Reply> serve(Request& x, std::function<void(const caf::message&)> at_answer, Verb... verb);
 

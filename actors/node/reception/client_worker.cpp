@@ -28,7 +28,7 @@ caf::result<Reply> client_worker::pass_on(const result<void>& allowed, Ts&&... r
 }
 
 client_worker::behavior_type client_worker::make_behavior() {
-  // The worker is told for whom: frames that come too late for the client go with its owner id.
+  // The request carries the owner id, so frames that become available after the client has disconnected end with it.
   return {
       [this](place_atom verb, frame_request& x) {
         const auto allowed = rights_->may_place(rank_, x);
@@ -44,7 +44,8 @@ client_worker::behavior_type client_worker::make_behavior() {
       [this](unpin_atom verb, pin_number pin) { return pass_on<void>({}, verb, rights_->scope().owner, pin); },
       [this](bind_atom verb, remote_offer& x) -> caf::result<void> {
         if (!remote_)
-          return to_caf(error{errc::invalid_argument, "this client maps the node's memory, and offers none"});
+          return to_caf(error{errc::invalid_argument,
+                              "this client maps the node's memory, so it cannot offer memory of its own"});
         return pass_on<void>({}, verb, std::move(x));
       },
   };

@@ -8,12 +8,12 @@
 
 namespace troupe {
 
-/// What one attached client has in place of an io worker: gets it frames, in its own name, for pages that are its to
-/// write or stored. Ends by an exit message of the node only.
+/// A proxy for an io worker with the rights of one attached client: it provides frames, in the client's name, for
+/// stored pages and for pages that the client may write. Only an exit message of the node ends it.
 class client_worker : public client_worker_actor::base {
 public:
-  /// `home` as for `client_shard`. `remote`: asked in place of the io worker, for a client that cannot map the arena;
-  /// else null.
+  /// `home`: as for `client_shard`. `remote`: receives the requests instead of the io worker for a client that cannot
+  /// map the arena; else null.
   client_worker(caf::actor_config& config, std::shared_ptr<client_rights> rights, rank_number rank,
                 io_worker_actor worker, caf::actor_addr node, caf::node_id home, remote_worker_actor remote = {});
 
@@ -27,7 +27,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  /// Hands the request on if the client may make it: `allowed` says so.
+  /// Forwards the request if `allowed` has no error.
   template <class Reply, class... Ts>
   caf::result<Reply> pass_on(const result<void>& allowed, Ts&&... request);
 

@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// Of the name of a client, which goes into the log, and that of a namespace.
+/// The limit for the names of clients, which are logged, and of namespaces.
 constexpr std::size_t name_bytes_max = 256;
 
 } // namespace
@@ -42,36 +42,36 @@ result<void> reception::check_role() {
   const auto& asker = current_sender();
   if (!roles_ || !asker || roles_->may_be_node(greeting_name(system(), asker->node())))
     return {};
-  log::get("node")->warn("a process with the certificate of a client says that it is a node, and is refused");
-  return fail(errc::not_owner, std::string("that of a node has the organizational unit (OU) \"") + node_roles::unit +
-                                   "\" in its certificate (actors.tls), and this one has not");
+  log::get("node")->warn("peer rejected: a process with the certificate of a client claims to be a node");
+  return fail(errc::not_owner, std::string("the certificate of a node must name the organizational unit (OU) \"") +
+                                   node_roles::unit + "\" (actors.tls); this one does not");
 }
 
 reception::behavior_type reception::make_behavior() {
   monitor(node_);
   return {
       [this](attach_request& wanted, const caf::actor& link) -> caf::result<attach_reply> {
-        // What is known of the process that asks is known of its connection. A handle of another one would be attached,
-        // and sent away, in its place.
+        // The node identifies a process by its connection. A handle of another process would be attached, and detached,
+        // in its place.
         if (!link || !current_sender() || current_sender()->node() != link.node())
-          return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own process"});
+          return to_caf(error{errc::invalid_argument, "the handle in the attach request belongs to another process"});
         const auto& space = wanted.space;
         for (const auto* text : {&space.name, &space.model, &space.revision, &space.dtype, &space.layout, &space.salt})
           if (text->size() > name_bytes_max)
-            return to_caf(error{errc::limit_exceeded, "what describes a namespace has at most " +
-                                                          std::to_string(name_bytes_max) + " bytes each; one has " +
+            return to_caf(error{errc::limit_exceeded, "each text of a namespace may have at most " +
+                                                          std::to_string(name_bytes_max) + " bytes; one has " +
                                                           std::to_string(text->size())});
         if (space.geometry.further.size() > geometry_bounds::further_layers)
-          return to_caf(error{errc::limit_exceeded, "a namespace has at most " +
+          return to_caf(error{errc::limit_exceeded, "a namespace may have at most " +
                                                         std::to_string(geometry_bounds::further_layers) +
                                                         " further groups of layers"});
         if (std::max(wanted.client_name.size(), wanted.space_name.size()) > name_bytes_max)
-          return to_caf(error{errc::limit_exceeded, "a client and its namespace have names of at most " +
+          return to_caf(error{errc::limit_exceeded, "names of a client and its namespace may have at most " +
                                                         std::to_string(name_bytes_max) + " bytes; these have " +
                                                         std::to_string(wanted.client_name.size()) + " and " +
                                                         std::to_string(wanted.space_name.size())});
         if (wanted.cluster.size() > name_bytes_max)
-          return to_caf(error{errc::limit_exceeded, "the name of a cluster has at most 256 bytes"});
+          return to_caf(error{errc::limit_exceeded, "the name of a cluster may have at most 256 bytes"});
         if (!wanted.cluster.empty())
           if (auto allowed = check_role(); !allowed)
             return to_caf(allowed.error());
@@ -80,7 +80,7 @@ reception::behavior_type reception::make_behavior() {
       [this](caf::leave_atom verb, owner_id owner) -> caf::result<void> {
         const auto link = caf::actor_cast<caf::actor>(current_sender());
         if (!link)
-          return to_caf(error{errc::invalid_argument, "only a client itself can leave"});
+          return to_caf(error{errc::invalid_argument, "only the client itself can detach"});
         return hand_on(*this, node_, nullptr, caf::make_message(verb, owner, link));
       },
       [this](owner_at_rest_atom verb, owner_id owner) -> caf::result<void> {
@@ -88,14 +88,14 @@ reception::behavior_type reception::make_behavior() {
       },
       [this](handshake_atom) -> caf::result<handshake_door_actor> {
         if (!handshakes_)
-          return to_caf(error{errc::unsupported, "this node has no directory of handshakes: handshake.enabled"});
+          return to_caf(error{errc::unsupported, "this node has no handshake directory; set handshake.enabled"});
         if (!door_)
           door_ = spawn_actor<directory_door>(system(), handshakes_, address(), outgoing_);
         return door_;
       },
       [this](cluster_hello& x) -> caf::result<cluster_welcome> {
         if (std::max(x.from.cluster.size(), x.from.node.size()) > name_bytes_max)
-          return to_caf(error{errc::limit_exceeded, "a cluster and a node have names of at most 256 bytes"});
+          return to_caf(error{errc::limit_exceeded, "names of a cluster and a node may have at most 256 bytes"});
         if (auto allowed = check_role(); !allowed)
           return to_caf(allowed.error());
         return hand_on(*this, node_, nullptr, caf::make_message(std::move(x)));

@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// Where clients attach: the only actor of a node that others can reach without having attached. Passes on to the node
-/// who comes and who leaves. Ends with the node and by nothing else.
+/// The actor to which clients attach, and the only actor of a node that others can reach before they attach. It
+/// forwards attachments and disconnections to the node. It ends only with the node.
 class reception : public reception_actor::base {
 public:
-  /// `handshakes` may be null, and so may `roles`: then whoever reaches it may be a node; and `outgoing`.
+  /// `handshakes` and `outgoing` may be null, and so may `roles`: then every peer may act as a node.
   reception(caf::actor_config& config, node_actor node, directory_actor handshakes = {},
             std::shared_ptr<const node_roles> roles = {}, std::shared_ptr<outgoing_budget> outgoing = {});
 
@@ -24,11 +24,11 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  /// Whether who asks now may say that it is a node.
+  /// Whether the current requester may attach as a node.
   result<void> check_role();
 
   node_actor node_;
-  /// Until somebody asks for a door to it.
+  /// Kept until a client first asks for access to the directory.
   directory_actor handshakes_;
   handshake_door_actor door_;
   std::shared_ptr<const node_roles> roles_;

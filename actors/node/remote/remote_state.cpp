@@ -10,11 +10,11 @@ namespace troupe {
 
 namespace {
 
-/// Of the random bytes at the beginning of what a client offers.
+/// The number of random bytes at the beginning of offered memory.
 constexpr std::size_t proof_bytes_least = 16;
 constexpr std::size_t proof_bytes_most = 64;
 
-/// More than any transport has.
+/// A bound above what any transport needs.
 constexpr std::size_t name_bytes_most = 65536;
 
 std::uint8_t code_of(errc x) noexcept {
@@ -25,8 +25,8 @@ std::uint8_t code_of(errc x) noexcept {
 
 error remote_state::gone() const {
   if (phase_ == phase::unbound || phase_ == phase::probing)
-    return {errc::unreachable, "this client has offered no memory for pages yet"};
-  return why_lost_.text.empty() ? error{errc::unreachable, "the attachment is over"} : why_lost_;
+    return {errc::unreachable, "this client has not offered memory for pages yet"};
+  return why_lost_.text.empty() ? error{errc::unreachable, "the attachment has ended"} : why_lost_;
 }
 
 // -- the client -------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ result<void> remote_state::bind(const remote_offer& offer, timestamp now) {
   if (phase_ == phase::lost || phase_ == phase::at_rest)
     return tl::unexpected<error>(gone());
   if (phase_ != phase::unbound)
-    return fail(errc::exists, "a client offers memory for a rank once in an attachment");
+    return fail(errc::exists, "a client may offer memory for a rank only once per attachment");
   const auto proof = offer.proof.size();
   if (offer.frame_bytes != options_.slot_bytes || offer.bytes < 2 * options_.slot_bytes ||
       offer.base + offer.bytes < offer.base || proof < proof_bytes_least || proof > proof_bytes_most ||
@@ -58,7 +58,7 @@ result<remote_job> remote_state::begin(const frame_request& x, bool fetch) {
   if (phase_ != phase::bound)
     return tl::unexpected<error>(gone());
   if (x.pages.size() > free_.size())
-    return fail(errc::limit_exceeded, std::to_string(x.pages.size()) + " frames are wanted, and " +
+    return fail(errc::limit_exceeded, std::to_string(x.pages.size()) + " frames are requested, and " +
                                           std::to_string(free_.size()) + " of the client's are free");
   const auto job = ++last_job_;
   auto& made = jobs_[job];
@@ -84,7 +84,7 @@ result<remote_job> remote_state::fetch(const frame_request& x) {
 result<remote_job> remote_state::fill(const fill_request& x, timestamp now) {
   const auto found = pins_.find(x.pin);
   if (found == pins_.end() || found->second.fetch)
-    return fail(errc::not_found, "this client has placed nothing under this pin");
+    return fail(errc::not_found, "this client has no place under this pin");
   if (phase_ != phase::bound)
     return tl::unexpected<error>(gone());
   const auto job = ++last_job_;
@@ -109,7 +109,7 @@ result<remote_job> remote_state::fill(const fill_request& x, timestamp now) {
 result<void> remote_state::unpin(pin_number number) {
   const auto found = pins_.find(number);
   if (found == pins_.end() || !found->second.fetch)
-    return fail(errc::not_found, "this client has fetched nothing under this pin");
+    return fail(errc::not_found, "this client has no fetch under this pin");
   release_all(found->second);
   pins_.erase(found);
   return {};
@@ -133,7 +133,7 @@ void remote_state::on_frames(remote_job job, const result<frame_reply>& reply, t
     return;
   auto& x = found->second;
   if (!reply || reply->frames.size() != x.what.frames.size() || phase_ != phase::bound) {
-    // Frames of one that is lost are never used again.
+    // Frames of a lost client are never used again.
     if (phase_ == phase::bound)
       release_all(x.what);
     if (reply && reply->pin != 0 && x.fetch)
@@ -177,7 +177,7 @@ void remote_state::on_frames(remote_job job, const result<frame_reply>& reply, t
   jobs_.erase(found);
 }
 
-// One that is larger than the window goes alone.
+// Starts jobs in order within the window; a job larger than the window runs alone.
 void remote_state::send_next(timestamp now) {
   while (phase_ == phase::bound && !queue_.empty()) {
     auto& x = jobs_.at(queue_.front());
@@ -281,7 +281,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
   rest_if_done();
 }
 
-// Filled in place: moved into a list of effects as a temporary, GCC 12 takes it for not initialized.
+// The effect is filled in place: if a temporary is moved into the list, GCC 12 warns that it is not initialized.
 void remote_state::refuse(remote_job job) {
   remote_answer_frames answer;
   answer.job = job;
@@ -304,7 +304,7 @@ void remote_state::lose(error why) {
     ++counts_.lost;
     emit(remote_lost{why_lost_});
   }
-  // What has not begun to move never will. Pins of the arena that a save has stay until the attachment is at rest.
+  // Transfers that have not started never will. The arena pins of a save stay until the attachment is quiesced.
   for (const auto job : std::exchange(queue_, {})) {
     auto& x = jobs_.at(job);
     (x.fetch ? counts_.put_failures : counts_.got_failures) += x.moving.size();
@@ -327,7 +327,7 @@ void remote_state::end() {
   if (phase_ == phase::unbound)
     phase_ = phase::lost;
   else if (phase_ == phase::probing || phase_ == phase::bound)
-    lose({errc::unreachable, "the attachment is over"});
+    lose({errc::unreachable, "the attachment has ended"});
   rest_if_done();
 }
 
@@ -349,8 +349,8 @@ void remote_state::tick(timestamp now, std::uint64_t progress) {
   if (needs_ticks() && (phase_ == phase::probing || phase_ == phase::bound) &&
       now - last_progress_ >= options_.stall_time)
     lose({errc::unreachable,
-          "the memory of the client takes and gives nothing: is it stopped, or is there a network between that drops "
-          "it? See docs/hosts.md"});
+          "no bytes move to or from the memory of the client: it may be stopped, or the network may drop packets. "
+          "See docs/hosts.md"});
 }
 
 std::string remote_state::check() const {
@@ -381,11 +381,11 @@ std::string remote_state::check() const {
     }
   }
   if (twice)
-    return "a frame is in two hands";
+    return "a frame has two users";
   if (held != frames_ && phase_ == phase::bound)
     return std::to_string(held) + " of " + std::to_string(frames_) + " frames are known";
   if (moving != under_way_ || bytes != bytes_under_way_)
-    return "what is under way is not what is counted";
+    return "the counts of transfers in progress are wrong";
   return {};
 }
 

@@ -18,39 +18,39 @@
 namespace troupe {
 
 struct remote_options {
-  /// Of a frame, at both ends.
+  /// The size of a frame, at both ends.
   std::uint64_t slot_bytes = 0;
-  /// Pages that move at once; one batch in any case.
+  /// The bytes that may move at once; one batch is always allowed.
   std::uint64_t window_bytes = 0;
-  /// Without an end of anything that is under way, or a byte of it that moves: then the client is lost.
+  /// The client is lost when, for this time, no transfer in progress ends and no byte of one moves.
   duration stall_time{};
-  /// Frames of a client that are used at most.
+  /// The most frames of a client that are used.
   std::uint32_t frames_max = 1U << 20U;
 };
 
-/// What has moved: put into memory of the client, as it is loaded, and got from there, as it is saved.
+/// Counters of moved pages: put into the client's memory for a load, and got from there for a save.
 struct remote_counts {
   std::uint64_t put_pages = 0;
   std::uint64_t got_pages = 0;
   std::uint64_t put_bytes = 0;
   std::uint64_t got_bytes = 0;
-  /// Pages that were to move, and did not arrive or were not what they should be.
+  /// Pages that did not arrive, or failed verification.
   std::uint64_t put_failures = 0;
   std::uint64_t got_failures = 0;
-  /// The memory was lost while the client was attached.
+  /// Losses of the memory while the client was attached.
   std::uint64_t lost = 0;
 };
 
-/// One call of the client, or of the transport. Never used twice.
+/// The number of one call of the client, or of the transport. Never reused.
 using remote_job = std::uint64_t;
 
-/// Get frames of the arena; `on_frames`.
+/// Request frames of the arena; answered by `on_frames`.
 struct remote_ask {
   remote_job job = 0;
   bool fetch = false;
   frame_request request;
 };
-/// Between frames of the arena and frames of the client; `on_moved`.
+/// Copy between frames of the arena and frames of the client; answered by `on_moved`.
 struct remote_order {
   struct page {
     std::uint64_t here = 0;
@@ -62,21 +62,21 @@ struct remote_order {
   io::remote_direction direction = io::remote_direction::put;
   std::vector<page> pages;
 };
-/// Reach the client's memory, and see that it is the one that was offered; `on_probed`.
+/// Connect to the client's memory, and verify that it is the one that was offered; answered by `on_probed`.
 struct remote_probe {
   remote_offer offer;
 };
-/// Are these what the client says they are? `on_checked`.
+/// Verify that the pages are what the client says they are; answered by `on_checked`.
 struct remote_check {
   remote_job job = 0;
   check_order order;
 };
-/// Tell the io worker of what was saved; `on_filled`.
+/// Report saved pages to the io worker; answered by `on_filled`.
 struct remote_fill {
   remote_job job = 0;
   fill_request request;
 };
-/// Frames of the arena are not needed any more.
+/// Unpin frames of the arena.
 struct remote_unpin {
   pin_number pin = 0;
 };
@@ -91,41 +91,40 @@ struct remote_answer_fill {
   remote_job job = 0;
   result<io_reply> reply;
 };
-/// Tell the node that this client is lost.
+/// Report to the node that this client is lost.
 struct remote_lost {
   error why;
 };
-/// End all that is under way between the two memories; `on_closed`.
+/// End all transfers between the two memories; answered by `on_closed`.
 struct remote_close {};
-/// Nothing of this client touches the arena any more, nor ever will.
+/// The client is quiesced: it does not access the arena any more, and never will again.
 struct remote_at_rest {};
 
 using remote_effect =
     std::variant<remote_ask, remote_order, remote_probe, remote_check, remote_fill, remote_unpin, remote_answer_bind,
                  remote_answer_frames, remote_answer_fill, remote_lost, remote_close, remote_at_rest>;
 
-/// The rules of moving pages of one rank between the arena of a node and the memory of one client elsewhere. The
-/// client asks as it would ask the io worker, and is told frames of its own memory:
+/// The rules of moving pages of one rank between the arena of a node and the memory of one remote client. The client
+/// sends the same requests as to the io worker, and the answers name frames of its own memory:
 ///
 ///     fetch:  arena frame pinned ──put──▶ client frame ──▶ answer ··· unpin ──▶ client frame free
-///     place:  arena frame pinned ──▶ answer, with a client frame ··· fill ──get──▶ checked ──▶ filled, client frame
-///     free
+///     place:  arena frame pinned ──▶ answer with a client frame ··· fill ──get──▶ checked ──▶ filled, frame free
 ///
 /// Invariants:
-/// - A frame of the client is in one hand: free; of one request that is not answered; or of one pin, until the client
-///   ends that. So what is put into it belongs to whoever is told of it, and nothing is put into it while the client
-///   reads or writes it.
-/// - A frame of the arena stays pinned from before the first byte moves until the transport has said that nothing
-///   touches it any more, whatever that says of the outcome, and whether anybody waits for it or not.
-/// - What one attachment has moved is never another's: an attachment has one binding, a binding one peer, and a client
-///   exposes new memory for each. After the first failure nothing is moved any more, and the peer is closed: what a
-///   late move may still reach is memory that the client gives to nobody.
-/// - The pages of a save are got before they are checked, and checked here, in memory that the client cannot reach:
-///   what is committed is what was checked.
-/// - Every request is answered: by its pages, by a refusal, or when the peer is lost. Where something is under way, and
-///   within the stall time nothing moves of it and nothing ends, the peer is lost.
-/// - It is at rest when the peer is closed and no answer of the io worker is waited for. Only then may the pins of the
-///   attachment end that are left.
+/// - A frame of the client has one user: it is free, or belongs to one unanswered request, or to one pin until the
+///   client ends that. So what is put into it belongs to the client that receives the answer, and nothing is put into
+///   it while the client reads or writes it.
+/// - A frame of the arena stays pinned from before the first byte moves until the transport has reported that nothing
+///   accesses it any more, whatever the outcome, and whether or not a request still waits for it.
+/// - A move of one attachment never affects another one: an attachment has one binding, a binding one peer, and a
+///   client exposes new memory for each. After the first failure nothing more is moved, and the peer is closed; a late
+///   move can only reach memory that the client does not use for anything else.
+/// - The pages of a save are checked after they were got, in memory that the client cannot reach: what is committed is
+///   what was checked.
+/// - Every request is answered: with its pages, with a rejection, or when the peer is lost. The peer is lost if
+///   transfers are in progress and, within the stall time, none of them progresses or ends.
+/// - The state is quiesced when the peer is closed and no answer of the io worker is outstanding. Only then may the
+///   remaining pins of the attachment end.
 ///
 /// Plain state: no thread, no clock, no bytes.
 class remote_state {
@@ -134,16 +133,18 @@ public:
 
   // -- the client --
 
-  /// Its memory, once. `exists` the second time, `invalid_argument` for memory that cannot be.
+  /// Binds the client's memory, once. `exists` the second time, `invalid_argument` for an impossible description of
+  /// memory.
   result<void> bind(const remote_offer& offer, timestamp now);
-  /// Errors: `unreachable` (nothing is bound, or it is lost), `limit_exceeded` (the client has too many frames in use).
+  /// Errors: `unreachable` (no memory is bound, or the client is lost), `limit_exceeded` (the client uses too many
+  /// frames).
   result<remote_job> place(const frame_request& x);
   result<remote_job> fetch(const frame_request& x);
-  /// `not_found`: it has no such pin.
+  /// `not_found`: the client has no such pin.
   result<remote_job> fill(const fill_request& x, timestamp now);
   result<void> unpin(pin_number pin);
 
-  /// The attachment is over.
+  /// Ends the attachment.
   void end();
 
   // -- the io worker, the checker --
@@ -159,19 +160,19 @@ public:
   void on_lost(const error& why);
   void on_closed();
 
-  /// Whether something may run out.
+  /// Whether a timeout may expire.
   bool needs_ticks() const noexcept { return phase_ == phase::probing || under_way_ > 0; }
-  /// `progress`: of the peer, as `io::remote_peer` has it.
+  /// `progress`: the counter of the peer, as in `io::remote_peer`.
   void tick(timestamp now, std::uint64_t progress);
 
   std::vector<remote_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
-  /// What has moved since it was asked last.
+  /// Returns the counters since the last call.
   remote_counts take_counts() noexcept { return std::exchange(counts_, {}); }
 
   std::uint64_t bytes_under_way() const noexcept { return bytes_under_way_; }
   std::size_t free_frames() const noexcept { return free_.size(); }
-  /// The first inconsistency, or nothing. For tests.
+  /// The first inconsistency, or an empty text. For tests.
   std::string check() const;
 
 private:
@@ -179,12 +180,12 @@ private:
   using frame = std::uint32_t;
   static constexpr frame none = ~frame{0};
 
-  /// What a client was told of.
+  /// A pin that was reported to the client.
   struct pin {
     bool fetch = false;
-    /// Of the io worker; 0 for those of a fetch, which ended before.
+    /// The pin at the io worker; 0 for a fetch, whose pin there has ended already.
     pin_number arena = 0;
-    /// Of the request, none where it has no frame; and where it lies in the arena.
+    /// The client's frames of the request (`none` where it has no frame), and their offsets in the arena.
     std::vector<frame> frames;
     std::vector<std::uint64_t> offsets;
     std::vector<page_ref> pages;
@@ -195,9 +196,9 @@ private:
     bool fetch = false;
     pin what;
     frame_reply reply;
-    /// Of a fill.
+    /// The request, for a fill.
     fill_request fill;
-    /// Positions that move.
+    /// The positions of pages that move.
     std::vector<std::uint32_t> moving;
   };
 
@@ -209,7 +210,7 @@ private:
   void answer_fetch(remote_job job, open_job& x);
   void send_fill(remote_job job, open_job& x);
   void lose(error why);
-  /// A place or a fetch, because the client is lost.
+  /// Rejects a place or fetch because the client is lost.
   void refuse(remote_job job);
   void rest_if_done();
   error gone() const;
@@ -230,7 +231,7 @@ private:
   pin_number last_pin_ = 0;
   std::unordered_map<remote_job, open_job> jobs_;
   remote_job last_job_ = 0;
-  /// Jobs that have pages to move, in their order.
+  /// Jobs with pages to move, in order.
   std::deque<remote_job> queue_;
   std::size_t under_way_ = 0;
   std::uint64_t bytes_under_way_ = 0;

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// What all remote workers of a node have moved, those that have ended among them. Thread-safe; what is read was true
-/// number by number, and not at one moment.
+/// The sum of what all remote workers of a node have moved, including those that have ended. Thread-safe; the numbers
+/// are read one by one, so they need not belong to the same moment.
 class remote_totals {
 public:
   void add(const remote_counts& x) noexcept {

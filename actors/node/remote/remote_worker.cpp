@@ -11,15 +11,16 @@ namespace troupe {
 
 namespace {
 
-/// What a probe is called; jobs are counted from 1.
+/// The job number of a probe; jobs are numbered from 1.
 constexpr remote_job probe_job = 0;
 
 constexpr duration tick_pause = std::chrono::milliseconds(100);
 
 error not_here() {
-  return {errc::unsupported, "this client does not share the node's memory, since it attaches over TCP or from another "
-                             "host, and the node moves no pages over the network: attach by the node's Unix socket "
-                             "(its data_dir), or set remote.enabled in the node's config"};
+  return {errc::unsupported,
+          "this client does not share the node's memory, since it attaches over TCP or from another "
+          "host, and the node does not move pages over the network: attach by the node's Unix socket "
+          "(its data_dir), or set remote.enabled in the node's config"};
 }
 
 } // namespace
@@ -93,7 +94,7 @@ void remote_worker::flush() {
 }
 
 std::function<void(result<void>)> remote_worker::teller(remote_news::kind what, remote_job job) {
-  // The memory stays there for as long as anything may touch it; the actor may go.
+  // The buffer lives as long as a transfer may access it, also after the end of the actor.
   return [what, job, to = caf::weak_actor_ptr(ctrl()), memory = parts_.extents,
           seen = proof_seen_](const result<void>& outcome) {
     const auto self = caf::actor_cast<caf::strong_actor_ptr>(to);
@@ -114,7 +115,7 @@ void remote_worker::on_news(const remote_news& x) {
     outcome = fail(errc_from_wire(x.code), x.text);
   switch (static_cast<remote_news::kind>(x.what)) {
   case remote_news::kind::lost:
-    state_.on_lost(outcome ? error{errc::unreachable, "lost"} : outcome.error());
+    state_.on_lost(outcome ? error{errc::unreachable, "connection lost"} : outcome.error());
     break;
   case remote_news::kind::closed:
     state_.on_closed();
@@ -126,7 +127,8 @@ void remote_worker::on_news(const remote_news& x) {
       if (*proof_seen_ == proof_)
         probe(io::remote_direction::put);
       else
-        state_.on_probed(fail(errc::identity_mismatch, "what was reached is not the memory that this client offers"));
+        state_.on_probed(
+            fail(errc::identity_mismatch, "the memory at this address is not the one that this client offers"));
     } else
       state_.on_probed(outcome);
     break;
@@ -210,7 +212,7 @@ void remote_worker::perform(const remote_unpin& x) {
 }
 
 void remote_worker::perform(const remote_answer_bind& x) {
-  // A promise holds the actor that made it, which must not hold itself.
+  // A promise holds a reference to its actor, which must not hold itself.
   auto promise = std::exchange(binding_, caf::response_promise{});
   if (x.outcome)
     promise.deliver(caf::unit);
@@ -219,7 +221,8 @@ void remote_worker::perform(const remote_answer_bind& x) {
 }
 
 void remote_worker::perform(const remote_lost& x) {
-  log::get("remote")->warn("client {:016x}, rank {}: {}; its attachment ends", parts_.owner, parts_.rank, x.why.text);
+  log::get("remote")->warn("memory of remote client lost: {:016x}, rank {} ({}); its attachment ends", parts_.owner,
+                           parts_.rank, x.why.text);
   if (parts_.node)
     request(parts_.node, caf::infinite, unbind_atom_v, parts_.owner).then([] {}, [](const caf::error&) {});
 }
@@ -243,7 +246,7 @@ void remote_worker::on_exit() {
     promise.deliver(ending);
   if (auto promise = std::exchange(binding_, caf::response_promise{}); promise.pending())
     promise.deliver(ending);
-  // Whatever is under way ends with the peer; what it touches is held by those who are told of it.
+  // Transfers in progress end with the peer; the memory that they access is owned by their callbacks.
   if (peer_ && parts_.presence)
     peer_->close([presence = parts_.presence, memory = parts_.extents] { --*presence; });
   else if (parts_.presence)

@@ -13,11 +13,11 @@
 
 namespace troupe {
 
-/// How many of the workers of one attachment may still touch the arena. Counted down by each, once.
+/// The number of workers of one attachment that may still access the arena. Each counts it down once.
 using remote_presence = std::shared_ptr<std::atomic<std::uint32_t>>;
 
-/// In place of the process of a client that is elsewhere: it is gone when nothing moves between its memory and the
-/// arena any more, whatever becomes of the process.
+/// A stand-in for the process of a remote client. It counts as ended when nothing moves between the client's memory and
+/// the arena any more, whether or not the process still runs.
 class remote_watch final : public watched_process {
 public:
   explicit remote_watch(remote_presence presence) : presence_(std::move(presence)) {}
@@ -27,27 +27,27 @@ private:
   remote_presence presence_;
 };
 
-/// What a remote worker is made of.
+/// The constructor arguments of a remote worker.
 struct remote_worker_parts {
   owner_id owner = 0;
   namespace_id space;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
   io_worker_actor worker;
-  /// Is told when the client is lost.
+  /// Notified when the client is lost.
   node_actor node;
   std::shared_ptr<io::extent_source> extents;
-  /// Null where pages do not move between hosts: then whoever asks is told so.
+  /// Null where pages do not move between hosts; then requests are rejected with that reason.
   std::shared_ptr<io::remote_mover> mover;
   remote_presence presence;
   remote_options options;
-  /// Is told what moves; may be null.
+  /// Counts what moves; may be null.
   std::shared_ptr<remote_totals> totals{};
 };
 
-/// Serves one rank of one client on another host: stands between it and the io worker, and moves pages between the
-/// arena and memory that the client has offered. The rules are in `remote_state`. Nothing of it waits: bytes are moved
-/// by the thread of the transport.
+/// An actor that serves one rank of one client on another host, in place of the io worker: it moves pages between the
+/// arena and memory that the client has offered. The rules are in `remote_state`. It never blocks: the thread of the
+/// transport moves the bytes.
 class remote_worker : public remote_worker_actor::base {
 public:
   remote_worker(caf::actor_config& config, remote_worker_parts parts);
@@ -78,7 +78,7 @@ private:
   void perform(const remote_close& x);
   void perform(const remote_at_rest& x);
   void on_news(const remote_news& x);
-  /// A function for threads of the transport: it tells this actor, if that is still there.
+  /// A callback for threads of the transport; it notifies this actor if it still exists.
   std::function<void(result<void>)> teller(remote_news::kind what, remote_job job);
   void probe(io::remote_direction direction);
 
@@ -86,7 +86,7 @@ private:
   remote_state state_;
   std::shared_ptr<io::remote_peer> peer_;
   page_checker_actor checker_;
-  /// Of what is offered, and where it is put when it is got.
+  /// The proof of the offered memory, and the buffer into which it is read back.
   std::vector<std::byte> proof_;
   std::shared_ptr<std::vector<std::byte>> proof_seen_;
   bool proof_got_ = false;

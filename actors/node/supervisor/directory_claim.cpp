@@ -14,6 +14,7 @@ namespace troupe {
 
 namespace {
 
+/// The interval of log lines while the claim is waited for.
 constexpr auto told_every = std::chrono::seconds(5);
 
 /// Whether the data directory itself, with the index, lies where other hosts can reach it.
@@ -36,9 +37,10 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
   const auto logger = log::get("node");
   const auto where = options.data_dir.string();
   if (!is_reached_by_others(options)) {
-    logger->warn("{} does not lie in {}: no claim is made on it, so what this node leaves when it dies is adopted by "
-                 "nobody, and nothing but locks keeps another node out of its slab files",
-                 where, config::shared_directory(options).string());
+    logger->warn(
+        "no claim on {}, which is not in {}: other nodes cannot take it over when this node dies, and only file locks "
+        "protect its slab files",
+        where, config::shared_directory(options).string());
     return nullptr;
   }
   auto begun = io::claim_keeper::begin(std::make_unique<io::claim_directory>(options.data_dir),
@@ -53,20 +55,20 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
     if (time >= next_word) {
       next_word = time + told_every;
       if (!x.trouble.empty())
-        logger->warn("no claim on {} yet: {}", where, x.trouble);
+        logger->warn("no claim on {} yet ({})", where, x.trouble);
       else
-        logger->info(
-            "waiting for the claim on {}, which {} had last: it has to stand still for as long as that one may "
-            "write, twice",
-            where, holder_of(x.other));
+        logger->info("waiting for the claim on {}, which {} had last: it must stay unchanged for twice the time for "
+                     "which that node "
+                     "may write",
+                     where, holder_of(x.other));
     }
     return true;
   });
   if (now.state != io::claim_state::holding)
     return fail(errc::busy, where + " is in use by " + holder_of(now.other) +
-                                ", which renews its claim on it: stop that one, "
+                                ", which renews its claim on it: stop that node, "
                                 "or give this one another data_dir");
-  logger->info("claim {} on {} is held", now.number, where);
+  logger->info("claim {} on {} acquired", now.number, where);
   return begun;
 }
 
@@ -86,7 +88,7 @@ void watch_claim(io::claim_keeper* claim, const std::filesystem::path& data_dire
   if (claim == nullptr)
     return;
   claim->on_lost([data_directory, condition](const io::claim_status&) {
-    // After a long pause the node finds its own claim gone, and does not know by whom.
+    // After a long pause the node may find its own claim removed, without knowing by which node.
     const auto now = io::claim_directory(data_directory).look();
     const auto text = text_of_lost_claim(now ? now->record : std::nullopt);
     if (condition && condition->claim_lost(text))

@@ -13,16 +13,16 @@
 
 namespace troupe {
 
-/// This node's claim on its data directory, which other hosts can reach; null where none can, as the config says, or as
-/// it does not lie in the directory that all share. Blocks until it is held: for three leases where the run before has
-/// ended without giving its claim back. `busy` where another node has the directory.
+/// Acquires this node's claim on its data directory, for directories that other hosts can reach. Null where the config
+/// says that none can, or where the directory does not lie in the shared one. Blocks until the claim is held: for three
+/// leases where the previous run has ended without releasing its claim. `busy` where another node has the directory.
 result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::node_config& options);
 
-/// Has the node's condition say so when the claim on that data directory is lost. Either pointer may be null.
+/// Reports to the node's condition when the claim on that data directory is lost. Either pointer may be null.
 void watch_claim(io::claim_keeper* claim, const std::filesystem::path& data_directory,
                  const std::shared_ptr<node_condition>& condition);
 
-/// What is said then, with the way out. `who` has the directory now, as far as is known.
+/// The text of that report, with the way out. `who`: the node that has the directory now, if known.
 std::string text_of_lost_claim(const std::optional<io::claim_record>& who);
 
 } // namespace troupe

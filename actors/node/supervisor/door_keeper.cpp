@@ -21,18 +21,18 @@ std::vector<std::string> door_keeper::look() {
     const bool was_there = x.is_there();
     const auto made = was_there ? result<void>() : x.make_anew();
     if (!made) {
-      auto text = x.name + " was removed while the node runs, and cannot be made again: " + to_string(made.error()) +
-                  "; it is tried again every second";
+      auto text = x.name + " was removed while the node runs, and cannot be recreated: " + to_string(made.error()) +
+                  "; the node retries every second";
       if (condition_->begins(trouble::socket_lost, i, text))
         out.push_back(std::move(text));
       continue;
     }
     const bool ended = condition_->ends(trouble::socket_lost, i);
     if (!was_there)
-      out.push_back(x.name + " was removed while the node runs, and has been made again; keep programs that clean up "
-                             "away from it (systemd-tmpfiles, for one)");
+      out.push_back(x.name + " was removed while the node runs, and has been recreated; exclude it from programs that "
+                             "clean up, such as systemd-tmpfiles");
     else if (ended)
-      out.push_back("no longer: " + x.name + " is there again");
+      out.push_back("no longer: " + x.name + " exists again");
   }
   return out;
 }
@@ -42,7 +42,7 @@ result<void> door_keeper::start() {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     return {};
   } catch (const std::system_error& e) {
-    return fail(errc::io_error, std::string("no thread is to be had that looks after the node's sockets: ") + e.what());
+    return fail(errc::io_error, std::string("cannot create the thread that monitors the node's sockets: ") + e.what());
   }
 }
 

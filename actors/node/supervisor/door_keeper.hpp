@@ -14,18 +14,18 @@
 
 namespace troupe {
 
-/// Files by which a node is reached, or kept to itself: its Unix sockets, and the lock of its directory. Programs that
-/// clean up (systemd-tmpfiles, below /tmp and /var/tmp) remove them under a node that runs. Then they are made anew;
-/// while that fails, the node's condition says so (`socket_lost`).
+/// A monitor that recreates files by which a node is reached or protected: its Unix sockets, and the lock of its
+/// directory. Programs that clean up (systemd-tmpfiles, below /tmp and /var/tmp) may remove them while the node runs.
+/// While a file cannot be recreated, the node's condition says so (`socket_lost`).
 ///
-/// The rules are in `look`, for one thread at a time.
+/// The rules are in `look`, which one thread at a time may call.
 class door_keeper {
 public:
   struct file {
-    /// As in "the socket /srv/troupe/troupe.sock".
+    /// Such as "the socket /srv/troupe/troupe.sock".
     std::string name;
     std::function<bool()> is_there;
-    /// `is_there` is true from then on.
+    /// Recreates the file; afterwards `is_there` is true.
     std::function<result<void>()> make_anew;
   };
 
@@ -35,11 +35,11 @@ public:
   door_keeper(const door_keeper&) = delete;
   door_keeper& operator=(const door_keeper&) = delete;
 
-  /// Makes anew what is gone. What has happened, for the log. May wait for the file system.
+  /// Recreates missing files. Returns what happened, for the log. May block on the file system.
   std::vector<std::string> look();
 
-  /// From now on a thread of its own looks once a second, and logs what it finds. To be called once. `io_error` where
-  /// no thread is to be had.
+  /// Starts a thread that checks once a second and logs changes. To be called once. `io_error` where no thread can be
+  /// created.
   result<void> start();
 
 private:
@@ -49,7 +49,7 @@ private:
   std::vector<file> files_;
   std::mutex mutex_;
   std::condition_variable_any stopped_;
-  /// Ends before all else does.
+  /// Declared last, so that it ends first.
   std::jthread thread_;
 };
 

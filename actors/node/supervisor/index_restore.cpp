@@ -18,8 +18,8 @@ namespace troupe {
 
 namespace {
 
-/// What is to be erased is written when it has become so much, or at the end: an index that is forgotten as a whole
-/// never has to fit into memory as a list of what to erase.
+/// Erasures are written when they reach this size, or at the end. So a whole index can be erased without a list of all
+/// erasures in memory.
 constexpr std::size_t most_change_bytes = std::size_t{1} << 20U;
 
 template <class Reply, class Handle, class... Ts>
@@ -67,7 +67,7 @@ void end_ranks(const known_namespaces& known) {
     caf::anon_send_exit(x.allocator, caf::exit_reason::user_shutdown);
 }
 
-/// Reads the store once. A shard works on one batch while the next is being read.
+/// A reader of the whole store, which it reads once. A shard works on one batch while the next is being read.
 class restorer final : public store::load_visitor {
 public:
   restorer(caf::actor_system& system, store::metadata_store& from, const namespaces_config& shards, restore_terms terms)
@@ -75,10 +75,10 @@ public:
 
   restorer(const restorer&) = delete;
   restorer& operator=(const restorer&) = delete;
-  /// What was spawned and not handed on would never end.
+  /// Allocators that were spawned and not passed on would never end.
   ~restorer() override { end_ranks(known_); }
 
-  /// Before anything is read.
+  /// To be called before anything is read.
   result<void> add_own(std::span<const known_rank> ranks) {
     for (const auto& x : ranks)
       if (auto added = add_rank(x); !added)
@@ -105,7 +105,7 @@ public:
     if (!incarnation)
       return {};
     const auto slots = static_cast<std::uint32_t>(std::min<std::uint64_t>(record.slots, shards_.max_slots));
-    // A node that served only what fits would forget the rest with its pages.
+    // An error fails the start: a node that served only what fits would lose the other pages.
     auto made = spawn_unfenced_allocator(system_, shards_, {record.space, record.rank, slots}, name_of(record.space));
     if (!made)
       return tl::unexpected<error>(made.error());
@@ -140,7 +140,8 @@ public:
     log::get("node")->info("restoring the index: {} of about {} pages", pages_read, expected);
   }
 
-  /// After all pages: what nobody claimed is free, what was not believed is gone from the store, and service may begin.
+  /// Ends the restore after all pages: unclaimed slots are free, untrusted records are erased from the store, and
+  /// service may begin.
   result<known_namespaces> finish() {
     for (auto& feed : feeds_) {
       auto ended = send(feed);
@@ -169,7 +170,7 @@ public:
   }
 
 private:
-  /// Of a namespace that was admitted.
+  /// The name of an admitted namespace.
   std::string name_of(const namespace_id& space) const {
     const auto found =
         std::ranges::find_if(known_.spaces, [&](const add_namespace_request& x) { return x.spec.id() == space; });
@@ -180,41 +181,40 @@ private:
     const auto logger = log::get("node");
     logger->info("the index has {} pages of {} keys", sum.pages, sum.keys);
     if (const auto n = plan_.left_aside(); n > 0)
-      logger->warn(
-          "{} stored pages are forgotten: the index is not the one that the last run on this data_dir kept, so "
-          "their slots may have been written since",
-          n);
+      logger->warn("{} stored pages dropped: the index is not the one that the last run on this data_dir kept, so "
+                   "their slots may have been written since",
+                   n);
     if (plan_.outlived() > 0)
-      logger->warn("{} stored pages are forgotten: of ranks that were registered anew, or of slab files that are gone",
+      logger->warn("{} stored pages dropped: their ranks were registered again, or their slab files no longer exist",
                    plan_.outlived());
     if (sum.displaced + sum.refused > 0)
-      logger->warn("{} stored pages are forgotten: others claim their slots as well, or there are no such slots",
+      logger->warn("{} stored pages dropped: other pages claim their slots as well, or there are no such slots",
                    sum.displaced + sum.refused);
     for (const auto& x : plan_.absent())
-      logger->warn("the index has namespace '{}', which is not served: {}; {}", x.name, x.reason, fate_of(x));
+      logger->warn("namespace '{}' of the index is not served: {}; {}", x.name, x.reason, fate_of(x));
   }
 
   static std::string fate_of(const restore_plan::absent_space& x) {
     const auto pages = std::to_string(x.pages) + " pages";
     if (x.forgotten)
-      return "it is forgotten, with " + pages;
-    return (x.erased ? "its " + pages + " are forgotten, its ranks are kept" : "its " + pages + " are kept") +
-           "; to forget it altogether, start once with --set registry.forget_absent=true";
+      return "it is erased, with " + pages;
+    return (x.erased ? "its " + pages + " are erased, its ranks are kept" : "its " + pages + " are kept") +
+           "; to erase it completely, start once with --set registry.forget_absent=true";
   }
 
-  /// What goes to one shard: a batch that it works on, and the next one.
+  /// The pages for one shard: a batch that it works on, and the next one.
   struct shard_feed {
     std::vector<stored_page> next;
     std::vector<stored_page> sent;
     std::future<result<result_codes>> answer;
   };
 
-  /// False if it cannot be, which is known to the plan then.
+  /// Registers a namespace; false if that is rejected, which the plan then knows.
   result<bool> add_space(const add_namespace_request& known) {
     for (const auto& shard : shards_.shards)
       if (auto added = ask_and_wait<void>(system_, shard, known); !added) {
         const auto& why = added.error();
-        // All shards know the same namespaces, so the first one says no before any has said yes.
+        // All shards know the same namespaces, so the first one rejects it before any other has accepted.
         if (why.code != errc::identity_mismatch && why.code != errc::limit_exceeded &&
             why.code != errc::invalid_argument)
           return tl::unexpected<error>(why);
@@ -224,11 +224,11 @@ private:
     return true;
   }
 
-  /// A namespace that a client has made: with its files of the run before, as far as they are there.
+  /// Serves a namespace that a client has created, with those of its files from the previous run that still exist.
   result<void> serve(const store::namespace_record& record) {
     const auto opened = ask_and_wait<served_space>(system_, shards_.keeper, open_space_request{record.spec, true});
-    // A disk, a file or memory that is not there now may be there at the next start: a node that served only what fits
-    // would forget the rest with its pages.
+    // A disk, file or memory that is missing now may be there at the next start, so the start fails: a node that served
+    // only what fits would lose the other pages.
     if (!opened && opened.error().code != errc::full)
       return tl::unexpected<error>(opened.error());
     if (!opened) {
@@ -236,7 +236,7 @@ private:
       return {};
     }
     const auto added = add_space({record.spec, {.origin = namespace_origin::client}});
-    // The start fails, and the next one finds its files: closed, it would lose them.
+    // The start fails, and the next one finds the files; closing the namespace would remove them.
     if (!added)
       return tl::unexpected<error>(added.error());
     if (!*added)
@@ -255,11 +255,11 @@ private:
   struct rank_slots {
     allocator_actor allocator;
     std::vector<slot_ref> claimed;
-    /// Claims that the allocator did not accept.
+    /// Claims that the allocator rejected.
     std::vector<slot_ref> refused;
   };
 
-  /// `listener`: an io worker that is to be told of leases, and that the shards do not know yet.
+  /// `listener`: an io worker that is notified of leases, and that the shards do not know yet.
   result<void> add_rank(const known_rank& x, const io_worker_actor& listener = {}) {
     slots_[{x.space, x.rank}].allocator = x.allocator;
     const add_rank_request wanted{x.space, x.rank, x.slots, x.allocator, x.incarnation, listener};
@@ -286,8 +286,8 @@ private:
     if (!reply)
       return tl::unexpected<error>(reply.error());
     for (std::size_t i = 0; i < std::min(reply->results.size(), x.sent.size()); ++i) {
-      // Where two claim a slot, the allocator hears of both, so that a third in another shard does not get it. Whatever
-      // else is refused claims nothing.
+      // Where two pages claim a slot (`stale`), the allocator gets both claims, so that a third page in another shard
+      // does not get the slot. Pages rejected for other reasons claim nothing.
       const auto code = errc_from_wire(reply->results[i]);
       if (code != errc::ok && code != errc::stale)
         continue;
@@ -314,7 +314,8 @@ private:
     return {};
   }
 
-  /// Two shards may have claimed one slot, of which the allocator alone hears: neither page is believed.
+  /// Ends the restore of one rank. If two shards claimed one slot, which only the allocator sees, neither page is
+  /// trusted.
   result<void> finish_rank(const rank_name& name, rank_slots& rank) {
     if (auto told = claim(rank); !told)
       return told;
@@ -376,9 +377,9 @@ result<known_namespaces> restore_index(caf::actor_system& system, store::metadat
   if (!known)
     return known;
   known->handshakes.believed = continues;
-  // Now the index says what is. From here on it is that of the epoch that was, or of the next one; with the new epoch
-  // in its file, of that one only. At no moment would a crash make it that of none, or of one in which it is left
-  // aside.
+  // The index is now accurate. From here on it belongs to the previous epoch, or to the next one; once the new epoch is
+  // in its file, only to that one. A crash at any moment leaves an index that belongs to the epoch in the file, and
+  // never one that is ignored.
   const auto next = fresh_incarnation();
   const auto note = [&](incarnation_number epoch, incarnation_number next_epoch) {
     auto identity = from.identity();

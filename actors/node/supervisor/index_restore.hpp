@@ -14,32 +14,32 @@
 
 namespace troupe {
 
-/// Opens the store of a node, below its data directory; null where the config wants none. `busy`, `corrupt` and others
-/// come from the store.
-/// `gate`: whether it may be written; null where nobody else could take it over.
+/// Opens the store of a node below its data directory; null where the config has none. Errors such as `busy` and
+/// `corrupt` come from the store. `gate`: whether the store may be written; null where no other node could take it
+/// over.
 result<std::shared_ptr<store::metadata_store>> open_index(const config::node_config& options,
                                                           std::shared_ptr<const write_gate> gate = nullptr);
 
-/// What was found in a store besides pages: namespaces and ranks that clients registered at run time.
+/// What a store has besides pages: namespaces and ranks that clients registered at run time.
 struct known_namespaces {
   std::vector<add_namespace_request> spaces;
   std::vector<known_rank> ranks;
-  /// Those whose pages the node keeps: what serves them was opened by the keeper, which ends it.
+  /// Those whose pages the node keeps; the keeper has opened what serves them, and will end it.
   std::vector<served_space> made;
   restored_handshakes handshakes;
 };
 
-/// Gives shards and allocators what of the store may be believed, before anybody else talks to them, and erases the
-/// rest; then begins a new epoch of the data directory, of which the store knows. Blocks.
+/// Restores trusted records of the store to shards and allocators, before any other request reaches them, and erases
+/// the rest. Then begins a new epoch of the data directory and records it in the store. Blocks.
 ///
-/// `own_ranks` are the ranks of the config's namespaces, which the shards know without them. All other namespaces are
-/// made known to the shards, with an allocator for each of their ranks.
+/// `own_ranks` are the ranks of the config's namespaces, which the shards already know. All other namespaces are
+/// registered with the shards, with an allocator for each of their ranks.
 result<known_namespaces> restore_index(caf::actor_system& system, store::metadata_store& from,
                                        const namespaces_config& shards, const config::node_config& options,
                                        std::span<const known_rank> own_ranks, const write_gate* gate = nullptr);
 
-/// For a run without a store: begins an epoch of the data directory of which no index knows, so that one that is there
-/// is not believed any more. Before anything is served.
+/// For a run without a store: begins an epoch of the data directory that no index knows, so that an existing index is
+/// not trusted any more. To be called before the node serves anything.
 result<void> leave_index_aside(const config::node_config& options, const write_gate* gate = nullptr);
 
 } // namespace troupe

@@ -17,7 +17,7 @@ std::vector<config::problem> faults_of_numa_nodes(const config::node_config& opt
     if (const auto& wished = ranks[i].numa_node; wished && std::ranges::find(usable, *wished) == usable.end())
       out.push_back({"storage.ranks[" + std::to_string(i) + "].numa_node",
                      "is " + std::to_string(*wished) + ", and the memory of this host that the node may use is on " +
-                         io::numa_text(usable) + ": choose of these, or leave it out",
+                         io::numa_text(usable) + ": choose one of these, or leave it out",
                      {}});
   return out;
 }
@@ -31,7 +31,7 @@ std::vector<config::problem> faults_of_memory(const config::node_config& options
   const auto& memory = options.memory;
   const auto& kind = huge_pages_for(options);
   const auto needed = kind.pages_of(memory.bytes);
-  // As if all were free: what is in use now may be this node's.
+  // All pages count as free, because those in use now may belong to this node.
   auto all = huge;
   if (all.host)
     all.host->free = all.host->all;

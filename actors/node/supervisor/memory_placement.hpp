@@ -11,21 +11,20 @@
 
 namespace troupe {
 
-/// Where ranks want memory of NUMA nodes that a host does not have, by key. `usable`: those that it has, of which this
-/// process may use the memory; empty where the kernel does not tell, and then nothing is wrong.
+/// Config errors, by key, about ranks that want memory of NUMA nodes that the host does not have. `usable`: the NUMA
+/// nodes whose memory this process may use; empty where the kernel does not report them, and then there are no errors.
 std::vector<config::problem> faults_of_numa_nodes(const config::node_config& options,
                                                   std::span<const io::numa_node> usable);
 
-/// The huge pages that the config asks for, or would take.
+/// The kind of huge pages that the config requires or prefers.
 const io::huge_page_kind& huge_pages_for(const config::node_config& options) noexcept;
 
-/// Why the memory that the config asks for can never be had, by key. `bound`: the ordinary memory that there is;
-/// `huge`: what stands between this process and those huge pages, used or not.
+/// Config errors, by key, about memory that can never be allocated. `bound`: the ordinary memory there is; `huge`: the
+/// limits on huge pages for this process, used or not.
 std::vector<config::problem> faults_of_memory(const config::node_config& options, const memory_bound& bound,
                                               const io::huge_page_room& huge);
 
-/// The NUMA nodes over which the arena is to be spread; none: it lies where the kernel likes. invalid_argument with the
-/// first fault.
+/// The NUMA nodes over which the arena is spread; none: the kernel places it. invalid_argument with the first error.
 result<std::vector<io::numa_node>> numa_nodes_for(const config::node_config& options,
                                                   std::span<const io::numa_node> usable);
 

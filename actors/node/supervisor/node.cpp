@@ -19,15 +19,16 @@ namespace troupe {
 
 namespace {
 
-/// Children answer from memory: who has not within this time is stuck, and whoever asked is told so. Shorter than what
-/// a scraper of metrics waits by default, 10 s.
+/// Children answer from memory, so one that has not answered within this time is stuck, and the request fails. Shorter
+/// than the default timeout of metrics scrapers, 10 s.
 constexpr auto stats_timeout = std::chrono::seconds(5);
 
-/// How often to look whether the process of a client that has departed is gone: what it had pinned is missed meanwhile.
+/// The interval of checks whether the process of a disconnected client has ended; until then its pinned memory is
+/// unavailable.
 constexpr auto look_interval = std::chrono::milliseconds(50);
 
-/// As often as an io worker looks at its slab: whoever asks /ready hears of it within a second. More often only where
-/// statistics are to be logged more often.
+/// The interval of the watch: as short as that of an io worker's check of its slab, so that /ready reports problems
+/// within a second. Shorter only where statistics are logged more often.
 duration statistics_tick(duration statistics_interval) {
   constexpr duration longest = std::chrono::seconds(1);
   return statistics_interval > duration::zero() ? std::min(statistics_interval, longest) : longest;
@@ -92,8 +93,8 @@ node::behavior_type node::make_behavior() {
   };
 }
 
-// Two things wait for ticks, each for one of its own. Whichever comes does what is due and plans the next of these; the
-// one that then comes too late does nothing, so there are never more than two.
+// Two schedules use ticks, each with ticks of its own. Any tick does whatever is due and schedules the next one of that
+// kind; the tick that then comes too late does nothing, so there are never more than two.
 void node::tick() {
   const auto now = clock().now();
   if (next_look_ && now >= *next_look_) {
@@ -113,8 +114,8 @@ void node::tick() {
   }
   if (options_->statistics_interval == duration::zero() || now < next_statistics_)
     return;
-  // Counted from when the last ones were due: ticks come a little late, and one that then comes a little too early for
-  // the next ones would leave them to the tick after it.
+  // The interval counts from when the last statistics were due: ticks are a little late, and one that came slightly too
+  // early for the next statistics would delay them by a whole tick.
   next_statistics_ = std::max(next_statistics_ + options_->statistics_interval, now);
   collect_stats([this](const result<node_stats>& stats) {
     if (stats)
@@ -125,8 +126,8 @@ void node::tick() {
 void node::look_at_attached(timestamp now) {
   bool any = false;
   for (const auto& [owner, x] : clients_)
-    // Of this process's own clients, as those for LMCache's workers, lanes may be at work in frames: they end by
-    // themselves.
+    // Clients of this process itself, such as those for LMCache's workers, are left out: their lanes may be using
+    // frames, and they end by themselves.
     if (!x.elsewhere && x.process && x.process->gone() && x.handle.node() != system().node()) {
       state_.link_gone(x.number, now);
       any = true;
@@ -145,7 +146,7 @@ void node::plan_look_at_departed(timestamp now) {
 void node::look_at_departed(timestamp now) {
   for (const auto& [owner, x] : departed_)
     if (x.process && x.process->gone())
-      static_cast<void>(state_.owner_at_rest(owner)); // it is not attached
+      static_cast<void>(state_.owner_at_rest(owner)); // cannot fail: it is not attached
   for (const auto& x : state_.take_overdue(now)) {
     std::int32_t process = 0;
     if (const auto found = departed_.find(x.owner); found != departed_.end()) {
@@ -153,8 +154,8 @@ void node::look_at_departed(timestamp now) {
       process = found->second.process_id;
     }
     log::get("node")->warn(
-        "client '{}' ({:016x}, process {}) is gone, but its process is not, nor does it say that its "
-        "transfers have ended: memory that it used stays set aside until then",
+        "client disconnected but may still write to node memory: '{}' ({:016x}, process {}); its memory stays set "
+        "aside until its process ends or reports the end of its transfers",
         x.name, x.owner, process);
   }
   release_departed();
@@ -180,10 +181,11 @@ node_state::caller caller_of(const attach_request& wanted) {
 
 caf::result<attach_reply> node::attach(const attach_request& wanted, const caf::actor& link) {
   if (!link)
-    return to_caf(error{errc::invalid_argument, "a client attaches with a handle to be watched"});
-  // Its death would count as that of a client, and its leaving would end the watch.
+    return to_caf(error{errc::invalid_argument, "the attach request has no handle to monitor"});
+  // The end of such a handle would count as that of a client, and its detaching would end the supervisor's own monitor.
   if (children_.find(link.address()) != nullptr)
-    return to_caf(error{errc::invalid_argument, "a client attaches with a handle of its own, not one of the node's"});
+    return to_caf(error{errc::invalid_argument,
+                        "the handle in the attach request belongs to the node; use one of the client's own"});
   if (!wanted.cluster.empty())
     if (auto taken = judge_peer(card_, wanted.cluster); !taken)
       return to_caf(taken.error());
@@ -221,13 +223,13 @@ void node::note_failed(const attach_request& wanted, const error& why) {
   const bool is_of_node = why.code == errc::io_error || why.code == errc::no_space || why.code == errc::no_memory ||
                           why.code == errc::unsupported;
   if (is_of_node && failed_attachments_.tell(clock().now()))
-    log::get("node")->warn("client '{}' (process {}) cannot attach: {}", wanted.client_name, wanted.process,
+    log::get("node")->warn("client not attached: '{}' (process {}): {}", wanted.client_name, wanted.process,
                            to_string(why));
 }
 
 void node::adopt(const served_space& made) {
   if (state_.index_of(made.spec.id()))
-    return; // two have asked for it
+    return; // two clients requested it
   children_.add_made(made, state_.add_space(made.spec));
   for (const auto& x : made.ranks) {
     monitor(x.worker);
@@ -271,7 +273,8 @@ void node::let_go() {
 result<attach_reply> node::admit(const attach_request& wanted, const caf::actor& link, origin from) {
   const auto number = number_of(link.address());
   const auto arrived = state_.attach(caller_of(wanted), number, clock().now());
-  // Also when it is refused. And before it is watched: this ends the watch of the client that the link was before.
+  // Needed also when the client is rejected; and before the link is monitored, because this ends the monitor of the
+  // link's previous client.
   release_departed();
   if (!arrived)
     return tl::unexpected<error>(arrived.error());
@@ -305,11 +308,11 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
     reply.limits.pinned_bytes = pinned_bytes_max(*options_, facts, space.geometry.page_bytes());
   }
   welcome(attached, arrived->space, reply);
-  // Before the reply, which is sent after this: so they come with it, or before.
+  // The descriptors are stored before the reply is sent, so they arrive with it, or before.
   if (from.handover)
     from.handover->put(std::move(from.arena));
-  log::get("node")->info("client '{}' (process {}{}) attached as {:016x} to namespace '{}'", wanted.client_name,
-                         from.number, from.elsewhere ? ", elsewhere" : "", reply.owner, reply.space.name);
+  log::get("node")->info("client attached: '{}' (process {}{}) as {:016x} to namespace '{}'", wanted.client_name,
+                         from.number, from.elsewhere ? ", without shared memory" : "", reply.owner, reply.space.name);
   return reply;
 }
 
@@ -364,7 +367,7 @@ caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
   if (auto taken = judge_peer(self, protocol_version, other); !taken) {
     constexpr std::size_t told_max = 64;
     if (strange_clusters_.size() < told_max && strange_clusters_.insert(other.from.cluster).second)
-      log::get("cluster")->warn("node '{}' is refused: {}", other.from.node, taken.error().text);
+      log::get("cluster")->warn("peer rejected: '{}' ({})", other.from.node, taken.error().text);
     return to_caf(taken.error());
   }
   cluster_welcome out{self, {}};
@@ -404,10 +407,11 @@ void node::end_fronts(const client& x) {
 
 void node::release_departed() {
   for (const auto& gone : state_.take_departures()) {
-    log::get("node")->info("client '{}' ({:016x}) {}: its leases and reservations are released", gone.name, gone.owner,
-                           gone.why);
-    // The fronts first: what the client sends from now on reaches nobody. What a front has passed on before may still
-    // come behind the word of the death: an io worker knows the dead, a shard lets such a hold run out.
+    log::get("node")->info("client disconnected: '{}' ({:016x}, {}); its leases and reservations are released",
+                           gone.name, gone.owner, gone.why);
+    // The proxies end first, so that later messages of the client are not delivered. A message that a proxy has already
+    // forwarded may still arrive after the notice of disconnection: an io worker remembers disconnected clients, and at
+    // a shard such a hold expires.
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
     end_fronts(left.mapped());
@@ -421,10 +425,10 @@ void node::release_departed() {
       send(remote, unbind_atom_v, gone.owner);
     for (const auto& x : children_.all())
       if (x.serves_clients)
-        // Without a limit: whoever never answers is dead, which ends the node.
+        // No timeout is needed: a child that never answers has died, which ends the node.
         request(x.handle, caf::infinite, owner_died_atom_v, gone.owner).then([] {}, [](const caf::error&) {});
   }
-  // After the word of its death, since messages between two actors overtake none.
+  // Sent after the notice of disconnection; messages between two actors are delivered in order.
   for (const auto owner : state_.take_rested()) {
     departed_.erase(owner);
     for (const auto& x : children_.ranks())
@@ -436,7 +440,7 @@ void node::release_departed() {
 
 void node::on_down(const caf::down_msg& down) {
   if (const auto* child = children_.find(down.source)) {
-    log::get("node")->critical("{} has died ({}): {}, so the node ends", child->name, system().render(down.reason),
+    log::get("node")->critical("{} has died ({}): {}; the node ends", child->name, system().render(down.reason),
                                child->loss);
     return quit(caf::exit_reason::unhandled_exception);
   }
@@ -461,7 +465,7 @@ caf::result<void> node::drain() {
       request(x.handle, options_->drain_timeout, drain_atom_v)
           .then([this] { part_at_rest(); },
                 [this, name = x.name](const caf::error& e) {
-                  log::get("node")->warn("{} did not come to rest: {}", name, to_string(from_caf(e)));
+                  log::get("node")->warn("not drained: {} ({})", name, to_string(from_caf(e)));
                   part_at_rest();
                 });
   }
@@ -493,7 +497,7 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
     const auto& space = children_.spaces[x.space];
     stats.ranks.push_back({space.id(), space.name, x.rank, {}, {}});
   }
-  // Two answers per rank, one sum over the shards, and what is known of other nodes.
+  // Two answers per rank, one sum over the shards, and the statistics of the cluster.
   const auto all = gather(2 + 2 * children_.ranks().size(), std::move(stats),
                           [this, on_done = std::move(on_done)](const result<node_stats>& x) {
                             if (x)
@@ -526,7 +530,7 @@ void node::collect_stats(std::function<void(const result<node_stats>&)> on_done)
               all->value().cluster = x;
               all->part_done();
             },
-            // It ends before the node does.
+            // The cluster actor ends before the node does, so an error is no failure.
             [all](const caf::error&) { all->part_done(); });
   sum_registry_stats(this, children_.shards(), stats_timeout, [all](const result<registry_stats>& sum) {
     if (!sum)

@@ -23,14 +23,14 @@
 
 namespace troupe {
 
-/// The supervisor of a node. Lets clients attach, through the reception, gives each of them handles of its own to what
-/// serves it, and tells everybody when one of them dies (the rules: `node_state`); watches its children, and ends with
-/// an error when one of them dies, because a registry shard or a slab that is gone cannot be replaced while its pages
-/// are in use; drains before the node stops.
+/// The supervisor of a node. It attaches clients through the reception, gives each of them its own proxies to shards
+/// and workers, and notifies the actors that serve clients when one disconnects (the rules: `node_state`). It watches
+/// its children, and ends with an error when one of them dies, because a registry shard or slab cannot be replaced
+/// while its pages are in use. It drains before the node stops.
 class node : public node_actor::base {
 public:
-  /// `processes`: how to know that a process is gone for which an actor of this process attaches. `watch`: nothing if
-  /// nobody asks for the node's condition. `peers`: who has come by the node's Unix socket; null: nobody.
+  /// `processes`: watches the process for which an actor of this process attaches. `watch`: empty if the node's
+  /// condition is not needed. `peers`: the processes that are connected by the node's Unix socket; null: none.
   node(caf::actor_config& config, std::shared_ptr<const config::node_config> options, node_children children,
        process_watcher processes = watch_process, std::optional<node_watch> watch = std::nullopt,
        std::shared_ptr<const connected_peers> peers = nullptr);
@@ -44,141 +44,144 @@ protected:
 private:
   using link_number = node_state::link_number;
 
-  /// What a client attached with, and what it has in place of shards and workers, which ends with it. The state knows
-  /// the link by `number`; both have the same clients but while `release_departed` runs.
+  /// An attached client: its link, and its proxies for shards and workers, which end with it. The state knows the link
+  /// by `number`; both have the same clients except while `release_departed` runs.
   struct client {
     caf::actor handle;
     link_number number = 0;
     std::shared_ptr<client_rights> rights;
-    /// Null if the client itself has to say that it is at rest.
+    /// Null if the client itself has to report that it is quiesced.
     std::unique_ptr<watched_process> process;
     std::vector<client_shard_actor> shards;
     std::vector<client_worker_actor> workers;
     std::size_t space = 0;
-    /// It cannot map the arena; with these then, one for each rank.
+    /// The client cannot map the arena, because it attaches over TCP or from another host; `remotes` then has one
+    /// worker for each rank.
     bool elsewhere = false;
-    /// Of the cluster, and no engine.
+    /// Another node of the cluster, not an engine.
     bool is_node = false;
     std::vector<remote_worker_actor> remotes{};
-    /// For people.
+    /// For log lines and listings.
     std::string name{};
     std::int32_t process_id = 0;
     timestamp since{};
-    /// Null where there are no other nodes, or it is one.
+    /// Null where there are no other nodes, or the client is a node.
     client_cluster_actor cluster{};
   };
 
-  /// A client that is not attached any more, and not at rest.
+  /// A disconnected client that is not quiesced.
   struct departed_client {
     std::unique_ptr<watched_process> process;
     std::size_t space = 0;
-    /// It should be at rest by now. Whoever waits for nothing else waits no longer: what it may touch stays its own.
+    /// The time by which it should have been quiesced has passed. Requests that wait only for it continue; the memory
+    /// that it may access stays reserved for it.
     bool overdue = false;
-    /// What it says of itself does not count: the node itself moves its pages.
+    /// The client is remote: its own reports are ignored, because the node itself moves its pages.
     bool elsewhere = false;
-    /// Until they are at rest: an actor to which nobody has a handle is gone, whatever it waits for.
+    /// Kept until they are quiesced, because an actor without handles is destroyed, whatever it waits for.
     std::vector<remote_worker_actor> remotes{};
-    /// For people.
+    /// For log lines and listings.
     std::string name{};
     std::int32_t process_id = 0;
   };
 
-  /// A namespace that is removed, and who waits until nothing of it is in use.
+  /// A namespace that is being removed, with the request that is answered when nothing of it is in use.
   struct departing_space {
     std::size_t space = 0;
     namespace_id id;
     caf::response_promise promise;
   };
 
-  /// Whose process a client is, as its connection proves, and how it gets at the arena.
+  /// The process of a client, as its connection proves, and the client's access to the arena.
   struct origin {
-    /// Null if the client itself has to say that it is at rest, or if it is elsewhere.
+    /// Null if the client itself has to report that it is quiesced, or if it cannot map the arena.
     std::unique_ptr<watched_process> process{};
-    /// For people.
+    /// For log lines and listings.
     std::int32_t number = 0;
-    /// It cannot map the arena.
+    /// The client cannot map the arena, because it attaches over TCP or from another host.
     bool elsewhere = false;
-    /// Null where it has the arena's descriptors already.
+    /// Null where the client has the arena's descriptors already.
     std::shared_ptr<descriptor_handover> handover{};
-    /// What it is handed as it attaches.
+    /// The descriptors that it receives when it attaches.
     std::vector<unique_descriptor> arena{};
   };
 
   node_state::options state_options();
-  /// Errors: those of the watch of processes, and `unsupported` where its process cannot be watched.
+  /// Errors: those of the process watch, and `unsupported` where the client's process cannot be watched.
   result<origin> origin_of(const attach_request& wanted, const caf::actor& link) const;
-  /// The number of a link that is attached, or a new one.
+  /// The number of an attached link, or a new one.
   link_number number_of(const caf::actor_addr& link);
   caf::result<attach_reply> attach(const attach_request& wanted, const caf::actor& link);
-  /// The same when its namespace is there, or cannot be made.
+  /// Attaches a client whose namespace exists, or cannot be created.
   result<attach_reply> admit(const attach_request& wanted, const caf::actor& link, origin from);
-  /// The namespace is made first.
+  /// Creates the namespace first, then attaches the client.
   caf::result<attach_reply> make_and_admit(const attach_request& wanted, const caf::actor& link, origin from);
-  /// Logs what this host lacks for a client, which would else be known to the client alone.
+  /// Logs what this host lacks for a client; otherwise only the client would know.
   void note_failed(const attach_request& wanted, const error& why);
   void adopt(const served_space& made);
   caf::result<void> leave_space(const leave_space_request& x);
   caf::result<void> unbind_space(const namespace_id& space);
-  /// Lets go of what serves namespaces that are removed, as soon as no client that was attached touches its memory, or
-  /// those that may are overdue.
+  /// Ends what serves removed namespaces, as soon as no client that was attached to them accesses their memory, or the
+  /// remaining such clients are overdue.
   void let_go();
-  /// Spawns what serves this client alone, and names it in the reply.
+  /// Spawns the proxies of this client and names them in the reply.
   void welcome(client& x, std::size_t space, attach_reply& reply);
-  /// As a client that is not on this host has it.
+  /// As `welcome`, for a client that cannot map the arena.
   void welcome_elsewhere(client& x, std::size_t space, attach_reply& reply);
   caf::result<cluster_welcome> meet(const cluster_hello& other);
   caf::result<void> leave(owner_id owner, const caf::actor& link);
-  /// Its memory cannot be reached any more.
+  /// Handles a remote client whose memory cannot be reached any more.
   void lose(owner_id owner);
   caf::result<void> owner_at_rest(owner_id owner);
   void end_fronts(const client& x);
-  /// Ends what the clients had that the state has let go, and tells those who served them; then, who is at rest.
+  /// Ends the proxies of clients that the state has released, and notifies the actors that served them; then processes
+  /// quiesced clients.
   void release_departed();
-  /// Whose process is gone is at rest.
+  /// Marks disconnected clients whose process has ended as quiesced.
   void look_at_departed(timestamp now);
-  /// Whose process is gone has no link any more, also where a child of it keeps the connection open.
+  /// Ends the links of attached clients whose process has ended, also where a child process keeps the connection open.
   void look_at_attached(timestamp now);
   void on_down(const caf::down_msg& down);
   caf::result<void> drain();
   void part_at_rest();
   void answer_drains();
   caf::result<node_stats> collect();
-  /// Asks all children and calls `on_done` once, with their statistics or the first error.
+  /// Requests the statistics of all children and calls `on_done` once, with the result or the first error.
   void collect_stats(std::function<void(const result<node_stats>&)> on_done);
   void log_statistics(const node_stats& stats) const;
   void tick();
-  /// For `node_watch`.
+  /// The client slots, for `node_watch`.
   node_watch::places places_of_clients() const;
   void plan_look_at_departed(timestamp now);
 
   std::shared_ptr<const config::node_config> options_;
   node_children children_;
   std::shared_ptr<remote_totals> remote_totals_ = std::make_shared<remote_totals>();
-  /// Nobody can tell one owner id from another.
+  /// The source of owner ids, which cannot be guessed.
   std::random_device entropy_;
   node_state state_;
   std::unordered_map<owner_id, client> clients_;
   process_watcher processes_;
   std::shared_ptr<const connected_peers> local_peers_;
-  /// Of those who have departed and are not at rest.
+  /// Disconnected clients that are not quiesced.
   std::unordered_map<owner_id, departed_client> departed_;
   std::vector<departing_space> departing_spaces_;
-  /// Attachments that wait for their namespace.
+  /// Attachments that wait for the creation of their namespace.
   open_promises making_;
-  /// When to look at these, if a look is planned.
+  /// The time of the next check of disconnected clients, if one is scheduled.
   std::optional<timestamp> next_look_;
   link_number last_link_ = 0;
   std::vector<caf::response_promise> drains_;
   open_promises counting_;
   std::optional<node_watch> watch_;
-  /// Who this node is towards others, and who knows these; null before it is said.
+  /// This node's identity in the cluster, and the actor that knows the peers; null until it is set.
   cluster_card card_;
   cluster_actor peers_;
-  /// Clusters that others are of who wanted to be peers: each is told of once.
+  /// Clusters of nodes that were rejected as peers: each is logged once.
   std::set<std::string> strange_clusters_;
-  /// A client that fails tries again and again.
+  /// Rate limit of log lines about failed attachments, because a failing client retries.
   log_limit failed_attachments_{5, std::chrono::minutes(1)};
-  /// When the watch and the statistics have their turn.
+  /// The next times of the watch and of the statistics.
   timestamp next_turn_{};
   timestamp next_statistics_{};
 };

@@ -12,7 +12,7 @@ void node_children::add_shard(const registry_actor& x) {
 
 void node_children::add_rank(const node_rank& x) {
   const auto where = " of rank " + std::to_string(x.rank) + " of namespace '" + spaces.at(x.space).name + "'";
-  add({"the allocator" + where, caf::actor_cast<caf::actor>(x.allocator), "nobody knows which slots are free", false,
+  add({"the allocator" + where, caf::actor_cast<caf::actor>(x.allocator), "the record of free slots is lost", false,
        false});
   add({"the io worker" + where, caf::actor_cast<caf::actor>(x.worker), "its pages cannot be reached", true, true});
   ranks_.push_back(x);
@@ -35,7 +35,7 @@ void node_children::remove_ranks(std::size_t space) {
 }
 
 void node_children::add_metrics(const metrics_actor& x) {
-  add({"the metrics actor", caf::actor_cast<caf::actor>(x), "what it has counted is lost", false, false});
+  add({"the metrics actor", caf::actor_cast<caf::actor>(x), "its counters are lost", false, false});
   metrics_ = x;
 }
 

@@ -14,21 +14,21 @@
 
 namespace troupe {
 
-/// An actor of a node, as far as its supervisor treats all of them alike: it watches each, ends with an error when one
-/// dies, and ends all of them with itself.
+/// A child actor, with what the supervisor needs to treat all children alike: it watches each of them, ends with an
+/// error when one dies, and ends all of them with itself.
 struct node_child {
-  /// For people.
+  /// The name for log lines.
   std::string name;
   caf::actor handle;
-  /// What its death costs, for which the node has to end: nobody could take its place while pages are in use.
+  /// The effect of its death, because of which the node must end: it cannot be replaced while pages are in use.
   std::string loss;
-  /// Is told of each client that is gone: it takes `owner_died_atom`.
+  /// Notified of each client that disconnects, with `owner_died_atom`.
   bool serves_clients = false;
-  /// Is asked to come to rest before the node ends, and answers when it has: it takes `drain_atom`.
+  /// Drained before the node ends, with `drain_atom`, which it answers when it is drained.
   bool drains = false;
 };
 
-/// What serves one rank of a namespace of the config, or of one that a client has made.
+/// The actors that serve one rank of a namespace, of the config or created by a client.
 struct node_rank {
   /// Index of the namespace.
   std::size_t space = 0;
@@ -36,43 +36,43 @@ struct node_rank {
   std::uint64_t slots = 0;
   io_worker_actor worker;
   allocator_actor allocator;
-  /// The worker is told what lookups find.
+  /// The worker is notified of what lookups find.
   bool listens = false;
-  /// What other nodes are told, where the storage is shared.
+  /// The description of the slab for other nodes, where the storage is shared.
   shared_slab slab{};
 };
 
-/// The actors a node consists of. A new one is added here once, and is watched and ended from then on; what the
-/// supervisor asks of it besides, it asks of a handle of its own.
+/// The actors of a node. A new child is added here once, and is then watched and ended with the others; for all else
+/// the supervisor has a typed handle.
 class node_children {
 public:
-  /// Of the config, then those that clients have made. One that was removed keeps its place, without ranks, until
-  /// another one gets it.
+  /// The namespaces of the config, then those that clients have created. A removed namespace keeps its index, without
+  /// ranks, until another one reuses it.
   std::vector<namespace_spec> spaces;
-  /// Makes namespaces; null if nobody does.
+  /// Creates namespaces; null where they cannot be created.
   namespaces_actor namespaces;
-  /// The memory that pages lie in, which the io workers share. Null only where there are no ranks.
+  /// The memory for pages, shared by the io workers. Null only where there are no ranks.
   std::shared_ptr<io::extent_source> extents;
-  /// Moves pages between it and clients on other hosts; null if none do.
+  /// Moves pages between that memory and clients on other hosts; null if there are no such clients.
   std::shared_ptr<io::remote_mover> mover;
 
   void add(node_child x) { all_.push_back(std::move(x)); }
   void add_shard(const registry_actor& x);
   void add_rank(const node_rank& x);
-  /// Of a namespace that a client has made; its index, which is the next one or that of one that was removed.
+  /// Adds a namespace that a client has created, at index `at`, which is the next one or that of a removed namespace.
   void add_made(const served_space& x, std::size_t at);
-  /// Its ranks are no children any more.
+  /// Removes the ranks of the namespace from the children.
   void remove_ranks(std::size_t space);
   void add_metrics(const metrics_actor& x);
 
-  /// In the order in which they were added, which is the order in which they end.
+  /// The children in the order in which they were added, which is also the order in which they end.
   const std::vector<node_child>& all() const noexcept { return all_; }
   const std::vector<registry_actor>& shards() const noexcept { return shards_; }
   /// One per (namespace, rank).
   const std::vector<node_rank>& ranks() const noexcept { return ranks_; }
   const metrics_actor& metrics() const noexcept { return metrics_; }
 
-  /// Null if that is no child.
+  /// Null if the actor is no child.
   const node_child* find(const caf::actor_addr& who) const;
 
 private:

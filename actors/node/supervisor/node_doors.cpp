@@ -9,7 +9,7 @@ namespace troupe {
 std::filesystem::path socket_path(const config::node_config& options) {
   if (!options.actors.has_socket() || (options.namespaces.empty() && !options.actors.make_namespaces))
     return {};
-  // An absolute path stands for itself.
+  // An absolute `actors.socket` replaces the directory.
   return std::filesystem::absolute(options.data_dir) / options.actors.socket;
 }
 

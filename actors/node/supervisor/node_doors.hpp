@@ -12,26 +12,25 @@
 
 namespace troupe {
 
-/// By what others reach a node; nothing where there are no namespaces to attach to,
-/// and clients make none. Ends before the node, and
-/// removes its socket then.
+/// The listeners of a node; none where there are no namespaces to attach to and clients cannot create any. Destroyed
+/// before the node; the socket file is then removed.
 struct node_doors {
   std::unique_ptr<doors> open;
-  /// Empty if there is none.
+  /// The path of the Unix socket; empty if there is none.
   std::filesystem::path socket;
   std::optional<std::uint16_t> port;
 };
 
-/// Where a node with this config has its socket; empty if it has none.
+/// The path of the socket of a node with this config; empty if it has none.
 std::filesystem::path socket_path(const config::node_config& options);
 
-/// What the config says of connections; for nodes and for clients.
+/// The options of listeners and connections from the config, for nodes and for clients.
 door_options options_of_doors(const config::actors_config& options);
 
-/// Whether the TCP port could be opened now, and its certificates load; the error says what is in the way.
+/// Checks whether the TCP port can be opened now and the certificates load; the error names the obstacle.
 result<void> check_doors(const config::node_config& options);
 
-/// Opens what the config asks for. The caller holds the lock of `data_dir`. Errors say which key to change.
+/// Opens the configured listeners. The caller holds the lock of `data_dir`. Errors name the key to change.
 result<node_doors> open_doors(caf::actor_system& system, const running_node& node, const config::node_config& options);
 
 } // namespace troupe

@@ -10,13 +10,13 @@ namespace troupe {
 
 namespace {
 
-/// A client may want to be treated as one on another host. That it is on this one it does not say: its connection
-/// proves it.
+/// Whether the client requests to be treated as one on another host. The opposite needs no request: the connection
+/// proves that a client is on this host.
 bool wants_elsewhere(const attach_request& wanted) {
   return wanted.home == "elsewhere";
 }
 
-/// A process that the door watches as well, as long as the connection lasts.
+/// A process that the listener watches as well, as long as the connection lasts.
 class shared_watch final : public watched_process {
 public:
   explicit shared_watch(std::shared_ptr<watched_process> of) : of_(std::move(of)) {}
@@ -26,7 +26,7 @@ private:
   std::shared_ptr<watched_process> of_;
 };
 
-/// Descriptors of the arena and of its proof, for another process.
+/// Duplicates the descriptors of the arena and of its proof for another process.
 result<std::vector<unique_descriptor>> descriptors_of(const io::shared_memory_name& name) {
   const auto own = io::decode_arena_name(name);
   if (!own)
@@ -35,7 +35,7 @@ result<std::vector<unique_descriptor>> descriptors_of(const io::shared_memory_na
   for (const auto number : {own->descriptor, own->proof_descriptor}) {
     out.emplace_back(::fcntl(number, F_DUPFD_CLOEXEC, 0));
     if (!out.back())
-      return tl::unexpected<error>(system_error(errno, "the node cannot hand over its memory"));
+      return tl::unexpected<error>(system_error(errno, "the node cannot pass its memory descriptors to the client"));
   }
   return out;
 }
@@ -48,10 +48,10 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
   out.elsewhere = wants_elsewhere(wanted);
   if (out.elsewhere)
     return out;
-  // An actor of this process says whose pages it moves, and knows it. So does whoever comes to a node that nobody can
-  // connect to, as in a simulated world.
+  // An actor of this process is trusted to name the process whose pages it moves. So is every client of a node without
+  // listeners, as in a simulation.
   if (link.node() == system().node() || !local_peers_) {
-    // While it is there to ask: later its number may be another's.
+    // The process is watched while it exists, because its process id may be reused later.
     auto process = processes_(wanted.process);
     if (!process)
       return tl::unexpected<error>(process.error());
@@ -62,8 +62,9 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
   if (local)
     out.number = local->number;
   if (local && !local->watch && !options_->remote.enabled)
-    return fail(errc::unsupported, "the node cannot watch the process of this client, and shares no memory with it: " +
-                                       local->unwatched + "; or set remote.enabled in the node's config");
+    return fail(errc::unsupported,
+                "the node cannot watch the process of this client, and so does not share memory with it: " +
+                    local->unwatched + "; or set remote.enabled in the node's config");
   if (!local || !local->watch) {
     out.elsewhere = true;
     return out;
@@ -89,7 +90,7 @@ node_watch::places node::places_of_clients() const {
       break;
     }
     out.processes += out.processes.empty() ? "" : ", ";
-    out.processes += x.elsewhere ? "of another host" : std::to_string(x.process_id);
+    out.processes += x.elsewhere ? "on another host" : std::to_string(x.process_id);
   }
   return out;
 }

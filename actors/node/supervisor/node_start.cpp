@@ -40,8 +40,7 @@ namespace troupe {
 
 namespace {
 
-/// Besides what draining takes: the answer, and what children do when they end, which is to stop engines that are at
-/// rest by then.
+/// The time beyond draining: for the answer, and for children to end, which stop engines that are idle by then.
 constexpr auto stop_patience = std::chrono::seconds(5);
 
 std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config::node_config& options,
@@ -50,7 +49,7 @@ std::vector<registry_actor> spawn_shards(caf::actor_system& system, const config
                                          const shared_budget& memory, const std::shared_ptr<node_condition>& condition,
                                          const std::shared_ptr<page_residence>& residence,
                                          const std::shared_ptr<request_recorder>& recorder) {
-  // Unpredictable, so that nobody can choose keys that all fall on one place of the index.
+  // The seed is unpredictable, so that keys cannot be chosen to collide in the index.
   std::random_device entropy;
   const auto seed = (std::uint64_t{entropy()} << 32U) | entropy();
   std::vector<registry_actor> out;
@@ -76,7 +75,7 @@ allocator_actor spawn_allocator(caf::actor_system& system, const config::node_co
                                 std::move(memory));
 }
 
-// The config is judged before there is an allocator.
+// The config is validated before there is an allocator, so its constant must match.
 static_assert(config::memory_per_slot == allocator_state::bytes_per_slot + sizeof(generation_number));
 
 io::huge_page_choice choice_of(const std::string& huge_pages) {
@@ -87,7 +86,7 @@ io::huge_page_choice choice_of(const std::string& huge_pages) {
   return huge_pages == "off" ? io::huge_page_choice::off : io::huge_page_choice::automatic;
 }
 
-/// The memory of pages that the config asks for.
+/// Allocates the configured memory for pages.
 result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& options) {
   std::uint64_t largest = 0;
   for (const auto& x : options.namespaces)
@@ -99,7 +98,7 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
   if (!nodes)
     return tl::unexpected<error>(nodes.error());
   if (nodes->empty() && options.memory.numa == "spread")
-    log::get("node")->warn("memory.numa \"spread\" changes nothing: {}", io::why_not_placed(ENOSYS));
+    log::get("node")->warn("memory.numa \"spread\" has no effect: {}", io::why_not_placed(ENOSYS));
   // 3FS's daemon finds memory by its name, as LMCache's workers do.
   const bool is_named = options.lmcache.enabled || options.io.engine.starts_with("usrbio");
   io::remove_left_memory(options.data_dir);
@@ -110,7 +109,7 @@ result<std::shared_ptr<io::arena_pool>> open_arena(const config::node_config& op
       {options.memory.bytes, *extent_bytes, choice_of(options.memory.huge_pages), *std::move(nodes), *shared_name});
   if (!memory)
     return tl::unexpected<error>(memory.error());
-  // Before any of it is got: the kernel would end the node when it is used.
+  // Checked before any of the memory is used: the kernel would kill the node otherwise.
   if (const auto fault = config::fault_of_memory(options, memory_bound_of_process());
       fault && !(*memory)->of_huge_pages())
     return fail(errc::limit_exceeded, config::to_string(*fault));
@@ -128,7 +127,7 @@ struct opened_rank {
   memory_share memory;
 };
 
-/// For people: an arena, and slab files of the config.
+/// Describes the arena and the slab files of the config, for status output.
 opened_parts opened_of(const std::shared_ptr<io::arena_pool>& pool, const config::node_config& options,
                        const std::vector<opened_rank>& ranks) {
   opened_parts out;
@@ -158,7 +157,7 @@ opened_parts opened_of(const std::shared_ptr<io::arena_pool>& pool, const config
   return out;
 }
 
-/// Null where the config wants none.
+/// Null where the config has none.
 result<std::shared_ptr<io::remote_mover>> open_mover(const config::remote_config& options) {
   if (!options.enabled)
     return nullptr;
@@ -190,7 +189,7 @@ result<std::vector<opened_rank>> open_ranks(const config::node_config& options, 
   return out;
 }
 
-/// Gives each rank an io worker and an allocator, and adds them to the children.
+/// Spawns an io worker and an allocator for each rank, and adds them to the children.
 std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::node_config& options,
                                     std::vector<opened_rank> ranks, const metrics_actor& meters,
                                     const memory_broker_actor& broker, const std::shared_ptr<node_condition>& condition,
@@ -213,8 +212,8 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
   return out;
 }
 
-/// Tells shards, allocators and io workers of each other. To be called before anybody else knows these actors, so that
-/// it is the first message each of them gets.
+/// Gives shards, allocators and io workers the handles of each other. To be called before any other actor knows them,
+/// so that it is the first message each of them gets.
 void introduce(const node_children& children, const std::vector<known_rank>& ranks) {
   registry_peers peers;
   peers.shards = children.shards();
@@ -223,7 +222,7 @@ void introduce(const node_children& children, const std::vector<known_rank>& ran
     peers.spaces.push_back(x.space);
     peers.ranks.push_back(x.rank);
   }
-  // In the same order: those that have no use for it are told nothing.
+  // In the same order as `ranks`; workers that need no notices of lookups are left out.
   for (const auto& x : children.ranks())
     peers.workers.push_back(x.listens ? x.worker : io_worker_actor{});
   for (const auto& x : peers.shards)
@@ -234,7 +233,7 @@ void introduce(const node_children& children, const std::vector<known_rank>& ran
     caf::anon_send(x.worker, bind_atom_v, peers);
 }
 
-/// Without a store to do so: shards learn how many slots the ranks of the config have. Blocks.
+/// Reports the slots of the config's ranks to the shards, where there is no store to do so. Blocks.
 result<void> tell_shards(caf::actor_system& system, const std::vector<registry_actor>& shards,
                          const std::vector<known_rank>& ranks) {
   result<void> outcome;
@@ -262,13 +261,13 @@ namespaces_config config_of_namespaces(const std::shared_ptr<const config::node_
   out.max_slots = options.hf3fs.max_pages_per_rank;
   out.low_watermark = options.storage.low_watermark;
   out.high_watermark = options.storage.high_watermark;
-  // A writer that is late is not expected to be later than a reader.
+  // A late writer is assumed to be no later than a reader.
   out.rest = options.hf3fs.protect_locations;
   out.longest_promise = options_for_shard(options, 0).max_protection;
   return out;
 }
 
-/// Files go of namespaces that clients had made, and that are not there any more. Blocks.
+/// Removes files of namespaces that clients had created and that no longer exist. Blocks.
 result<void> sweep_made_slabs(caf::actor_system& system, const space_keeper_actor& keeper) {
   result<void> outcome;
   caf::scoped_actor self{system};
@@ -277,7 +276,8 @@ result<void> sweep_made_slabs(caf::actor_system& system, const space_keeper_acto
   return outcome;
 }
 
-/// Waits until they have ended, which others have told them to. Afterwards they hold no slab and no store. Blocks.
+/// Waits until actors have ended, which were requested to end by their owner. Afterwards they hold no slab and no
+/// store. Blocks.
 result<void> see_end(caf::scoped_actor& self, const std::vector<caf::actor>& children, duration patience) {
   bool all = true;
   const auto give_up = std::chrono::steady_clock::now() + patience;
@@ -288,7 +288,7 @@ result<void> see_end(caf::scoped_actor& self, const std::vector<caf::actor>& chi
                       [&] { all = false; });
   }
   if (!all)
-    return fail(errc::timeout, "a part of the node has not ended: what it holds stays in use");
+    return fail(errc::timeout, "a part of the node has not ended; its files and memory stay in use");
   return {};
 }
 
@@ -316,7 +316,7 @@ handshake::directory_options options_of_directory(const config::handshake_config
   return out;
 }
 
-/// Null if the config wants none: then what the store has of handshakes stays there, and ends by its deadlines.
+/// Null if the config has none: then the store's records of handshakes stay there, until their deadlines expire.
 directory_actor spawn_directory(caf::actor_system& system, const config::node_config& options,
                                 const std::shared_ptr<store::metadata_store>& store,
                                 const restored_handshakes& restored, const std::shared_ptr<outgoing_budget>& outgoing,
@@ -329,14 +329,14 @@ directory_actor spawn_directory(caf::actor_system& system, const config::node_co
   return made;
 }
 
-/// A secret that hashes the keys of HTTP clients: of the store, so that keys are found again after a restart, or for
-/// this run alone.
+/// The secret for hashing the keys of HTTP clients: from the store, so that keys are found again after a restart, or
+/// for this run alone.
 std::array<std::byte, 32> key_secret(const std::shared_ptr<store::metadata_store>& store) {
   return store ? store->identity().secret : store::first_identity().secret;
 }
 
-/// What a start has spawned. Ends it where the start fails, so that another node may start at once. Why it failed is
-/// what counts: what does not end in time is left out.
+/// A guard for the actors that a start has spawned. If the start fails, it ends them, so that another node may start at
+/// once. The error of the start is the one reported; an actor that does not end in time is ignored.
 class begun_node {
 public:
   explicit begun_node(caf::actor_system& system) : system_(system) {}
@@ -348,12 +348,12 @@ public:
   }
 
   node_children children;
-  /// Those that are spawned before they become children.
+  /// Actors that were spawned and are not children yet.
   std::vector<caf::actor> others;
   /// Null before it is spawned.
   node_actor supervisor;
 
-  /// From now on others end it.
+  /// Releases the guard: the running node ends its actors.
   void is_whole() noexcept { is_whole_ = true; }
 
 private:
@@ -361,7 +361,7 @@ private:
     auto all = handles_of(children);
     all.insert(all.end(), others.begin(), others.end());
     caf::scoped_actor self{system_};
-    // First, as the death of one of the others would be news to it.
+    // The supervisor ends first, because it would react to the death of the others.
     if (supervisor) {
       self->send_exit(supervisor, caf::exit_reason::user_shutdown);
       static_cast<void>(see_end(self, {caf::actor_cast<caf::actor>(supervisor)}, stop_patience));
@@ -381,7 +381,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   auto lock = io::lock_data_directory(options.data_dir);
   if (!lock)
     return tl::unexpected<error>(lock.error());
-  // Ends after all that writes there.
+  // Destroyed after everything that writes there.
   auto claim = claim_data_directory(options);
   if (!claim)
     return tl::unexpected<error>(claim.error());
@@ -395,7 +395,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   auto mover = open_mover(options.remote);
   if (!mover)
     return tl::unexpected<error>(mover.error());
-  // Of all slabs together, whoever made them.
+  // One pace for all slabs, of the config and of clients.
   const auto pace = options.storage.scrub_bytes_per_second > 0
                         ? std::make_shared<scrub_pace>(options.storage.scrub_bytes_per_second)
                         : std::shared_ptr<scrub_pace>();
@@ -407,7 +407,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   if (!store)
     return tl::unexpected<error>(store.error());
 
-  // Ends before the lock, the claim and the store do.
+  // Destroyed before the lock, the claim and the store.
   begun_node begun(system);
   auto& children = begun.children;
   children.spaces = options.namespaces;
@@ -426,21 +426,21 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   const auto own_ranks =
       spawn_ranks(system, options, *std::move(ranks), meters, broker, condition, *residence, children);
   children.add(
-      {"the memory broker", caf::actor_cast<caf::actor>(broker), "memory stays where it is lent", false, false});
+      {"the memory broker", caf::actor_cast<caf::actor>(broker), "memory could not be reassigned", false, false});
   children.add_metrics(meters);
   introduce(children, own_ranks);
 
   const auto shared_options = std::make_shared<const config::node_config>(options);
   const auto disk = std::make_shared<io::disk_budget>(options.storage.disk_bytes);
   const auto kept = spawn_with_thread<space_keeper>(
-      system, "the thread that makes slab files",
+      system, "the thread that creates slab files",
       space_keeper_options{shared_options, open_space_files(shared_options, *extents, gate), disk, memory, meters,
                            condition, residence, children.shards(), broker, pace});
   if (!kept)
     return tl::unexpected<error>(kept.error());
   const space_keeper_actor& keeper = *kept;
-  children.add({"the keeper of namespaces that clients make", caf::actor_cast<caf::actor>(keeper),
-                "their slab files could not grow, nor be told from others"});
+  children.add({"the keeper of namespaces that clients create", caf::actor_cast<caf::actor>(keeper),
+                "their slab files could not grow, nor be distinguished from others"});
   auto run_time = config_of_namespaces(shared_options, children, own_ranks, memory, keeper);
   known_namespaces known;
   if (*store) {
@@ -462,7 +462,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
     children.add_made(x, children.spaces.size());
   const auto spaces = spawn_actor<namespaces>(system, run_time, known.spaces, known.ranks);
   children.add({"the namespaces actor", caf::actor_cast<caf::actor>(spaces),
-                "ranks that clients register could not be told from those of others"});
+                "ranks that clients register could not be distinguished from those of others"});
   children.namespaces = spaces;
   const auto outgoing =
       std::make_shared<outgoing_budget>(options.actors.max_message_bytes, options.handshake.memory_bytes);
@@ -524,7 +524,8 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
   self->receive([](const caf::down_msg&) {});
   supervisor_ = nullptr;
   services_ = node_services{};
-  // It has told its children to end, which takes as long as the last transfer. They hold the slabs and the store.
+  // The supervisor has requested its children to end, which takes as long as the last transfer. They hold the slabs and
+  // the store.
   if (auto ended = see_end(self, children_, patience); !ended && outcome)
     outcome = ended;
   children_.clear();
@@ -533,7 +534,8 @@ result<void> running_node::stop(caf::actor_system& system, duration drain_timeou
     if (auto closed = store_->close(); !closed && outcome)
       outcome = closed;
   store_.reset();
-  // Others may write from then on. Where something has not ended, they find out by themselves that it is dead.
+  // From then on other nodes may write. If an actor has not ended, the claim is kept and expires; other nodes then find
+  // out by themselves that this one is dead.
   if (claim_ && !outcome)
     claim_->abandon();
   claim_.reset();

@@ -30,57 +30,57 @@
 
 namespace troupe {
 
-/// What a node has opened, for people.
+/// A description of what a node has opened, for status output.
 struct opened_parts {
-  /// In what the arena lies, and whether it is locked, as of now. Thread-safe.
+  /// The kind of memory of the arena, and whether it is locked, as of now. Thread-safe.
   std::function<std::string()> memory;
-  /// How many slab files of the config there are, and how they are read and written; empty if there are none.
+  /// The number of slab files of the config, and how they are read and written; empty if there are none.
   std::string slabs;
-  /// Some of them go through the page cache, although the config asks for direct I/O; or without io_uring, although it
-  /// leaves the choice to the node.
+  /// Set if some slab files go through the page cache although the config asks for direct I/O; or are used without
+  /// io_uring although the config leaves the choice to the node.
   bool buffered = false;
   bool without_io_uring = false;
-  /// That much of the memory can never hold a page, and why; empty if that is not so.
+  /// The amount of memory that can never hold a page, and why; empty if there is none.
   std::string unusable_memory{};
 };
 
-/// What an interface to the node that is no client of CAF needs, such as HTTP.
+/// Handles for interfaces to the node that are no CAF clients, such as HTTP.
 struct node_services {
   node_actor node;
   reception_actor reception;
   std::vector<registry_actor> shards;
   namespaces_actor namespaces;
   metrics_actor metrics;
-  /// Namespaces of the config, whose pages lie in the node's own slabs.
+  /// The namespaces of the config, whose pages lie in the node's own slabs.
   std::vector<namespace_id> own_spaces;
-  /// Memory of ranks, keys and leases.
+  /// The budget for memory of ranks, keys and leases.
   shared_budget memory;
   /// Whether the node is degraded.
   std::shared_ptr<node_condition> condition;
-  /// Hashes keys that are text. Stays the same as long as the index does.
+  /// The secret for hashing textual keys. It stays the same as long as the index exists.
   std::array<std::byte, 32> key_secret{};
-  /// Which namespace has which name.
+  /// The names of namespaces.
   std::shared_ptr<const namespace_names> names;
-  /// Of slab files of namespaces that clients make.
+  /// The budget for slab files of namespaces that clients create.
   std::shared_ptr<const io::disk_budget> disk;
-  /// Null if the config wants none.
+  /// Null if the config has none.
   directory_actor directory;
   /// The arena.
   std::shared_ptr<io::extent_source> extents;
-  /// Null if clients of LMCache are not served.
+  /// Null if LMCache clients are not served.
   std::shared_ptr<lmcache::counters> lmcache;
   opened_parts opened;
-  /// How long requests have taken, as the metrics actor counts them.
+  /// The latencies of requests, as counted by the metrics actor.
   std::shared_ptr<const request_latencies> latencies;
-  /// Who has come in by the node's doors.
+  /// The roles of the peers that are connected.
   std::shared_ptr<node_roles> roles = std::make_shared<node_roles>();
-  /// Which processes of this host have come in by the node's Unix socket.
+  /// The processes of this host that are connected by the node's Unix socket.
   std::shared_ptr<connected_peers> peers = std::make_shared<connected_peers>();
-  /// Bytes that are on their way to clients of other processes.
+  /// The budget for bytes to be sent to clients in other processes.
   std::shared_ptr<outgoing_budget> outgoing{};
 };
 
-/// A node with all its actors. Ends with `stop`; the directory stays locked until then.
+/// A running node with all its actors. `stop` ends it; the directory stays locked until then.
 class running_node {
 public:
   running_node(node_actor supervisor, std::vector<caf::actor> children, node_services services,
@@ -90,29 +90,29 @@ public:
         children_(std::move(children)), services_(std::move(services)), store_(std::move(store)) {}
 
   const node_actor& supervisor() const noexcept { return supervisor_; }
-  /// Where clients of this process attach.
+  /// The actor to which clients of this process attach.
   const reception_actor& reception() const noexcept { return services_.reception; }
   const node_services& services() const noexcept { return services_; }
 
-  /// On the data directory; null where no other host can reach it.
+  /// The claim on the data directory; null where no other host can reach it.
   io::claim_keeper* claim() const noexcept { return claim_.get(); }
 
-  /// Of the data directory. By one thread at a time.
+  /// The lock of the data directory. For one thread at a time.
   io::directory_lock& lock() noexcept { return directory_lock_; }
 
-  /// Kept until the node has stopped.
+  /// Sets the recorder of lookups, which is kept until the node has stopped.
   void record(std::unique_ptr<trace_file> recorded) { recorded_ = std::move(recorded); }
 
-  /// Drains, within the config's limit, and ends all actors of the node: afterwards slabs and store are closed, and
-  /// another node may open them. Blocks; must not be called by an actor. The error says what did not come to rest.
+  /// Drains within `drain_timeout`, and ends all actors of the node; afterwards slabs and store are closed, and another
+  /// node may open them. Blocks; must not be called by an actor. The error names what was not drained.
   result<void> stop(caf::actor_system& system, duration drain_timeout);
 
 private:
   node_actor supervisor_;
   io::directory_lock directory_lock_;
-  /// Null where no other host can reach the data directory. Ends after all that writes there.
+  /// Null where no other host can reach the data directory. It must outlive everything that writes there.
   std::unique_ptr<io::claim_keeper> claim_;
-  /// Its children, to see them end.
+  /// The children, whose ends `stop` waits for.
   std::vector<caf::actor> children_;
   node_services services_;
   /// Null if lookups are not recorded.
@@ -121,9 +121,9 @@ private:
   std::shared_ptr<store::metadata_store> store_;
 };
 
-/// Makes everything a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.
-/// With `registry.durability`, it starts with the index of the run before; else empty: pages left in slab files by an
-/// earlier run are not served, which is logged. Blocks, for some seconds where a slab is still in use.
+/// Creates everything that a node needs, slab files first, and spawns its actors. Nothing keeps running when it fails.
+/// With `registry.durability`, the node starts with the index of the previous run. Otherwise it starts empty: pages of
+/// an earlier run in slab files are not served, which is logged. Blocks, for some seconds where a slab is still in use.
 ///
 /// Errors: those of `io::lock_data_directory` and `io::open_slab_store`.
 result<std::unique_ptr<running_node>> start_node(caf::actor_system& system, const config::node_config& options,

@@ -23,8 +23,8 @@ result<std::size_t> node_state::space_named(const std::string& name) const {
     if (x.state == space_entry::phase::open)
       known.append(known.empty() ? "" : ", ").append(x.spec.name);
   if (known.empty())
-    return fail(errc::unknown_namespace, "this node has no namespaces yet: attach with all that makes one up, and it "
-                                         "is made");
+    return fail(errc::unknown_namespace, "this node has no namespaces yet; attach with a complete identity to "
+                                         "create one");
   return fail(errc::unknown_namespace, "no namespace '" + name + "' on this node; it has: " + known);
 }
 
@@ -32,7 +32,7 @@ result<std::size_t> node_state::space_of(const caller& who) const {
   if (!who.space)
     return space_named(who.space_name);
   const auto id = who.space->id();
-  // Its name may be another: pages of one identity are exchangeable, whatever people call it.
+  // The name may differ: pages of one identity are exchangeable, whatever the name.
   for (std::size_t i = 0; i < spaces_.size(); ++i)
     if (spaces_[i].id == id && spaces_[i].state == space_entry::phase::open)
       return i;
@@ -43,8 +43,8 @@ result<std::size_t> node_state::space_of(const caller& who) const {
       return fail(errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment");
     if (x.spec.name == who.space->name)
       return fail(errc::identity_mismatch,
-                  "namespace '" + x.spec.name + "' of this node is another one: it differs in " +
-                      differing_parts(x.spec, *who.space) + "; take another name, or the same settings");
+                  "namespace '" + x.spec.name + "' of this node has another identity: it differs in " +
+                      differing_parts(x.spec, *who.space) + "; use another name, or the same settings");
   }
   return fail(errc::unknown_namespace, "no namespace like '" + who.space->name + "' on this node");
 }
@@ -85,16 +85,16 @@ std::size_t node_state::add_space(const namespace_spec& space) {
 result<void> node_state::close_space(const namespace_id& space, bool force, timestamp now) {
   const auto index = index_of(space);
   if (!index || spaces_[*index].own)
-    return fail(errc::unknown_namespace, "no client has made such a namespace");
+    return fail(errc::unknown_namespace, "no client has created such a namespace");
   std::vector<link_number> attached;
   for (const auto& [owner, x] : clients_)
     if (x.space == *index)
       attached.push_back(x.link);
   if (!attached.empty() && !force)
     return fail(errc::busy, std::to_string(attached.size()) + " clients are attached to namespace '" +
-                                spaces_[*index].spec.name + "'; wait for them, or force its removal");
+                                spaces_[*index].spec.name + "'; wait until they have detached, or force its removal");
   for (const auto link : attached)
-    depart(link, "is sent away, since its namespace is removed", now);
+    depart(link, "its namespace is removed", now);
   spaces_[*index].state = space_entry::phase::closed;
   return {};
 }
@@ -112,8 +112,7 @@ void node_state::remove_space(const namespace_id& space) {
 error node_state::too_many() const {
   auto text = std::to_string(clients_.size()) + " clients are attached";
   if (!departed_.empty())
-    text += ", and of " + std::to_string(departed_.size()) +
-            " that have gone it is not known yet that they leave the node's memory alone";
+    text += ", and " + std::to_string(departed_.size()) + " have disconnected but may still write to the node's memory";
   return {errc::limit_exceeded, text + ", which is the limit (io.max_clients)"};
 }
 
@@ -126,8 +125,8 @@ result<node_state::arrival> node_state::attach(const caller& who, link_number li
   const auto space = space_of(who);
   if (!space)
     return tl::unexpected<error>(space.error());
-  // The answer to an earlier request of this link was lost, or took too long.
-  depart(link, "attaches again", now);
+  // The link may be attached already: the answer to its earlier request was lost, or took too long.
+  depart(link, "attached again", now);
   if (clients_.size() + departed_.size() >= options_.max_clients)
     return tl::unexpected(too_many());
   auto owner = options_.draw();
@@ -141,7 +140,7 @@ result<void> node_state::leave(owner_id owner, link_number link, timestamp now) 
   const auto i = clients_.find(owner);
   if (i == clients_.end() || i->second.link != link)
     return fail(errc::not_found, "no client with this owner id is attached by this link");
-  depart(link, "left", now);
+  depart(link, "detached", now);
   return {};
 }
 
@@ -160,7 +159,8 @@ void node_state::depart(link_number link, const char* why, timestamp now) {
 
 result<void> node_state::owner_at_rest(owner_id owner) {
   if (clients_.contains(owner))
-    return fail(errc::busy, "this client is attached: it is at rest when it has left and its transfers have ended");
+    return fail(errc::busy,
+                "this client is attached; it can be quiesced only after it has detached and its transfers have ended");
   if (departed_.erase(owner) > 0)
     rested_.push_back(owner);
   return {};
@@ -184,7 +184,7 @@ std::vector<node_state::departure> node_state::take_overdue(timestamp now) {
   for (auto& [owner, x] : departed_)
     if (!x.overdue_told && now >= later(x.since, rest_expected)) {
       x.overdue_told = true;
-      out.push_back({owner, x.name, "has not come to rest"});
+      out.push_back({owner, x.name, "not quiesced"});
     }
   return out;
 }

@@ -16,50 +16,51 @@
 
 namespace troupe {
 
-/// Who may attach to a node, who is attached, who has gone and may still touch its memory, and when the node is at
-/// rest: plain rules.
+/// The rules for the clients of a node: who may attach, who is attached, which disconnected clients may still access
+/// memory, and when the node is drained.
 ///
-/// A client is its link: when the link dies, or attaches again, the client is gone, and its owner id with it. An owner
-/// id names at most one client in the life of a node, is told to nobody but that client, and is never 0; so what a
-/// client holds under it can be released when it is gone, and a message that is late finds nothing of it.
+/// A client is its link: when the link ends or attaches again, the client has disconnected, and its owner id is
+/// retired. An owner id names at most one client in the life of a node, is known only to that client, and is never 0.
+/// So what a client holds under it can be released when it disconnects, and late messages find nothing of it.
 ///
-/// A client that is gone can still be copying between its device and the node's memory. It is *departed* until it is at
-/// rest: it has said so, or its process is gone, or it had never asked for anything, as one to which the answer was
-/// lost when it attached. Every owner id that was given out is attached, departed or at rest, in that order, and comes
-/// to rest once. Those attached and departed together are bounded.
+/// A disconnected client can still be copying between its device and the node's memory. It is *departed* until it is
+/// quiesced: it has reported so, or its process has ended, or it never requested memory, for example because the answer
+/// was lost when it attached. Every owner id is attached, departed and quiesced, in that order, and becomes quiesced
+/// once. The number of attached and departed clients together is bounded.
 class node_state {
 public:
-  /// Stands for the actor that a client attached with; the caller's.
+  /// The number of the actor with which a client attached; assigned by the caller.
   using link_number = std::uint64_t;
 
-  /// After so long, a departed client that has not come to rest is worth a word: its process lives, and says nothing.
+  /// The time after which a disconnected client that is not quiesced is reported: its process still runs and sends
+  /// nothing.
   static constexpr duration rest_expected = std::chrono::minutes(1);
 
   struct options {
-    /// The first is the one of clients that name none.
+    /// The first namespace is the default of clients that name none.
     std::vector<namespace_spec> spaces;
     std::uint32_t protocol = 0;
-    /// Attached or departed.
+    /// The limit of attached and departed clients together.
     std::size_t max_clients = 1;
-    /// Draws 64 bits that nobody can guess.
+    /// Draws 64 bits that cannot be guessed.
     std::function<std::uint64_t()> draw;
-    /// Ends what this client, which is gone, could still ask for, and says whether it ever asked for anything.
+    /// Ends the rights of this disconnected client, and returns whether it ever requested memory.
     std::function<bool(owner_id)> end_asking;
   };
 
-  /// Who wants to attach.
+  /// A client that requests to attach.
   struct caller {
     std::uint32_t protocol = 0;
     std::string name;
-    /// Empty for the node's first.
+    /// Empty for the node's first namespace.
     std::string space_name;
-    /// Set: the namespace as a whole, and `space_name` says nothing.
+    /// Set: the complete namespace; `space_name` is then ignored.
     std::optional<namespace_spec> space{};
-    /// It is made where it is not there.
+    /// Create the namespace if it does not exist.
     bool make = false;
   };
 
-  /// A client that is not attached any more: what it held is to be released, but for what it may still touch.
+  /// A client that has disconnected: what it held is released, except memory that it may still access.
   struct departure {
     owner_id owner = 0;
     std::string name;
@@ -68,60 +69,62 @@ public:
 
   struct arrival {
     owner_id owner = 0;
-    /// Index of its namespace.
+    /// The index of its namespace.
     std::size_t space = 0;
   };
 
   explicit node_state(options how);
 
-  /// Whether the caller's namespace is to be made before it can attach: there is none of its name or its identity, and
-  /// nothing else is known to be in the way.
+  /// Whether the caller's namespace must be created before it can attach: none has its name or its identity, and no
+  /// other obstacle is known.
   bool is_to_make(const caller& who) const;
 
-  /// From now on clients may attach to it. The index that arrivals have: that of one that was removed, or the next one.
+  /// Adds a namespace to which clients may attach. Returns its index, which is that of a removed namespace or the next
+  /// one.
   std::size_t add_space(const namespace_spec& space);
-  /// Clients may not, for it is about to be removed; `busy` if some are attached, unless `force`d: then they are
-  /// attached no more. unknown_namespace if it was not added.
+  /// Stops attachments to a namespace that is about to be removed. `busy` if clients are attached, unless `force`d:
+  /// then they are disconnected. unknown_namespace if it was not added.
   result<void> close_space(const namespace_id& space, bool force, timestamp now);
-  /// It stays after all.
+  /// Allows attachments again; the namespace stays.
   void reopen_space(const namespace_id& space);
-  /// Nobody who was attached to it touches its memory any more.
+  /// Removes a namespace whose memory none of its clients accesses any more.
   void remove_space(const namespace_id& space);
   std::optional<std::size_t> index_of(const namespace_id& space) const;
-  /// That clients may attach to.
+  /// The namespaces to which clients may attach.
   std::vector<namespace_spec> open_spaces() const;
 
-  /// unsupported, unknown_namespace, identity_mismatch, limit_exceeded or shutting_down, with a sentence. A link that
-  /// was attached is not any more, also when it is refused for the limit: see `take_departures`.
+  /// Attaches a client. Errors, with a sentence: unsupported, unknown_namespace, identity_mismatch, limit_exceeded or
+  /// shutting_down. A link that was already attached is detached first, also when it is rejected for the limit: see
+  /// `take_departures`.
   result<arrival> attach(const caller& who, link_number link, timestamp now);
 
-  /// not_found unless this link attached as this owner: nobody sends another one away.
+  /// Detaches a client. not_found unless this link attached as this owner, so that no client can detach another one.
   result<void> leave(owner_id owner, link_number link, timestamp now);
 
-  /// The link has died.
-  void link_gone(link_number link, timestamp now) { depart(link, "is gone", now); }
+  /// Handles the end of the link.
+  void link_gone(link_number link, timestamp now) { depart(link, "connection ended", now); }
 
   std::vector<departure> take_departures() { return std::exchange(departures_, {}); }
 
-  /// Nothing of this client touches the node's memory any more. `busy` if it is attached. Of one that is at rest
-  /// already, or never was there: nothing changes.
+  /// Marks a client as quiesced: it does not access the node's memory any more. `busy` if it is attached. No effect for
+  /// a client that is already quiesced or unknown.
   result<void> owner_at_rest(owner_id owner);
 
-  /// Who has come to rest since the last call, each once, and never before its departure was taken.
+  /// Clients that were quiesced since the last call, each once, and never before its departure was taken.
   std::vector<owner_id> take_rested();
 
-  /// Who is not at rest, in no order.
+  /// Disconnected clients that are not quiesced, in no order.
   std::vector<owner_id> departed() const;
 
-  /// Who should be at rest by now, and is not; each once.
+  /// Disconnected clients that should be quiesced by now and are not; each once.
   std::vector<departure> take_overdue(timestamp now);
 
   std::size_t clients() const noexcept { return clients_.size(); }
   std::size_t departed_clients() const noexcept { return departed_.size(); }
 
-  /// From now on nobody attaches. True the first time: then so many are to be brought to rest.
+  /// Stops attachments. Returns true the first time; then `parts` parts have to be drained.
   bool drain(std::size_t parts) noexcept;
-  /// One of them is, or has been waited for long enough.
+  /// One part is drained, or its time limit has passed.
   void part_at_rest() noexcept { --restless_; }
   bool at_rest() const noexcept { return draining_ && restless_ == 0; }
 
@@ -136,7 +139,7 @@ private:
     namespace_spec spec;
     namespace_id id;
     enum class phase : std::uint8_t { open, closed, removed } state = phase::open;
-    /// Of the config: it cannot be removed.
+    /// A namespace of the config, which cannot be removed.
     bool own = false;
   };
 

@@ -9,7 +9,7 @@ std::vector<std::string> node_watch::look(std::uint64_t dropped, timestamp now) 
   const auto limit = memory_->limit();
   note(trouble::memory_full, !memory_->has_room(1),
        size_text(memory_->used()) + " of " + size_text(limit) +
-           " of memory are in use, and the rest is kept for leases: new keys only take the places of old ones; "
+           " of memory are in use, and the rest is reserved for leases: new keys can only replace old ones; "
            "raise registry.memory_bytes",
        changes);
   if (dropped > dropped_)
@@ -17,13 +17,12 @@ std::vector<std::string> node_watch::look(std::uint64_t dropped, timestamp now) 
   dropped_ = dropped;
   note(trouble::log_dropped, last_drop_ != timestamp{} && now - last_drop_ < log_memory,
        std::to_string(dropped) + " lines of the log were dropped since the start, the last within the last minute: "
-                                 "nobody reads it fast enough, or it cannot be written",
+                                 "its reader is too slow, or it cannot be written",
        changes);
   if (gate_)
     note(trouble::claim_late, !gate_->is_shut() && !gate_->is_open(),
          "this node's claim on its data directory could not be renewed in time (storage.claim_lease): nothing is "
-         "written "
-         "there until it is; see whether the file system answers",
+         "written there until it is; check whether the file system answers",
          changes);
   auto lack = lack_of_extents(now);
   const bool lacks = !lack.empty();
@@ -38,14 +37,14 @@ std::string node_watch::lack_of_extents(timestamp now) {
     begun_ = now;
   const auto counts = extents_->counts();
   const auto bytes = extents_->info().extent_bytes;
-  const auto asked = " of the " + size_text(counts.extents * bytes) + " that memory.bytes asks for";
+  const auto asked = " of the " + size_text(counts.extents * bytes) + " of memory.bytes";
   const auto effect = counts.ready == 0 ? "nothing can be saved, or loaded from a slab, until it does"
                                         : "fewer pages stay in memory than could";
   if (const auto why = extents_->refusal(); !why.empty())
-    return "the host has given " + size_text(counts.ready * bytes) + asked + ", and gives no more: " + why +
-           "; it is asked again every second, and " + effect;
+    return "the host has provided " + size_text(counts.ready * bytes) + asked + ", and no more: " + why +
+           "; the node retries every second, and " + effect;
   if (counts.ready == 0 && counts.extents > 0 && now - begun_ >= first_memory)
-    return "the host has given nothing" + asked + " since the start, and has not refused it either; " + effect;
+    return "the host has provided nothing" + asked + " since the start, and has not refused it either; " + effect;
   return {};
 }
 
@@ -53,8 +52,9 @@ std::vector<std::string> node_watch::look(const places& of_clients) {
   std::vector<std::string> changes;
   const auto& x = of_clients;
   note(trouble::clients_full, x.departed > 0 && x.attached + x.departed >= x.most,
-       "no new client is admitted: " + std::to_string(x.departed) + " of " + std::to_string(x.most) +
-           " places (io.max_clients) are taken by clients that have disconnected while their processes go on and may "
+       "no new client can attach: " + std::to_string(x.departed) + " of " + std::to_string(x.most) +
+           " places (io.max_clients) are taken by clients that have disconnected while their processes still run and "
+           "may "
            "write to memory of the node; end these processes (" +
            x.processes + "), or raise io.max_clients",
        changes);

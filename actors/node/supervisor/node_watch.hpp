@@ -15,41 +15,43 @@
 
 namespace troupe {
 
-/// Looks now and then at what a node shares and no actor owns, and tells the node's condition: its memory, and its log.
-/// Plain rules; what to look at and the time are arguments.
+/// A periodic check of shared resources that no actor owns, such as memory and the log, which reports to the node's
+/// condition. Plain rules; the measured values and the time are arguments.
 class node_watch {
 public:
-  /// How long a node is said to lose lines of its log after it lost one: longer than scrapers of metrics pause, so that
-  /// each of them sees it.
+  /// The time for which a lost log line is reported. It is longer than the interval of metrics scrapers, so that each
+  /// of them sees it.
   static constexpr duration log_memory = std::chrono::minutes(1);
 
-  /// For so long a node may be without any memory for pages before it is degraded: the host is clearing it.
+  /// The time that a node may be without any memory for pages before it is degraded: the host is clearing the memory.
   static constexpr duration first_memory = std::chrono::seconds(10);
 
-  /// Condition and memory may not be null. `gate`: whether the data directory may be written; null: always. `extents`:
-  /// the memory for pages; null: none is watched.
+  /// `condition` and `memory` must not be null. `gate`: whether the data directory may be written; null: always.
+  /// `extents`: the memory for pages; null: not watched.
   node_watch(std::shared_ptr<node_condition> condition, shared_budget memory,
              std::shared_ptr<const write_gate> gate = nullptr,
              std::shared_ptr<const io::extent_source> extents = nullptr)
       : condition_(std::move(condition)), memory_(std::move(memory)), gate_(std::move(gate)),
         extents_(std::move(extents)) {}
 
-  /// `dropped`: lines of the log that were ever dropped. What has begun or ended since the last look, for the log.
+  /// `dropped`: the number of log lines ever dropped. Returns what has begun or ended since the last check, for the
+  /// log.
   std::vector<std::string> look(std::uint64_t dropped, timestamp now);
 
-  /// The places of clients, which those take as well that have disconnected and may still touch the node's memory.
+  /// The client slots. Disconnected clients that may still access the node's memory occupy slots as well.
   struct places {
     std::size_t attached = 0;
     std::size_t departed = 0;
     std::size_t most = 0;
-    /// Which processes the departed are, for people.
+    /// The processes of the disconnected clients, as text.
     std::string processes;
   };
-  /// Whether clients that have departed keep others out. What has begun or ended since the last look, for the log.
+  /// Checks whether disconnected clients prevent new attachments. Returns what has begun or ended since the last check,
+  /// for the log.
   std::vector<std::string> look(const places& of_clients);
 
 private:
-  /// What is wrong with the memory for pages; empty if nothing is.
+  /// The problem with the memory for pages; empty if there is none.
   std::string lack_of_extents(timestamp now);
   void note(trouble what, bool is_so, std::string text, std::vector<std::string>& changes);
 
@@ -57,7 +59,7 @@ private:
   shared_budget memory_;
   std::shared_ptr<const write_gate> gate_;
   std::shared_ptr<const io::extent_source> extents_;
-  /// The first look.
+  /// The time of the first check.
   timestamp begun_{};
   std::uint64_t dropped_ = 0;
   timestamp last_drop_{};

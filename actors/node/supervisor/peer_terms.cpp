@@ -4,10 +4,10 @@ namespace troupe {
 
 result<void> judge_peer(const cluster_card& own, const std::string& cluster) {
   if (own.cluster.empty())
-    return fail(errc::unsupported, "node '" + own.node + "' is part of no cluster: give it a cluster.name, and seeds");
+    return fail(errc::unsupported, "node '" + own.node + "' is part of no cluster; set cluster.name and cluster.seeds");
   if (own.cluster != cluster)
     return fail(errc::identity_mismatch, "node '" + own.node + "' is part of cluster '" + own.cluster + "', not of '" +
-                                             cluster + "': nodes share pages where cluster.name is the same");
+                                             cluster + "'; only nodes with the same cluster.name share pages");
   return {};
 }
 

@@ -8,11 +8,12 @@
 
 namespace troupe {
 
-/// Whether a node, which is `own`, takes another one for a peer. unsupported if it is part of no cluster or speaks
-/// another protocol, identity_mismatch if the other one is of another cluster: with a sentence for both sides.
+/// Whether this node, `own`, accepts another node as a peer. unsupported if this node is part of no cluster or the
+/// other one speaks another protocol, identity_mismatch if the other one is of another cluster; the sentence is for
+/// both sides.
 result<void> judge_peer(const cluster_card& own, std::uint32_t protocol, const cluster_hello& other);
 
-/// Whether somebody may attach as a node of the cluster of that name.
+/// Whether a peer may attach as a node of the cluster of that name.
 result<void> judge_peer(const cluster_card& own, const std::string& cluster);
 
 } // namespace troupe

@@ -22,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// How long a slab may stay in use by nobody: its lock ends when the kernel has taken down the rings of a process that
-/// was killed, which is some time after the process itself is gone, and not before its writes have ended. Five seconds
-/// were not enough on a disk that had others to serve.
+/// The time for which a slab may stay locked although its process has ended. The lock ends when the kernel has closed
+/// the rings of a killed process, which is some time after the end of the process itself, and not before its writes
+/// have ended. Five seconds were not enough on a busy disk.
 constexpr auto slab_patience = std::chrono::seconds(30);
 
 } // namespace
@@ -43,7 +43,7 @@ std::uint64_t pinned_bytes_max(const config::node_config& options, const io::are
 
 namespace {
 
-/// What any rank has.
+/// The parts that every rank has.
 rank_parts begin_rank(const config::node_config& options, const namespace_spec& space, rank_number rank,
                       std::shared_ptr<io::extent_source> extents) {
   rank_parts out{0, rank, 0, 0, std::make_shared<io_worker_parts>()};
@@ -74,7 +74,7 @@ void keep_in_memory(rank_parts& out) {
                          out.worker->name.space_name, out.rank, rules.slots, rules.slot_bytes);
 }
 
-/// A file that grows while this node may write it.
+/// The growth of a file, allowed only while this node may write it.
 class gated_growth final : public io::store_growth {
 public:
   gated_growth(std::shared_ptr<io::store_growth> file, std::shared_ptr<const write_gate> gate)
@@ -93,7 +93,7 @@ private:
   const std::shared_ptr<const write_gate> gate_;
 };
 
-/// Whether the file is that of a rank of the config, whatever is in it.
+/// Whether the file belongs to a rank of the config, whatever its contents.
 bool is_in_config(const config::node_config& options, const fs::path& file) {
   return std::ranges::any_of(options.namespaces, [&](const namespace_spec& space) {
     for (rank_number rank = 0; rank < space.world_size; ++rank)
@@ -103,9 +103,9 @@ bool is_in_config(const config::node_config& options, const fs::path& file) {
   });
 }
 
-/// Where the config gives a namespace another name, takes over the slab file that has the old one: else its pages were
-/// forgotten, and its disk space was taken for good. Only `data_dir` is this node's alone for sure; a file in another
-/// directory is named to the operator instead.
+/// Takes over the slab file with the old name of a namespace that was renamed in the config. Otherwise its pages would
+/// be lost, and its disk space would stay in use for ever. Only `data_dir` certainly belongs to this node alone; a file
+/// in another directory is reported to the operator instead.
 void adopt_renamed_slab(const config::node_config& options, const io::slab_spec& wanted, const write_gate* gate) {
   const auto found = io::find_renamed_slab(wanted);
   if (!found || is_in_config(options, *found) || !check_gate(gate, "rename '" + found->string() + "'"))
@@ -115,7 +115,7 @@ void adopt_renamed_slab(const config::node_config& options, const io::slab_spec&
   const auto advice =
       "to keep its pages, stop the node and run: mv '" + found->string() + "' '" + wanted.path.string() + "'";
   if (wanted.path != options.data_dir / wanted.path.filename())
-    return logger->warn("{}; a new, empty one is made; {}", what, advice);
+    return logger->warn("{}; a new, empty one is created; {}", what, advice);
   std::error_code failure;
   fs::rename(*found, wanted.path, failure);
   if (failure)
@@ -123,7 +123,7 @@ void adopt_renamed_slab(const config::node_config& options, const io::slab_spec&
   logger->warn("{}; it was renamed to {}, and its pages are kept", what, wanted.path.string());
 }
 
-/// `slab`: where it lies, and how many slots it has.
+/// Opens the slab file of a rank. `slab`: its path and number of slots.
 result<void> keep_in_slab(const config::node_config& options, rank_parts& out, io::slab_spec slab,
                           std::string engine_name, std::shared_ptr<const write_gate> gate) {
   auto& parts = *out.worker;
@@ -144,9 +144,9 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   engine.name = std::move(engine_name);
   engine.gate = gate;
   engine.max_buffers = static_cast<std::uint32_t>(parts.extents->info().bytes / parts.extents->info().extent_bytes);
-  // One more for what is read unasked.
+  // One more buffer for scrubbing.
   engine.max_buffers += options.storage.scrub_bytes_per_second > 0 ? 1 : 0;
-  // No frame lies in two extents.
+  // No frame spans two extents.
   engine.usrbio.block_bytes = parts.extents->info().extent_bytes;
   const bool existed = fs::exists(wanted.slab.path);
   const auto target = std::make_shared<completion_target>();
@@ -227,7 +227,7 @@ result<rank_parts> open_made_rank(const config::node_config& options, const name
   slab.grows = true;
   slab.first_slots = first_slots;
   slab.spare_bytes = options.storage.spare_bytes;
-  // Threads have names of 15 characters.
+  // The name is short because thread names have at most 15 characters.
   if (auto kept = keep_in_slab(options, out, std::move(slab), "io-made-" + std::to_string(rank), std::move(gate));
       !kept)
     return tl::unexpected<error>(kept.error());

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-/// What namespaces of SGLang's begin with.
+/// The prefix of the names of SGLang's namespaces.
 constexpr const char* sglang_prefix = "sglang-";
 
 } // namespace
@@ -14,7 +14,7 @@ constexpr const char* sglang_prefix = "sglang-";
 store::space_origin origin_of(const store::namespace_record& record) {
   if (record.origin != store::space_origin::unknown)
     return record.origin;
-  // Before there were origins, the only sign of the wires of the `hf3fs` section.
+  // Records from before origins were stored: the layout is the only sign of the protocols of the `hf3fs` section.
   return record.spec.layout == layout_of_slot_clients ? store::space_origin::wire : store::space_origin::api;
 }
 
@@ -47,9 +47,9 @@ bool restore_plan::admit(const store::namespace_record& record) {
   const auto origin = origin_of(record);
   const bool unserved_wire = origin == store::space_origin::wire && !serves_wire(terms_.wires, record.spec);
   if (!own && origin == store::space_origin::config)
-    space.absence = "the config does not have it any more";
+    space.absence = "the config no longer has it";
   else if (!own && unserved_wire)
-    space.absence = "its engines do not reach it with this hf3fs section, and may go on under another name";
+    space.absence = "its engines cannot reach it with this hf3fs section, and may continue under another name";
   if (!space.absence.empty() && terms_.forget_absent)
     forget(record.id, space);
   else if (!terms_.continues || (!own && unserved_wire))
@@ -79,7 +79,7 @@ std::optional<incarnation_number> restore_plan::admit(const store::rank_record& 
   const auto& space = found->second;
   if (space.forgotten || terms_.own.contains(record.space))
     return std::nullopt;
-  // Whatever is left of pages that were erased, by whatever mishap, is not this rank's any more.
+  // The new incarnation makes sure that pages that should have been erased never count as this rank's.
   const auto incarnation = space.erased || record.incarnation == 0 ? terms_.fresh() : record.incarnation;
   if (space.absence.empty()) {
     ranks_[name] = incarnation;

@@ -29,15 +29,15 @@ result<shared_slab> shared_place(const config::node_config& options, const std::
                                  incarnation_number incarnation) {
   if (!options.storage.shared)
     return shared_slab{};
-  // Directories may be links, as to a place where the file system is mounted.
+  // Directories may be symbolic links, for example to a mount point.
   std::error_code failed;
   const auto root = std::filesystem::weakly_canonical(config::shared_directory(options), failed);
   const auto file = std::filesystem::weakly_canonical(slab, failed);
   const auto below = file.lexically_relative(root);
   if (failed || below.empty() || *below.begin() == "..")
-    return fail(errc::invalid_argument, "slab '" + slab.string() + "' does not lie in '" + root.string() +
+    return fail(errc::invalid_argument, "slab '" + slab.string() + "' is not in '" + root.string() +
                                             "', which other nodes read: set storage.shared_directory to the directory "
-                                            "on the shared file system that has those of all nodes");
+                                            "on the shared file system that contains the slabs of all nodes");
   return shared_slab{below.string(), incarnation};
 }
 

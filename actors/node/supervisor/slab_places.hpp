@@ -12,27 +12,27 @@
 
 namespace troupe {
 
-/// Where the slab file of that rank lies.
+/// The path of the slab file of a rank.
 std::filesystem::path slab_path(const config::node_config& options, const namespace_spec& space, rank_number rank);
 
-/// Whether ranks of the namespaces of the config have slab files; those whose storage has no bytes have none either.
+/// Whether ranks of the config's namespaces have slab files; those whose storage has no bytes have none.
 bool keeps_slabs(const config::node_config& options);
 
-/// Whether those of namespaces that clients make have slab files, as far as there is room.
+/// Whether ranks of namespaces that clients create have slab files, as far as there is room.
 bool keeps_made_slabs(const config::node_config& options);
 
-/// Where the slab files lie of namespaces that clients have made, and of no others.
+/// The directory of the slab files of namespaces that clients have created, and of no others.
 std::filesystem::path made_slabs(const config::node_config& options);
 
-/// What that of a rank is called.
+/// The file name of the slab of a rank there.
 std::string made_slab_name(const namespace_id& space, rank_number rank);
 
-/// What other nodes are told of a slab file, where the storage is shared; nothing where it is not. `invalid_argument`
-/// for one that does not lie in the directory that all nodes share.
+/// The description of a slab file for other nodes, where the storage is shared; empty where it is not.
+/// `invalid_argument` for a file outside the directory that all nodes share.
 result<shared_slab> shared_place(const config::node_config& options, const std::filesystem::path& slab,
                                  incarnation_number incarnation);
 
-/// Where the durable index lies.
+/// The directory of the durable index.
 std::filesystem::path index_directory(const config::node_config& options);
 
 } // namespace troupe

@@ -38,7 +38,7 @@ public:
   }
 
   result<rank_parts> open(const namespace_spec& space, rank_number rank, std::uint64_t first_slots) override {
-    if (auto may = check_gate(gate_.get(), "make a slab file of '" + space.name + "'"); !may)
+    if (auto may = check_gate(gate_.get(), "create a slab file of '" + space.name + "'"); !may)
       return tl::unexpected(std::move(may).error());
     return open_made_rank(*options_, space, rank, first_slots, extents_, gate_);
   }

@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// An io worker ends when the last transfer of its engine has.
+/// The time that an io worker may take to end, which is until the last transfer of its engine has ended.
 constexpr auto end_patience = std::chrono::seconds(30);
 
 bool may_be_anew(const error& why) {
@@ -51,7 +51,7 @@ caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
     return to_caf(error{errc::shutting_down, "the node is ending"});
   if (open_.contains(id))
     return to_caf(error{errc::exists, "namespace '" + wanted.spec.name + "' is open already"});
-  // What a removal could not remove would be taken for this one's.
+  // Files that an earlier removal left behind would otherwise be taken for this namespace's.
   if (!wanted.stored)
     remove_files(id);
   served_space out{wanted.spec, {}};
@@ -66,7 +66,7 @@ caf::result<served_space> space_keeper::open(const open_space_request& wanted) {
     end(opened,
         [this, request = promises_.add(promise), why = made.error(), id, stored = wanted.stored, tried = rank + 1] {
           leave_residence(id, tried);
-          // Files of an earlier run may be opened by another one.
+          // Files of an earlier run are kept, because a later run may open them.
           if (!stored)
             remove_files(id);
           promises_.deliver(request, to_caf(why));
@@ -121,10 +121,10 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
                                                 const ranks& opened) const {
   const auto page = space.geometry.page_bytes();
   const auto most = made_slots_max(*options_.config, page);
-  // Pages that are there come before those that may come.
+  // Existing pages have priority over future ones.
   const auto kept = restoring_ ? bytes_not_open(space.id(), opened) : 0;
   const auto left = options_.disk->left();
-  // What is left is for the ranks that follow as well.
+  // The remaining space is also for the ranks that follow.
   const auto share = (left - std::min(kept, left)) / (space.world_size - rank);
   const auto first =
       share < io::slab_tail_bytes ? 0 : io::next_slots(0, most, 0, io::slot_bytes(page), share - io::slab_tail_bytes);
@@ -133,7 +133,7 @@ result<std::uint64_t> space_keeper::first_slots(const namespace_spec& space, ran
   if (options_.config->registry.durability == "strict")
     return fail(errc::full, "there is no disk space left for pages of namespace '" + space.name + "': of " +
                                 size_text(options_.disk->limit()) + " " + size_text(options_.disk->left()) +
-                                " are left (storage.disk_bytes); remove a namespace that nobody needs");
+                                " are left (storage.disk_bytes); remove a namespace that is not needed");
   if (most > 0)
     log::get("node")->warn("namespace '{}' rank {}: no disk space left for it (storage.disk_bytes)", space.name, rank);
   return std::uint64_t{0};
@@ -145,14 +145,14 @@ result<rank_parts> space_keeper::open_parts(const open_space_request& wanted, ra
   const auto page = space.geometry.page_bytes();
   const auto name = made_slab_name(space.id(), rank);
   if (wanted.stored && made_slots_max(*options_.config, page) > 0 && options_.files->has(name)) {
-    // As large as it was to begin with: if it was removed meanwhile, it is made with nothing.
+    // Opens an existing file in its present size; a file that was removed meanwhile is created with one slot.
     auto found = options_.files->open(space, rank, 1);
     if (found && found->growth) {
       disk_bytes = found->growth->slots() * io::slot_bytes(page) + io::slab_tail_bytes;
       if (options_.disk->take(disk_bytes))
         return found;
       disk_bytes = 0;
-      log::get("node")->warn("{} is larger than what is left of storage.disk_bytes, and goes", name);
+      log::get("node")->warn("{} is removed: it is larger than what is left of storage.disk_bytes", name);
       found = fail(errc::identity_mismatch, "too large");
     }
     if (!found && !may_be_anew(found.error()))
@@ -173,24 +173,24 @@ result<rank_parts> space_keeper::make_parts(const open_space_request& wanted, ra
   for (auto slots = *first;; slots = io::growth_slots) {
     const auto needed = slots == 0 ? 0 : slots * slot + io::slab_tail_bytes;
     if (!options_.disk->take(needed))
-      return fail(errc::full, "the disk space for namespaces that clients make has just been used up");
+      return fail(errc::full, "the disk space for namespaces that clients create has just been used up");
     auto made = options_.files->open(space, rank, slots);
     if (made) {
       disk_bytes = needed;
       return made;
     }
     options_.disk->give_back(needed);
-    // A step that is worth while may be more than a disk has left that is nearly full.
+    // A nearly full disk may have less left than a step of the usual size, so smaller steps are tried as well.
     if (made.error().code != errc::no_space)
       return made;
     if (slots > io::growth_slots)
       continue;
-    // Of one that is stored nothing is left on this rank, and so of none of its keys all: its pages are no reason for a
-    // node not to start.
+    // A stored namespace has lost this rank's pages, so none of its keys is complete. Its remaining pages are no reason
+    // for the node not to start.
     if (!wanted.stored)
       return made;
     if (options_.config->registry.durability == "strict")
-      return fail(errc::full, "its slab is missing, and cannot be made anew: " + made.error().text);
+      return fail(errc::full, "its slab is missing, and cannot be recreated: " + made.error().text);
     log::get("node")->warn("namespace '{}' rank {}: {}; its pages are in memory only", space.name, rank,
                            made.error().text);
     return options_.files->open(space, rank, 0);
@@ -233,13 +233,13 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
     entry.memory = std::make_shared<std::vector<memory_share>>();
     entry.memory->push_back(std::move(*memory));
     entry.allocator = spawn_actor<allocator>(system(), rules, id, rank, worker, memory_share(), std::move(grower));
-    // The first message that each of them gets. Shards learn of the allocator with its rank.
+    // This is the first message that each of them gets. Shards get the allocator's handle with its rank.
     const registry_peers peers{options_.shards, {entry.allocator}, {id}, {rank}, {}};
     caf::anon_send(entry.allocator, bind_atom_v, peers);
     caf::anon_send(worker, bind_atom_v, peers);
     return served_rank{rank, slots, parts->incarnation, worker, entry.allocator, listens, parts->slab};
   } catch (const std::bad_alloc&) {
-    // With the worker, it is given back with what was opened.
+    // If the worker was added to `opened`, the space is given back together with that.
     if (opened.empty() || opened.back().rank != rank)
       options_.disk->give_back(disk_bytes);
     return fail(errc::no_memory, "the system has no memory left for " + std::to_string(slots) +
@@ -257,7 +257,7 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
   const auto slot = growth.slot_bytes();
   const auto next = io::next_slots(there, x.slots_max, wanted, slot, options_.disk->left());
   std::optional<error> failure;
-  // A step that is worth while may be more than a disk has left that is nearly full.
+  // A nearly full disk may have less left than a step of the usual size, so smaller steps are tried as well.
   for (auto more = next - there; more > 0; more /= 2) {
     const auto bytes = more * slot;
     if (!options_.disk->take(bytes))
@@ -276,8 +276,8 @@ std::uint32_t space_keeper::grow(const namespace_id& space, rank_number rank, st
     failure = grown.error();
   }
   if (failure) {
-    const auto text =
-        "rank " + std::to_string(rank) + ": " + failure->text + "; until there is, older pages make room for new ones";
+    const auto text = "rank " + std::to_string(rank) + ": " + failure->text +
+                      "; until it can grow, older pages make room for new ones";
     if (!std::exchange(x.could_not_grow, true))
       log::get("node")->warn("{}", text);
     if (options_.condition)
@@ -308,12 +308,12 @@ void space_keeper::sweep() {
   for (const auto& x : options_.files->list()) {
     if (kept.contains(x.name))
       continue;
-    log::get("node")->info("{} is of a namespace that is not kept, and goes", x.name);
+    log::get("node")->info("{} is removed: its namespace is not kept", x.name);
     options_.files->remove(x.name);
   }
 }
 
-// -- how what is open ends --------------------------------------------------------------------------------------------
+// -- ending of open namespaces ----------------------------------------------------------------------------------------
 
 void space_keeper::end(const ranks& all, std::function<void()> answer) {
   if (all.empty())
@@ -346,7 +346,8 @@ void space_keeper::end(const ranks& all, std::function<void()> answer) {
         stop(number, allocator);
       stop(number, worker);
     };
-    // An exit overtakes what was sent before: the word that a client is at rest, and with it the memory is free.
+    // An exit message overtakes earlier messages, such as the notice that a client is quiesced, which frees memory. So
+    // the worker is first asked for its statistics, whose answer follows those messages.
     request(rank.worker, end_patience, stats_atom_v)
         .then([both](const io_stats&) { both(); }, [both](const caf::error&) { both(); });
   }
@@ -375,7 +376,8 @@ void space_keeper::on_down(const caf::down_msg& down) {
 void space_keeper::look_at_endings() {
   for (auto& [number, x] : endings_)
     if (x.answer && clock().now() >= x.patience_ends) {
-      log::get("node")->error("a part of a namespace does not end: its memory and disk space stay taken until it does");
+      log::get("node")->error(
+          "a part of a namespace has not ended in time; its memory and disk space stay in use until it does");
       std::exchange(x.answer, {})();
     }
 }
@@ -396,7 +398,7 @@ void space_keeper::end_if_alone() {
 
 void space_keeper::on_exit() {
   promises_.fail_all({errc::shutting_down, "the node is ending"});
-  // Where it was not asked to end, and so has not waited for these.
+  // For the case that it ends without an exit message, and so has not waited for these.
   for (const auto& [id, all] : std::exchange(open_, {}))
     for (const auto& x : all) {
       if (x.allocator)

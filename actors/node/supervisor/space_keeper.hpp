@@ -23,26 +23,25 @@ namespace troupe {
 struct space_keeper_options {
   std::shared_ptr<const config::node_config> config;
   std::shared_ptr<space_files> files;
-  /// For these.
+  /// The disk budget of these files.
   std::shared_ptr<io::disk_budget> disk;
-  /// Of all ranks; null for none.
+  /// Shared by all ranks; may be null.
   shared_budget memory;
   metrics_actor meters;
   std::shared_ptr<node_condition> condition;
-  /// Of all ranks; null for none.
+  /// Shared by all ranks; may be null.
   std::shared_ptr<page_residence> residence;
   std::vector<registry_actor> shards;
   memory_broker_actor broker;
-  /// At which slabs are looked at unasked; null: they are not.
+  /// The pace of scrubbing; null: no scrubbing.
   std::shared_ptr<scrub_pace> pace{};
 };
 
-/// Opens and closes what serves namespaces that clients make: for each rank an io worker and an allocator, with a slab
-/// file that grows as long as there is disk space, or with memory alone. What it has opened ends with it, before it
-/// has ended itself.
+/// The actor that opens and closes what serves namespaces created by clients: for each rank an io worker and an
+/// allocator, with a slab file that grows while there is disk space, or with memory alone. All its actors end before it
+/// ends itself.
 ///
-/// Its files lie in a folder of their own, where nobody else has any: what is not open there when it is told `restored`
-/// goes.
+/// Its files lie in a directory of their own. Files there that are not open when it receives `restored` are removed.
 class space_keeper : public space_keeper_actor::base {
 public:
   space_keeper(caf::actor_config& config, space_keeper_options options);
@@ -61,65 +60,65 @@ private:
     /// Null where pages are in memory only.
     std::shared_ptr<io::store_growth> growth;
     std::uint64_t slots_max = 0;
-    /// Of the budget.
+    /// The disk space taken from the budget.
     std::uint64_t disk_bytes = 0;
-    /// For its slots, as many as are there.
+    /// The memory shares of its existing slots.
     std::shared_ptr<std::vector<memory_share>> memory{};
-    /// Growing has failed, which was logged.
+    /// The last attempt to grow has failed, which was logged.
     bool could_not_grow = false;
   };
   using ranks = std::vector<open_rank_entry>;
 
-  /// Actors that are told to end.
+  /// Actors that were requested to end.
   struct ending {
     std::vector<caf::actor> parts;
-    /// How many of them have not ended.
+    /// The number of them that have not ended.
     std::size_t left = 0;
-    /// They have taken long, and those who wait were told.
+    /// The time after which the request is answered although they have not ended.
     timestamp patience_ends{};
-    /// Called once, when all have ended, or when they have taken long.
+    /// Called once, when all have ended or that time has passed.
     std::function<void()> answer;
-    /// When all have ended.
+    /// Called when all have ended.
     std::function<void()> ended;
   };
 
   caf::result<served_space> open(const open_space_request& wanted);
   caf::result<void> close(const namespace_id& space);
   result<served_rank> open_one(const open_space_request& wanted, rank_number rank, ranks& opened);
-  /// Slots of a slab file that is to be made; 0: there is no disk space for one.
+  /// The number of slots of a new slab file; 0: there is no disk space for one.
   result<std::uint64_t> first_slots(const namespace_spec& space, rank_number rank, const ranks& opened) const;
   result<rank_parts> open_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
                                 std::uint64_t& disk_bytes);
   result<rank_parts> make_parts(const open_space_request& wanted, rank_number rank, const ranks& opened,
                                 std::uint64_t& disk_bytes);
-  /// Files of what is open: of the ranks of this namespace, those `opened` are.
+  /// The files that are open; of the ranks of this namespace, those in `opened`.
   std::set<std::string> open_files(const namespace_id& space, const ranks& opened) const;
-  /// What files of an earlier run have that are not open yet.
+  /// The disk space of files of an earlier run that are not open yet.
   std::uint64_t bytes_not_open(const namespace_id& space, const ranks& opened) const;
   std::uint32_t grow(const namespace_id& space, rank_number rank, std::uint32_t wanted);
-  /// Nobody's memory has anything of the first so many ranks any more.
+  /// Marks the first `count` ranks as having no resident pages.
   void leave_residence(const namespace_id& space, rank_number count);
   void remove_files(const namespace_id& space);
   void sweep();
 
-  /// Ends these. Their disk space is the budget's again when they have ended.
+  /// Ends these ranks. Their disk space returns to the budget when they have ended.
   void end(const ranks& all, std::function<void()> answer);
   void stop(std::uint64_t number, const caf::actor& which);
   void on_down(const caf::down_msg& down);
   void look_at_endings();
-  /// Ends what is open, and then this actor.
+  /// Ends all open ranks, and then this actor.
   void leave(const caf::error& why);
   void end_if_alone();
 
   space_keeper_options options_;
   std::map<namespace_id, ranks> open_;
-  /// Files of an earlier run are there that are to be opened still.
+  /// Files of an earlier run still have to be opened.
   bool restoring_ = true;
   std::map<std::uint64_t, ending> endings_;
   std::unordered_map<caf::actor_addr, std::uint64_t> ending_of_;
   std::uint64_t last_ending_ = 0;
   open_promises promises_;
-  /// Why it ends as soon as nothing of its own is left.
+  /// The reason with which this actor ends as soon as all its actors have ended.
   std::optional<caf::error> leaving_;
 };
 

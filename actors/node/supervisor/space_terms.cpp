@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// As many as `storage.ranks` can have.
+/// The limit of `storage.ranks`.
 constexpr std::uint32_t ranks_max = 64;
 
 } // namespace
@@ -15,12 +15,12 @@ constexpr std::uint32_t ranks_max = 64;
 result<void> judge_space(const config::node_config& options, const io::arena_facts& arena,
                          const namespace_spec& space) {
   if (!options.actors.make_namespaces)
-    return fail(errc::unsupported, "clients make no namespaces on this node (actors.make_namespaces): name it in the "
-                                   "config, or attach to one that is there");
+    return fail(errc::unsupported, "clients cannot create namespaces on this node (actors.make_namespaces): add it to "
+                                   "the config, or attach to an existing one");
   if (space.world_size == 0 || space.world_size > ranks_max)
     return fail(errc::invalid_argument, "world_size is " + std::to_string(space.world_size) +
                                             ", and must be from 1 to " + std::to_string(ranks_max));
-  // What a config with this namespace would be told.
+  // The namespace is validated as part of a config.
   config::node_config judged;
   judged.memory = options.memory;
   judged.transfer.window_bytes = std::max(judged.transfer.window_bytes, options.transfer.window_bytes);
@@ -28,17 +28,17 @@ result<void> judge_space(const config::node_config& options, const io::arena_fac
   judged.storage.ranks.resize(space.world_size);
   judged.namespaces = {space};
   if (const auto problems = config::validate(judged); !problems.empty())
-    return fail(errc::invalid_argument, "a namespace that a client makes: " + to_string(problems.front()));
+    return fail(errc::invalid_argument, "a namespace that a client creates: " + to_string(problems.front()));
   const auto slot = io::slot_bytes(space.geometry.page_bytes());
   if (slot > arena.extent_bytes)
     return fail(errc::invalid_argument,
                 "a page of namespace '" + space.name + "' takes " + size_text(slot) +
-                    ", and this node lends its memory in extents of " + size_text(arena.extent_bytes) +
+                    ", and this node assigns its memory in extents of " + size_text(arena.extent_bytes) +
                     ": give it more memory (memory.bytes), or name the namespace in its config");
   if (options.registry.durability == "strict" &&
       (options.memory.write_back == "never" || options.storage.disk_bytes == 0))
-    return fail(errc::unsupported, "this node promises that a page that was saved is on the disk "
-                                   "(registry.durability), and has no disk space for namespaces that clients make: "
+    return fail(errc::unsupported, "this node guarantees that a saved page is on the disk "
+                                   "(registry.durability), and has no disk space for namespaces that clients create: "
                                    "give it some (storage.disk_bytes), or name the namespace in its config");
   return {};
 }

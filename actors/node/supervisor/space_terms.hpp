@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// Whether a node with this config and arena can keep pages of a namespace that a client makes: the bounds are those of
-/// `namespaces` in a config. invalid_argument or unsupported, with a sentence that says what to change.
+/// Whether a node with this config and arena can keep pages of a namespace that a client creates; the bounds are those
+/// of `namespaces` in a config. invalid_argument or unsupported, with a sentence that says what to change.
 result<void> judge_space(const config::node_config& options, const io::arena_facts& arena, const namespace_spec& space);
 
-/// Which parts of two identities differ, for people; not what they are, since a salt is nobody's business.
+/// The names of the parts in which two identities differ. Values are left out, since a salt is confidential.
 std::string differing_parts(const namespace_spec& a, const namespace_spec& b);
 
 } // namespace troupe

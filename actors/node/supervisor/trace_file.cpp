@@ -25,7 +25,7 @@ trace_file::trace_file(std::filesystem::path path, std::shared_ptr<const request
       }
       const auto written = write();
       if (!written && !std::exchange(complained, true))
-        log::get("node")->warn("the lookups that are recorded cannot be written: {}", written.error().text);
+        log::get("node")->warn("recorded lookups cannot be written: {}", written.error().text);
       complained = !written;
     }
   });
@@ -49,7 +49,7 @@ result<void> trace_file::write() const {
   if (!out)
     return tl::unexpected(system_error(errno == 0 ? EIO : errno, "cannot write " + next));
   out.close();
-  // Writing may have taken as long as the claim is valid.
+  // Writing may have taken longer than the claim is valid, so the gate is checked again.
   if (gate_ && !gate_->is_open())
     return {};
   std::error_code failure;

@@ -12,22 +12,22 @@
 
 namespace troupe {
 
-/// Where a node with that data directory keeps the trace of its last lookups.
+/// The path of the trace of the last lookups, for a data directory.
 std::filesystem::path recorded_trace(const std::filesystem::path& data_dir);
 
-/// Writes what a recorder has to a file, now and then and at the end: a trace that is whole at any moment. Has a thread
-/// of its own, since nobody else should wait for a disk.
+/// A writer that saves a recorder's lookups to a file, periodically and at the end; the file is a complete trace at any
+/// moment. It has a thread of its own, so that no other thread waits for the disk.
 class trace_file {
 public:
-  /// `gate`: whether it may be written; null where nobody else could take the directory over.
+  /// `gate`: whether the file may be written; null where no other node could take over the directory.
   trace_file(std::filesystem::path path, std::shared_ptr<const request_recorder> recorder,
              std::shared_ptr<const write_gate> gate = nullptr, duration interval = std::chrono::minutes(1));
   trace_file(const trace_file&) = delete;
   trace_file& operator=(const trace_file&) = delete;
-  /// Writes it a last time.
+  /// Writes the file a last time.
   ~trace_file();
 
-  /// Replaces the file; leaves everything as it is while the gate is closed. io_error, no_space.
+  /// Replaces the file; does nothing while the gate is closed. io_error, no_space.
   result<void> write() const;
 
 private:

@@ -13,20 +13,20 @@
 
 namespace troupe {
 
-/// The process at the other end of a Unix socket, as the kernel says.
+/// The process at the other end of a Unix socket, as the kernel reports it.
 struct local_process {
-  /// Its number, where the node sees it; else 0. For people.
+  /// The process id, where the node sees it, else 0. For messages only.
   std::int32_t number = 0;
-  /// Null if it cannot be watched; `unwatched` says why.
+  /// Null if the process cannot be watched; `unwatched` says why.
   std::shared_ptr<watched_process> watch{};
   std::string unwatched{};
-  /// What it is to get with the next message. Never null.
+  /// Descriptors that are sent with the next message. Never null.
   std::shared_ptr<descriptor_handover> handover = std::make_shared<descriptor_handover>();
 };
 
-/// Which processes of this host are connected to a node, by the names by which they greeted, which no two connections
-/// have at once. What comes over TCP is not among them: nobody proves there which process of this host it is.
-/// Thread-safe.
+/// A map of the processes of this host that are connected to a node, by the names in their handshakes. No two
+/// connections have the same name at once. Connections over TCP are not included, because they do not prove which
+/// process of this host they belong to. Thread-safe.
 class connected_peers {
 public:
   void came(const std::string& name, local_process who) {
@@ -39,7 +39,7 @@ public:
     all_.erase(name);
   }
 
-  /// Nothing if no process of that name is connected by a Unix socket.
+  /// Empty if no process of that name is connected by a Unix socket.
   std::optional<local_process> find(const std::string& name) const {
     const std::lock_guard guard(mutex_);
     const auto found = all_.find(name);

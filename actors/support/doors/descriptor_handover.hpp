@@ -9,18 +9,18 @@
 
 namespace troupe {
 
-/// Descriptors that the process at the other end of a connection gets along with what is sent to it next. Thread-safe:
-/// whoever decides on them puts them here before it sends the message that speaks of them.
+/// A holder of descriptors that are passed to the process at the other end of a connection with the next bytes sent to
+/// it. Thread-safe. The sender stores the descriptors here before it sends the message that refers to them.
 class descriptor_handover {
 public:
-  /// In the place of any that still wait.
+  /// Replaces descriptors that have not been taken yet.
   void put(std::vector<unique_descriptor> descriptors) {
     const std::lock_guard guard(mutex_);
     waiting_ = std::move(descriptors);
     any_.store(!waiting_.empty(), std::memory_order_release);
   }
 
-  /// Those that wait; they do not any more.
+  /// Removes and returns the waiting descriptors.
   std::vector<unique_descriptor> take() {
     if (!any_.load(std::memory_order_acquire))
       return {};
@@ -29,7 +29,7 @@ public:
     return std::exchange(waiting_, {});
   }
 
-  /// What was taken could not be sent yet; dropped if there are others by now.
+  /// Puts back descriptors that could not be sent yet; drops them if newer ones are waiting.
   void put_back(std::vector<unique_descriptor> descriptors) {
     const std::lock_guard guard(mutex_);
     if (waiting_.empty())

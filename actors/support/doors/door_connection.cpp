@@ -16,7 +16,7 @@ namespace {
 
 using caf::io::network::rw_state;
 
-/// The memory of a node, and its proof (`io::arena`).
+/// The number of descriptors that are passed: the memory of a node, and its proof (`io::arena`).
 constexpr std::size_t handed_over = 2;
 
 rw_state state_of(tls_channel::outcome x) {
@@ -83,7 +83,7 @@ rw_state door_connection::receive(std::size_t& got, int descriptor, void* into, 
     got = 0;
     return rw_state::success;
   }
-  // The peer has closed it.
+  // 0 means that the peer has closed the connection.
   if (count <= 0)
     return rw_state::failure;
   got = static_cast<std::size_t>(count);
@@ -130,11 +130,12 @@ rw_state door_connection::send(std::size_t& put, int descriptor, const void* fro
     put = 0;
     return rw_state::success;
   }
-  // Too many descriptors of this user are on their way to processes that do not read: the client finds no memory, says
-  // so, and attaches again.
+  // ETOOMANYREFS: too many descriptors of this user are in flight to processes that do not read. The bytes are sent
+  // without them; the client reports that it has no memory and attaches again.
   if (errno != ETOOMANYREFS)
     return rw_state::failure;
-  log::get("node")->warn("the node's memory could not be handed to a client: {}", std::strerror(errno));
+  log::get("node")->warn("memory descriptors not passed to a client ({}); the client attaches again",
+                         std::strerror(errno));
   return caf::policy::tcp::write_some(put, descriptor, from, size);
 }
 

@@ -23,12 +23,13 @@ namespace {
 
 constexpr auto receive_header = caf::io::receive_policy_flag::exactly;
 
-/// What waits to be sent to a peer that does not read, in the longest messages.
+/// The limit of unsent bytes for one connection, in messages of the longest size.
 constexpr std::size_t unsent_messages_max = 4;
 
-/// A peer that takes nothing for so long is not waited for any more, where others need the room.
+/// The time after which a peer that reads nothing is disconnected, where others need the room.
 constexpr auto silence_max = std::chrono::seconds(10);
 
+/// A message as CAF serializes it; empty if that fails.
 std::string bytes_of(caf::actor_system& system, const caf::message& x) {
   std::vector<char> out;
   caf::binary_serializer sink(system, out);
@@ -39,23 +40,23 @@ std::string bytes_of(caf::actor_system& system, const caf::message& x) {
   return {out.begin(), out.end()};
 }
 
-/// How a message with these types begins, up to the end of their names.
+/// The first bytes of a message with these types, up to the end of their names.
 std::string beginning_of(caf::actor_system& system, const caf::message& x) {
   const auto bytes = bytes_of(system, x);
-  // No stages, no number of a type, then a text: its length, 7 bits a byte, and its characters.
+  // The bytes are: no stages, no type number, then a string: its length, 7 bits per byte, and its characters.
   std::size_t at = 3;
   std::size_t length = 0;
   for (unsigned shift = 0; at < bytes.size(); shift += 7) {
     const auto byte = static_cast<unsigned char>(bytes[at++]);
     length |= std::size_t{byte & 0x7fU} << shift;
-    if ((byte & 0x80U) == 0)
+    if ((byte & 0x80U) == 0) // the high bit marks that another length byte follows
       break;
   }
   return bytes.substr(0, at + length);
 }
 
-/// All that a client says to a node: what stands in the interfaces of reception, shards, workers and
-/// the directory of handshakes.
+/// All kinds of messages that a client sends to a node: those in the interfaces of reception, shards, workers and the
+/// handshake directory.
 std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   std::vector<std::string> out;
   const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
@@ -88,7 +89,8 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   return out;
 }
 
-/// Tells the hall to look at its guests, as long as it says that there is somebody to look at.
+/// The clock of handshake deadlines: each tick schedules one check of the connections, which asks for the next tick
+/// while some have not completed their handshake.
 caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
   return {[self, look, pause](caf::tick_atom) { self->delayed_send(self, pause, caf::ok_atom_v); },
           [look](caf::ok_atom) { look(); }};
@@ -96,7 +98,7 @@ caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> loo
 
 } // namespace
 
-// -- the hall ---------------------------------------------------------------------------------------------------------
+// -- registry of connections ------------------------------------------------------------------------------------------
 
 door_hall::door_hall(caf::actor_system& system, const options& how)
     : system_(system), options_(how),
@@ -122,11 +124,13 @@ void door_hall::close() {
 }
 
 std::optional<guest_list::guest> door_hall::come() {
+  // The limit also bounds descriptors, and connections that have not been authenticated yet.
   if (!guests_.come(last_ + 1, std::chrono::steady_clock::now())) {
     turned_away("there are " + std::to_string(guests_.size()) +
                 " connections, which is the limit (actors.max_connections)");
     return std::nullopt;
   }
+  // The clock runs only while a handshake is pending.
   if (!std::exchange(ticking_, true))
     caf::anon_send(clock_, caf::tick_atom_v);
   return ++last_;
@@ -138,23 +142,26 @@ void door_hall::leave(guest_list::guest who) {
 }
 
 void door_hall::end_late_ones() {
+  // The destructor of a connection removes it from both tables, so only the socket is shut down in these loops.
   for (const auto who : guests_.late(std::chrono::steady_clock::now()))
     if (const auto i = scribes_.find(who); i != scribes_.end()) {
-      turned_away("it did not greet within actors.handshake_time");
+      turned_away("no handshake within actors.handshake_time");
       i->second->cut();
     }
+  // No more ticks are needed when every connection has completed its handshake.
   ticking_ = guests_.silent() > 0;
   if (ticking_)
     caf::anon_send(clock_, caf::tick_atom_v);
 }
 
 void door_hall::end_silent_readers() {
+  // Slow readers are tolerated as long as they do not take room from others.
   if (!options_.outgoing->is_tight())
     return;
   const auto now = std::chrono::steady_clock::now();
   for (const auto& [who, scribe] : scribes_)
     if (const auto since = scribe->silent_since(); since && now - *since > silence_max) {
-      turned_away("it does not read what it is sent, and others need the room");
+      turned_away("the peer does not read, and others need the buffer space");
       scribe->cut();
     }
 }
@@ -163,13 +170,14 @@ void door_hall::turned_away(const std::string& why) {
   constexpr auto pause = std::chrono::seconds(10);
   ++turned_away_;
   const auto now = std::chrono::steady_clock::now();
+  // A peer that reconnects in a loop must not fill the log.
   if (said_ != timestamp{} && now < said_ + pause)
     return;
   said_ = now;
-  log::get("node")->warn("a connection to the actors was ended: {} ({} so far)", why, turned_away_);
+  log::get("node")->warn("connection closed by the node: {} ({} so far)", why, turned_away_);
 }
 
-// -- scribes ----------------------------------------------------------------------------------------------------------
+// -- framed connections -----------------------------------------------------------------------------------------------
 
 door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
                          std::shared_ptr<door_hall> hall)
@@ -183,12 +191,15 @@ door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_co
   process_ = std::move(process);
   gate_.emplace(hall_->new_gate());
   hall_->came(who, this);
+  // Unsent bytes are counted when the stream acknowledges what it has written.
   stream_.ack_writes(hall_->outgoing() != nullptr);
 }
 
 door_scribe::~door_scribe() {
+  // Bytes that will never be sent must not stay counted in the budget.
   if (unsent_ > 0)
     count_unsent(0);
+  // Only an incoming connection has a place in the registry.
   if (who_)
     hall_->leave(*who_);
   if (!known_as_client_.empty())
@@ -202,25 +213,30 @@ void door_scribe::cut() noexcept {
 }
 
 void door_scribe::configure_read(caf::io::receive_policy::config config) {
-  // CAF makes room for what the peer says that it will send.
+  // CAF would allocate the length that the peer announces, so the limit is enforced before that.
   if (config.second > std::max<std::size_t>(hall_->max_message_bytes(), frame_gate::header_bytes)) {
     cut();
     config = {receive_header, frame_gate::header_bytes};
   }
   stream_.configure_read(config);
+  // The stream starts with the first read request and must start only once.
   if (!std::exchange(launched_, true))
     stream_.start(this);
 }
 
 bool door_scribe::consume(caf::execution_unit* context, const void* data, std::size_t size) {
+  // The certificate is known only when the TLS handshake has ended, hence with the first bytes.
   if (!gate_ && !may_answer()) {
     refuse_answerer();
     return true;
   }
+  // An outgoing connection has no gate: this process chose the node and trusts its frames.
   if (!gate_)
     return caf::io::scribe::consume(context, data, size);
+  // The broker may have closed the connection while bytes were still in the buffer.
   if (detached())
     return false;
+  // Headers and payloads alternate; a header without payload leaves the flag unset.
   return std::exchange(waits_for_payload_, false) ? judge_payload(context, size) : judge_header(context, data, size);
 }
 
@@ -228,9 +244,10 @@ bool door_scribe::judge_header(caf::execution_unit* context, const void* data, s
   const auto* const bytes = static_cast<const std::uint8_t*>(data);
   if (gate_->header({bytes, size}) == frame_gate::verdict::refuse)
     return refuse();
+  // A header without payload is complete and goes to the broker at once.
   if (gate_->payload_bytes() == 0)
     return caf::io::scribe::consume(context, data, size);
-  // The broker hears of it together with what follows, if that may pass.
+  // The broker gets the header together with its payload, if the gate passes that.
   header_.assign(bytes, bytes + size);
   waits_for_payload_ = true;
   stream_.configure_read({receive_header, gate_->payload_bytes()});
@@ -239,39 +256,46 @@ bool door_scribe::judge_header(caf::execution_unit* context, const void* data, s
 
 bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) {
   auto& buffer = stream_.rd_buf();
+  // The gate sets the name while it judges the payload, so this must be read before.
   const bool new_here = !gate_->greeted();
   switch (gate_->payload({reinterpret_cast<const std::uint8_t*>(buffer.data()), size})) {
   case frame_gate::verdict::refuse:
     return refuse();
   case frame_gate::verdict::drop:
-    log::get("node")->debug("a peer sent {}", gate_->reason());
+    // A correct peer may send this as well, so the connection stays and the next header is read.
+    log::get("node")->debug("frame dropped: the peer sent {}", gate_->reason());
     stream_.configure_read({receive_header, frame_gate::header_bytes});
     return true;
   case frame_gate::verdict::pass:
     break;
   }
+  // A second connection with the same name could receive the messages of the first.
   if (new_here && !hall_->greet(*who_, gate_->identity())) {
-    hall_->turned_away("it has the name of another one");
+    hall_->turned_away("its name belongs to another connection");
     cut();
     return false;
   }
+  // A certificate without the unit of nodes makes the peer a client, which may not attach as a node.
   if (new_here && hall_->roles() && tls_ != nullptr && !tls_->peer_has_unit(node_roles::unit)) {
     known_as_client_ = gate_->identity();
     hall_->roles()->came_as_client(known_as_client_);
   }
+  // The process is registered under the name by which the node finds it when the client attaches.
   if (new_here && process_) {
     known_as_local_ = gate_->identity();
     hall_->peers()->came(known_as_local_, *std::exchange(process_, std::nullopt));
   }
-  // The broker takes what it reads out of the stream's buffer.
+  // The broker reads from the stream's buffer, so the header is put there first, then the payload.
   std::vector<char> payload;
   payload.swap(buffer);
   payload.resize(size);
   buffer.swap(header_);
+  // The broker may end the connection over the header; then the payload must not be delivered.
   if (!caf::io::scribe::consume(context, buffer.data(), buffer.size()) || detached())
     return false;
   stream_.rd_buf().swap(payload);
   const bool goes_on = caf::io::scribe::consume(context, stream_.rd_buf().data(), size);
+  // CAF sends its request for the spawn server while it handles the handshake, so it exists only now.
   if (new_here && goes_on && !detached())
     forget_spawn_server();
   return goes_on;
@@ -280,35 +304,42 @@ bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) 
 bool door_scribe::refuse() {
   hall_->turned_away("it sent " + std::string(gate_->reason()));
   cut();
+  // Reading continues, so that the stream sees the end of the connection and reports it to the broker.
   stream_.configure_read({receive_header, frame_gate::header_bytes});
   return true;
 }
 
 bool door_scribe::may_answer() const {
+  // Without TLS, or without a required unit, the config trusts whatever answers at the address.
   return tls_ == nullptr || hall_->required_unit().empty() || tls_->peer_has_unit(hall_->required_unit());
 }
 
 void door_scribe::refuse_answerer() {
-  // Goes on reading, so that the end of the connection is seen; what is left to read until then comes here again.
+  // Reading continues, so that the end of the connection is seen; bytes that arrive until then end up here again.
   stream_.configure_read({receive_header, frame_gate::header_bytes});
+  // The connect request is failed once, although more bytes may arrive before the connection ends.
   if (std::exchange(answerer_refused_, true))
     return;
   cut();
   auto* const broker = dynamic_cast<caf::io::basp_broker*>(parent());
+  // The broker may have released this connection already; then no request is pending.
   if (broker == nullptr)
     return;
+  // The callback is the pending connect request; it is cleared so that the broker does not answer it again.
   if (const auto found = broker->ctx.find(hdl()); found != broker->ctx.end() && found->second.callback) {
     found->second.callback->deliver(
-        to_caf(error{errc::not_owner, "what answers there has no organizational unit (OU) \"" + hall_->required_unit() +
-                                          "\" in its certificate (actors.tls)"}));
+        to_caf(error{errc::not_owner, "the server's certificate does not name the organizational unit (OU) \"" +
+                                          hall_->required_unit() + "\" (actors.tls)"}));
     found->second.callback = caf::none;
   }
 }
 
 void door_scribe::forget_spawn_server() {
   auto* const broker = dynamic_cast<caf::io::basp_broker*>(parent());
+  // A released connection has no broker.
   if (broker == nullptr)
     return;
+  // Each entry is an actor that waits for an answer. Remote spawning is not used, so no entry is needed later.
   for (auto& [node, asker] : std::exchange(broker->spawn_servers, {}))
     caf::anon_send_exit(asker, caf::exit_reason::kill);
 }
@@ -319,20 +350,23 @@ void door_scribe::graceful_shutdown() {
 }
 
 void door_scribe::flush() {
+  // CAF puts no bound on the buffer of a peer that does not read.
   if (stream_.wr_buf().size() > unsent_messages_max * hall_->max_message_bytes()) {
-    hall_->turned_away("it does not read what it is sent");
+    hall_->turned_away("the peer does not read");
     cut();
   }
+  // Only bytes to clients count in the budget; what this process sends to nodes does not.
   if (!who_ || !hall_->outgoing())
     return stream_.flush(this);
   count_unsent(unsent_ + stream_.wr_buf().size() - counted_in_buffer_);
   stream_.flush(this);
-  // It may have taken the buffer over.
+  // The stream may have taken the buffer over, so its size is read again.
   counted_in_buffer_ = stream_.wr_buf().size();
   hall_->end_silent_readers();
 }
 
 void door_scribe::count_unsent(std::size_t bytes) {
+  // With nothing unsent before, the peer's silence begins now.
   if (unsent_ == 0)
     taken_at_ = std::chrono::steady_clock::now();
   if (bytes > unsent_)
@@ -346,16 +380,16 @@ std::optional<timestamp> door_scribe::silent_since() const noexcept {
   return unsent_ > 0 ? std::optional(taken_at_) : std::nullopt;
 }
 
-/// Called by the stream, and only where there is a budget; the broker is not told.
+/// Called by the stream, and only where there is a budget. The broker is not notified.
 void door_scribe::data_transferred(caf::execution_unit*, std::size_t, std::size_t remaining) {
   count_unsent(remaining);
   taken_at_ = std::chrono::steady_clock::now();
-  // The stream takes its buffer over when all before it is sent.
+  // With everything before the buffer sent, the stream takes the buffer over next, and it is empty afterwards.
   const auto in_buffer = stream_.wr_buf().size();
   counted_in_buffer_ = remaining > in_buffer ? in_buffer : 0;
 }
 
-// -- door men ---------------------------------------------------------------------------------------------------------
+// -- acceptors --------------------------------------------------------------------------------------------------------
 
 door_man::accept_policy::accept_policy() : spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
 
@@ -363,11 +397,13 @@ bool door_man::accept_policy::try_accept(int& accepted, int listener) {
   accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (accepted >= 0)
     return true;
+  // All other errors are about this connection only, or mean that none waits.
   if (errno != EMFILE && errno != ENFILE)
     return false;
+  // The reserved descriptor is released for a moment, to accept the connection and close it.
   spare_.reset();
   if (const unique_descriptor ended(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); !ended)
-    ::poll(nullptr, 0, 10); // somebody else has taken the spare: at least not at full speed
+    ::poll(nullptr, 0, 10); // another thread took the descriptor: wait, so that the multiplexer does not spin
   spare_ = unique_descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   return false;
 }
@@ -380,15 +416,19 @@ door_man::door_man(caf::io::network::default_multiplexer& backend, int descripto
 
 bool door_man::new_connection() {
   unique_descriptor accepted(acceptor_.accepted_socket());
+  // A closed listener accepts nothing more; `accepted` is closed on return.
   if (detached())
     return false;
   std::optional<local_process> process;
+  // `true` keeps the listener open; only this connection is rejected.
   if (options_.local && !judge_local(accepted.get(), process))
     return true;
   const auto who = hall_->come();
+  // The limit of connections is reached; the registry has logged it.
   if (!who)
     return true;
   auto connection = door_connection::to_client(accepted, options_.tls.get(), process ? process->handover : nullptr);
+  // TLS could not be set up, so the place in the registry is given back.
   if (!connection) {
     hall_->leave(*who);
     return true;
@@ -402,20 +442,24 @@ bool door_man::new_connection() {
 
 bool door_man::judge_local(int accepted, std::optional<local_process>& process) {
   const auto who = peer_of(accepted);
+  // The credentials come from the kernel; the mode of the socket file may have been changed.
   if (!who || (who->user != ::geteuid() && who->user != 0)) {
-    hall_->turned_away("it came from another user");
+    hall_->turned_away("it comes from another user");
     return false;
   }
+  // Without a record of connected processes, no watch is needed.
   if (!hall_->peers())
     return true;
   local_process out;
   out.number = who->process;
-  // Now, while the connection is new: later its number may be another's.
+  // The process is watched while the connection is new, because its process id may be reused later.
   if (auto watch = process_watch::of_peer(accepted)) {
     out.watch = std::make_shared<process_watch>(std::move(*watch));
   } else if (watch.error().code == errc::unsupported) {
+    // An old kernel cannot watch processes; the reason is reported when the client attaches.
     out.unwatched = watch.error().text;
   } else {
+    // Without a watch the node would not notice that the client's process has ended.
     hall_->turned_away(watch.error().text);
     return false;
   }

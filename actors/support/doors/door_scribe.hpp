@@ -24,14 +24,15 @@
 #include <unordered_map>
 #include <vector>
 
-/// What stands between sockets and CAF's broker, in the thread of CAF's multiplexer: a door man accepts connections and
-/// turns away who may not come in, and a scribe reads for the broker what its gate lets pass.
+/// The layer between sockets and CAF's broker, in the thread of CAF's multiplexer: an acceptor accepts connections and
+/// rejects those that are not allowed, and a framed connection passes to the broker only what its gate accepts.
 
 namespace troupe {
 
 class door_scribe;
 
-/// What all doors of a process share. Belongs to the multiplexer's thread, but for `close`.
+/// The state that all listeners and connections of a process share. Used in the multiplexer's thread, except for
+/// `close`.
 class door_hall : public std::enable_shared_from_this<door_hall> {
 public:
   struct options {
@@ -42,7 +43,7 @@ public:
     std::shared_ptr<node_roles> roles{};
     /// May be null.
     std::shared_ptr<outgoing_budget> outgoing{};
-    /// Of whoever this process connects to with TLS; empty: none.
+    /// The OU that the certificate of a server must name, for outgoing connections with TLS; empty: any.
     std::string required_unit{};
     /// May be null.
     std::shared_ptr<connected_peers> peers{};
@@ -53,7 +54,7 @@ public:
   std::uint32_t max_message_bytes() const noexcept { return options_.max_message_bytes; }
   frame_gate new_gate() const { return frame_gate({options_.max_message_bytes, kinds_}); }
 
-  /// None if there are too many.
+  /// Registers a new connection; empty if the limit is reached.
   std::optional<guest_list::guest> come();
   void came(guest_list::guest who, door_scribe* as) { scribes_[who] = as; }
   bool greet(guest_list::guest who, const std::string& name) { return guests_.greet(who, name); }
@@ -62,13 +63,13 @@ public:
   const std::shared_ptr<connected_peers>& peers() const noexcept { return options_.peers; }
   const std::shared_ptr<outgoing_budget>& outgoing() const noexcept { return options_.outgoing; }
   const std::string& required_unit() const noexcept { return options_.required_unit; }
-  /// Where room for what is on its way has become scarce: ends connections whose peers have taken nothing for long.
+  /// Under pressure on the outgoing budget, ends connections whose peers have read nothing for a long time.
   void end_silent_readers();
 
-  /// Says, now and then, that somebody was turned away, and why.
+  /// Logs, rate-limited, that a connection was rejected or ended, and why.
   void turned_away(const std::string& why);
 
-  /// From any thread: nothing is looked after any more.
+  /// Stops the checks of handshake deadlines. May be called from any thread.
   void close();
 
 private:
@@ -88,26 +89,26 @@ private:
   std::uint64_t turned_away_ = 0;
 };
 
-/// A connected socket, plain or with TLS. How streams of CAF read and write it. Over a Unix socket a node hands
-/// descriptors to a client, along with the bytes that are sent next.
+/// A connected socket, plain or with TLS, as CAF's streams read and write it. Over a Unix socket a node passes
+/// descriptors to a client, along with the next bytes.
 class door_connection {
 public:
-  /// One that this process has made; none if TLS fails at once.
+  /// An outgoing connection; empty if TLS fails at once.
   static std::optional<door_connection> to_node(unique_descriptor& socket, const tls_context* tls);
-  /// By a Unix socket. `handed` gets the descriptors that come.
+  /// An outgoing connection over a Unix socket. `handed` receives the descriptors that the node passes.
   static std::optional<door_connection> to_local_node(unique_descriptor& socket,
                                                       std::unique_ptr<io::handed_memory::connection> handed);
-  /// `handover`: descriptors for the other process, over a Unix socket; may be null.
+  /// An incoming connection. `handover`: descriptors for the other process, over a Unix socket; may be null.
   static std::optional<door_connection> to_client(unique_descriptor& socket, const tls_context* tls,
                                                   std::shared_ptr<descriptor_handover> handover = nullptr);
 
   int descriptor() const noexcept { return descriptor_; }
-  /// Null without TLS. Stays where it is when the connection is moved.
+  /// Null without TLS. The address stays the same when the connection is moved.
   const tls_channel* tls() const noexcept { return tls_.get(); }
 
   caf::io::network::rw_state read_some(std::size_t& got, int descriptor, void* into, std::size_t size);
   caf::io::network::rw_state write_some(std::size_t& put, int descriptor, const void* from, std::size_t size);
-  /// Whether what a socket no longer tells of would be forgotten otherwise.
+  /// Whether bytes wait in the TLS buffer, for which the socket will not become readable again.
   bool must_read_more(int, std::size_t) const { return tls_ && tls_->pending() > 0; }
 
 private:
@@ -119,27 +120,28 @@ private:
   caf::io::network::rw_state receive(std::size_t& got, int descriptor, void* into, std::size_t size);
   caf::io::network::rw_state send(std::size_t& put, int descriptor, const void* from, std::size_t size);
 
-  /// CAF's, which closes it.
+  /// Owned by CAF, which closes it.
   int descriptor_;
   std::unique_ptr<tls_channel> tls_;
   std::unique_ptr<io::handed_memory::connection> handed_{};
   std::shared_ptr<descriptor_handover> handover_{};
 };
 
+/// A framed connection: a stream of CAF whose incoming frames pass a gate before the broker reads them.
 class door_scribe : public caf::io::scribe {
 public:
-  /// To a node. What it sends is read as it is, up to the limit, if its certificate is that of one where that is asked
-  /// for.
+  /// An outgoing connection to a node. Its frames are read without a gate, up to the size limit, provided that its
+  /// certificate names the required unit where one is set.
   door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
               std::shared_ptr<door_hall> hall);
-  /// From a client; `process`, where it came by a Unix socket and somebody asks.
+  /// An incoming connection from a client. `process` is set for a Unix socket where connected processes are tracked.
   door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
               std::shared_ptr<door_hall> hall, guest_list::guest who, std::optional<local_process> process = {});
   ~door_scribe() override;
 
-  /// Ends the connection, as if the peer had.
+  /// Ends the connection as if the peer had closed it.
   void cut() noexcept;
-  /// Since when its peer has taken nothing of what there is for it; nothing: there is none.
+  /// The time since which the peer has read nothing although bytes wait for it; empty where none wait.
   std::optional<timestamp> silent_since() const noexcept;
 
   void configure_read(caf::io::receive_policy::config config) override;
@@ -156,16 +158,16 @@ public:
   void data_transferred(caf::execution_unit* context, std::size_t written, std::size_t remaining) override;
 
 private:
-  /// What waits to be sent is that many bytes now.
+  /// Records that `bytes` bytes now wait to be sent.
   void count_unsent(std::size_t bytes);
   bool judge_header(caf::execution_unit* context, const void* data, std::size_t size);
   bool judge_payload(caf::execution_unit* context, std::size_t size);
   bool refuse();
-  /// Whether what was connected to is what it has to be: nothing that it sends is read before that is known.
+  /// Whether the server has the required certificate. Nothing that it sends is read before that is known.
   bool may_answer() const;
-  /// Tells whoever waits for the connection why there is none.
+  /// Fails the pending connect request with the reason.
   void refuse_answerer();
-  /// CAF asks each new peer for its spawn server, by an actor that would wait for years.
+  /// Ends the actor by which CAF asks each new peer for its spawn server; it would wait for years.
   void forget_spawn_server();
 
   std::shared_ptr<door_hall> hall_;
@@ -176,25 +178,27 @@ private:
   bool launched_ = false;
   bool answerer_refused_ = false;
   const tls_channel* tls_ = nullptr;
-  /// As whom it came in with a certificate that is no node's; else empty.
+  /// The name under which it is registered as a client by its certificate; else empty.
   std::string known_as_client_;
-  /// Until it greets; and as whom the hall's peers know it then, else empty.
+  /// The process, until the handshake; and the name under which it is registered among the connected processes after
+  /// it, else empty.
   std::optional<local_process> process_{};
   std::string known_as_local_;
-  /// What is counted in the hall's budget: what the stream has not sent. Of that, what lies in `wr_buf` was counted
-  /// before.
+  /// The bytes that are counted in the outgoing budget: those that the stream has not sent. Of these,
+  /// `counted_in_buffer_` bytes lie in `wr_buf` and were counted before.
   std::size_t unsent_ = 0;
   std::size_t counted_in_buffer_ = 0;
   timestamp taken_at_{};
   caf::io::network::stream_impl<door_connection> stream_;
 };
 
+/// An acceptor: accepts connections on one listening socket and creates a framed connection for each.
 class door_man : public caf::io::doorman {
 public:
   struct options {
-    /// A Unix socket: only this user and root come in.
+    /// A Unix socket: only this user and root are accepted.
     bool local = false;
-    /// By which the broker knows what is published here; 0: that of the socket.
+    /// The port under which the broker publishes this listener; 0: the port of the socket.
     std::uint16_t port = 0;
     std::shared_ptr<const tls_context> tls;
   };
@@ -211,11 +215,11 @@ public:
   void remove_from_loop() override { acceptor_.passivate(); }
 
 private:
-  /// Whether who connects by the Unix socket may come in. `process` is set where somebody asks for it.
+  /// Whether a connection to the Unix socket is accepted. `process` is set where connected processes are tracked.
   bool judge_local(int accepted, std::optional<local_process>& process);
 
-  /// Accepts; where descriptors have run out, it takes the connection with one kept for that, and ends it, since the
-  /// system would tell of it again and again.
+  /// Accepts connections. When no descriptors are left, it accepts with a reserved one and closes the connection at
+  /// once; otherwise the multiplexer would report the same connection again and again.
   class accept_policy {
   public:
     accept_policy();

@@ -17,8 +17,8 @@ namespace troupe {
 
 namespace {
 
-/// The Unix socket among the ports that the broker knows: each that is opened has another one, since the one before it
-/// is closed a little later. No TCP ports that a node could have without being root.
+/// The port numbers under which the broker knows the Unix socket. Each new socket gets another number, because the old
+/// one is closed a little later. A node that does not run as root cannot have TCP ports in this range.
 constexpr std::uint16_t local_ports = 1000;
 
 constexpr auto connect_limit = std::chrono::seconds(10);
@@ -27,7 +27,7 @@ bool is_path(const std::string& host) {
   return host.find('/') != std::string::npos;
 }
 
-/// The node that listens at the other end. Null where it cannot be watched, and for this process.
+/// A watch on the process of the node at the other end. Null where it cannot be watched, and for this process.
 std::unique_ptr<watched_process> process_behind(const unique_descriptor& socket) {
   if (const auto who = peer_of(socket.get()); !who || who->process == ::getpid())
     return nullptr;
@@ -41,15 +41,15 @@ struct doors::state {
   std::shared_ptr<door_hall> hall;
   std::uint32_t max_connections = 0;
   std::shared_ptr<tls_context> tls;
-  /// Why there is none although it was asked for.
+  /// Why TLS could not be set up although it is configured.
   std::optional<error> no_tls;
   std::shared_ptr<io::handed_memory> handed;
-  /// What is to be opened next: set before the entrance is asked to.
+  /// The socket to be opened next; set before the dialer is asked to publish it.
   unique_descriptor listener;
   std::uint16_t local_port = 0;
 };
 
-/// CAF's own, but for what it makes connections of.
+/// The dialer: CAF's middleman actor with connections and listeners of this project.
 class doors::entrance_actor : public caf::io::middleman_actor_impl {
 public:
   entrance_actor(caf::actor_config& config, caf::actor broker, std::shared_ptr<state> shared)
@@ -66,7 +66,7 @@ protected:
     auto connection = secret ? door_connection::to_node(*made, state_->tls.get())
                              : door_connection::to_local_node(*made, state_->handed->connect(process_behind(*made)));
     if (!connection)
-      return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " fails"});
+      return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " failed"});
     return caf::io::scribe_ptr(caf::make_counted<door_scribe>(backend(), std::move(*connection), state_->hall));
   }
 
@@ -113,7 +113,7 @@ result<std::unique_ptr<doors>> doors::make(caf::actor_system& system, const door
 doors::~doors() {
   if (!entrance_)
     return;
-  // It ignores all other exits, as CAF's own does.
+  // It ignores all other exit reasons, as CAF's own actor does.
   caf::anon_send_exit(entrance_, caf::exit_reason::kill);
   state_->hall->close();
   local_to_ = nullptr;
@@ -123,7 +123,7 @@ namespace {
 
 result<std::uint16_t> publish(caf::actor_system& system, const caf::io::middleman_actor& entrance,
                               const reception_actor& to, const std::string& address) {
-  result<std::uint16_t> out = fail(errc::internal, "the actor system opens no door");
+  result<std::uint16_t> out = fail(errc::internal, "the actor system did not open the listener");
   caf::scoped_actor self{system};
   self->request(entrance, caf::infinite, caf::publish_atom_v, std::uint16_t{0},
                 caf::actor_cast<caf::strong_actor_ptr>(to), system.message_types<reception_actor>(), address, true)
@@ -143,12 +143,12 @@ result<void> doors::open_local(const reception_actor& to, const std::filesystem:
   state_->listener = made->take();
   state_->local_port = last_local_port_;
   if (auto opened = publish(system_, entrance_, to, "/" + path.string()); !opened) {
-    // Nobody listens there: the file goes with `made`, so that whoever looks after the socket sees that it is missing.
+    // Without a listener, the file is removed together with `made`, so that the check of the socket finds it missing.
     state_->listener.reset();
     return tl::unexpected<error>(opened.error());
   }
   local_port_ = last_local_port_;
-  // The connection, and the process at its other end.
+  // One descriptor for the connection, and one for the process at its other end.
   set_aside(2);
   const std::lock_guard guard(mutex_);
   local_ = std::move(*made);
@@ -160,7 +160,7 @@ void doors::set_aside(std::uint32_t for_each) {
   const auto wanted = for_each * state_->max_connections;
   const auto limit = raise_descriptor_limit();
   const auto open = open_descriptors() + set_aside_descriptors();
-  // Half of what there is at most: others have connections as well.
+  // Half of the available descriptors at most, because other parts have connections as well.
   descriptors_ = descriptors_set_aside(limit ? connections_within(limit->now, open, 0, 2 * wanted) / 2 : wanted);
 }
 
@@ -173,7 +173,7 @@ result<void> doors::reopen_local() {
   if (!local_)
     return {};
   const auto before = local_port_;
-  // A copy: the path is that of what is replaced.
+  // The path is copied, because it belongs to the listener that is replaced.
   if (auto opened = open_local(local_to_, std::filesystem::path(local_->file().path())); !opened)
     return opened;
   caf::anon_send(entrance_, caf::close_atom_v, before);

@@ -23,55 +23,55 @@
 
 namespace troupe {
 
-/// What comes through the doors of a process, and how.
+/// The options of the listeners and connections of a process.
 struct door_options {
   std::uint32_t max_connections = 256;
-  /// By when a connection must have greeted.
+  /// The time within which a connection must complete its handshake.
   duration handshake_time = std::chrono::seconds(5);
   std::uint32_t max_message_bytes = 16U << 20U;
-  /// Of TCP connections, both ways; not set: nobody is asked who they are.
+  /// The TLS identity for TCP connections in both directions; not set: no authentication.
   std::optional<tls_identity> tls{};
-  /// The organizational unit (OU) that the certificate of whoever this process connects to has to name, where there is
-  /// TLS; empty: none.
+  /// The organizational unit (OU) that the certificate of a server must name when this process connects to it with TLS;
+  /// empty: any.
   std::string required_unit{};
-  /// Is told of whoever comes in with a certificate that is no node's; may be null.
+  /// Records clients: peers whose certificate is not that of a node. May be null.
   std::shared_ptr<node_roles> roles{};
-  /// Is told which processes of this host have come in by the Unix socket; null: nobody asks.
+  /// Records the processes of this host that connect by the Unix socket; null: they are not tracked.
   std::shared_ptr<connected_peers> peers{};
-  /// Counts what clients that came in have not been sent yet; may be null.
+  /// Counts bytes that wait to be sent to connected clients; may be null.
   std::shared_ptr<outgoing_budget> outgoing{};
 };
 
-/// The ways by which actors of other processes reach this one, and the other way round: Unix sockets and TCP ports that
-/// speak CAF's protocol, with checks before CAF reads a byte. Takes the place of CAF's own middleman actor, and asks
-/// the same of it. Ends before the actor system does.
+/// The listeners and the dialer of a process: Unix sockets and TCP ports that speak CAF's protocol, with checks before
+/// CAF reads a byte. Replaces CAF's own middleman actor, with the same interface. Must be destroyed before the actor
+/// system.
 class doors {
 public:
-  /// Errors: `io_error`, where no more threads may be made.
+  /// Errors: `io_error` where no thread can be created.
   static result<std::unique_ptr<doors>> make(caf::actor_system& system, const door_options& options);
   doors(const doors&) = delete;
   doors& operator=(const doors&) = delete;
-  /// Closes what listens, and removes socket files.
+  /// Closes all listeners and removes socket files.
   ~doors();
 
-  /// Lets clients of this host, and of this user or root, reach the reception. Errors: those of
+  /// Opens a Unix socket by which clients of this host, of this user or root, reach the reception. Errors: those of
   /// `local_listener::open`.
   result<void> open_local(const reception_actor& to, const std::filesystem::path& path);
 
-  /// Whether the socket of `open_local` is found at its path; true where there is none. Any thread.
+  /// Whether the socket of `open_local` exists at its path; true where none was opened. Any thread.
   bool local_is_there() const;
-  /// Opens it anew, after it was removed. Connections that there are stay. Not by an actor, and by one thread at a
-  /// time. Errors: those of `local_listener::open`.
+  /// Opens the Unix socket again after its file was removed. Existing connections stay. Must not be called by an actor,
+  /// and only by one thread at a time. Errors: those of `local_listener::open`.
   result<void> reopen_local();
 
-  /// The same over TCP, for whoever has a certificate, or for everybody where there is no TLS.
+  /// Opens a TCP port, for clients with a certificate, or for all where there is no TLS.
   result<std::uint16_t> open_tcp(const reception_actor& to, bound_socket where);
 
-  /// Whom a link asks for connections. A host with a slash in it is the path of a Unix socket, or of the `data_dir` of
-  /// a node; its port is 0.
+  /// The dialer, to which links send connect requests. A host with a slash in it is the path of a Unix socket, or of
+  /// the `data_dir` of a node; its port is 0.
   const caf::io::middleman_actor& entrance() const noexcept { return entrance_; }
 
-  /// Memory that nodes have handed over to this process, on connections that the entrance has made.
+  /// Memory whose descriptors nodes have passed to this process, on connections that the dialer opened.
   const std::shared_ptr<io::handed_memory>& handed() const noexcept { return handed_; }
 
 private:
@@ -80,18 +80,18 @@ private:
 
   explicit doors(caf::actor_system& system) : system_(system) {}
 
-  /// What connections will open, so many descriptors each: no other part of the process is to count on them.
+  /// Reserves `for_each` descriptors for each connection, so that no other part of the process counts on them.
   void set_aside(std::uint32_t for_each);
 
   caf::actor_system& system_;
   std::shared_ptr<io::handed_memory> handed_ = io::handed_memory::make();
   std::shared_ptr<state> state_;
   caf::io::middleman_actor entrance_;
-  /// Of the Unix socket, among the ports that CAF knows; and the last one that was tried.
+  /// The port number under which CAF knows the Unix socket; and the last one that was tried.
   std::uint16_t local_port_ = 0;
   std::uint16_t last_local_port_ = 0;
   reception_actor local_to_;
-  /// For the connections that come in.
+  /// Reserved for incoming connections.
   descriptors_set_aside descriptors_;
   /// Guards `local_`.
   mutable std::mutex mutex_;

@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// The first byte of a header.
+/// The operation, which is the first byte of a header.
 enum operation : std::uint8_t {
   server_greeting = 0,
   client_greeting = 1,
@@ -20,10 +20,10 @@ enum operation : std::uint8_t {
 
 constexpr std::size_t flags_at = 3;
 constexpr std::size_t length_at = 4;
-/// Of the flags: the receiver is an actor of the system, by name.
+/// The flag that says that the receiver is an actor of the system, by name.
 constexpr std::uint8_t named_receiver = 1;
 
-/// A node's id: what kind it is, process and host.
+/// A node id: its kind, process and host.
 constexpr std::size_t identity_bytes = 32;
 
 std::uint32_t big_endian(std::span<const std::uint8_t> bytes) {
@@ -42,31 +42,31 @@ bool begins_with(std::span<const std::uint8_t> bytes, std::string_view with) {
 frame_gate::verdict frame_gate::header(std::span<const std::uint8_t> bytes) {
   payload_bytes_ = 0;
   if (bytes.size() != header_bytes)
-    return say(verdict::refuse, "a header that is none");
+    return say(verdict::refuse, "a malformed header");
   operation_ = bytes[0];
   named_ = (bytes[flags_at] & named_receiver) != 0;
   const auto length = big_endian(bytes.subspan(length_at, 4));
   if (length > options_.max_message_bytes)
     return say(verdict::refuse, "a message longer than actors.max_message_bytes");
   if (!greeted() && operation_ != client_greeting)
-    return say(verdict::refuse, "no greeting");
+    return say(verdict::refuse, "a message before the handshake");
   switch (operation_) {
   case client_greeting:
     if (length != identity_bytes)
-      return say(verdict::refuse, "a greeting that is none");
+      return say(verdict::refuse, "a malformed handshake");
     break;
   case direct_message:
   case watch:
   case ended:
     if (length == 0)
-      return say(verdict::refuse, "a message without contents");
+      return say(verdict::refuse, "a message without payload");
     break;
   case sign_of_life:
     if (length != 0)
-      return say(verdict::refuse, "a sign of life with contents");
+      return say(verdict::refuse, "a heartbeat with payload");
     break;
   default:
-    return say(verdict::refuse, "what no client sends");
+    return say(verdict::refuse, "an operation that clients do not use");
   }
   payload_bytes_ = length;
   return verdict::pass;
@@ -74,12 +74,12 @@ frame_gate::verdict frame_gate::header(std::span<const std::uint8_t> bytes) {
 
 frame_gate::verdict frame_gate::payload(std::span<const std::uint8_t> bytes) {
   if (bytes.size() != payload_bytes_)
-    return say(verdict::refuse, "a message that is not as long as it said");
+    return say(verdict::refuse, "a message of another length than its header says");
   switch (operation_) {
   case client_greeting: {
     const std::string name(bytes.begin(), bytes.end());
     if (greeted() && name != identity_)
-      return say(verdict::refuse, "a second name");
+      return say(verdict::refuse, "a second handshake with another name");
     identity_ = name;
     return verdict::pass;
   }
@@ -90,8 +90,9 @@ frame_gate::verdict frame_gate::payload(std::span<const std::uint8_t> bytes) {
                ? verdict::pass
                : say(verdict::drop, "a message that clients do not send");
   default:
-    // Who watches, or who has ended. Another node's actors are not this one's to speak of.
-    return begins_with(bytes, identity_) ? verdict::pass : say(verdict::refuse, "news of another node");
+    // The payload names the monitoring or ended actor, which must belong to the peer's own node.
+    return begins_with(bytes, identity_) ? verdict::pass
+                                         : say(verdict::refuse, "a notification about an actor of another node");
   }
 }
 

@@ -10,53 +10,53 @@
 
 namespace troupe {
 
-/// Judges what a peer sends before CAF reads it. CAF believes its peers: it makes room for whatever length a frame
-/// names, delivers any message to any actor that it knows by number or name, in the name of any sender, and wants no
-/// greeting first. Past this gate comes
+/// A filter for the frames of one peer, applied before CAF reads them. CAF trusts its peers: it allocates whatever
+/// length a frame names, delivers any message to any actor that it knows by number or name, in the name of any sender,
+/// and requires no handshake first. The gate passes only
 ///
-///   - the greeting, once it is known who is on the other side, and the same one again,
+///   - the handshake, once the peer is authenticated, and repetitions of the same one,
 ///   - messages of the listed kinds from that node's own actors to an actor by number,
-///   - news of that node's own actors: whom they watch, and that they ended,
-///   - signs of life,
+///   - monitor and down notifications about that node's own actors,
+///   - heartbeats,
 ///
-/// each no longer than the limit. Everything else is dropped where a sound peer may send it without being asked, or
-/// ends the connection. One gate per connection. Plain state: what a frame looks like is in docs/security.md.
+/// each no longer than the limit. Everything else is dropped where a correct peer may send it as well, or ends the
+/// connection. There is one gate per connection. Plain state; docs/security.md describes the frames.
 class frame_gate {
 public:
   static constexpr std::size_t header_bytes = 32;
 
   struct options {
     std::uint32_t max_message_bytes = 0;
-    /// How a message of each kind that may pass begins. Not owned by the gate alone: it is the same for all.
+    /// The first bytes of each kind of message that may pass. Shared by all gates.
     std::shared_ptr<const std::vector<std::string>> kinds;
   };
 
   enum class verdict : std::uint8_t {
-    /// For CAF to read.
+    /// CAF reads the frame.
     pass,
-    /// As if it had not been sent.
+    /// The frame is ignored.
     drop,
-    /// The connection ends.
+    /// The connection is ended.
     refuse,
   };
 
   explicit frame_gate(options how) : options_(std::move(how)) {}
 
-  /// A header. `pass` only says that what follows may be waited for: a header is for CAF when its payload is, at once
-  /// where it has none.
+  /// Judges a header. `pass` means that its payload may be received. CAF gets the header together with the payload, or
+  /// at once where there is none.
   verdict header(std::span<const std::uint8_t> bytes);
 
-  /// What follows the header that was judged last.
+  /// The payload length of the header that was judged last.
   std::uint32_t payload_bytes() const noexcept { return payload_bytes_; }
 
   verdict payload(std::span<const std::uint8_t> bytes);
 
   bool greeted() const noexcept { return !identity_.empty(); }
 
-  /// Of the peer, as it names itself; empty before its greeting.
+  /// The name that the peer gave in its handshake; empty before it.
   const std::string& identity() const noexcept { return identity_; }
 
-  /// The last reason to drop or to refuse.
+  /// The reason for the last `drop` or `refuse`.
   std::string_view reason() const noexcept { return reason_; }
 
 private:

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// How a process with that id names itself when it greets.
+/// The name that a process with that id sends in its handshake.
 inline std::string greeting_name(caf::actor_system& system, caf::node_id node) {
   std::vector<char> out;
   caf::binary_serializer sink(system, out);

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Who has come through the doors of a node: so many connections and no more, each with a greeting in time, and none
-/// under a name that another one has. Plain state; connections are named by whoever asks.
+/// A table of the connections of a node that enforces its limits: the number of connections, a handshake in time, and a
+/// name that no other connection has. Plain state; the caller numbers the connections.
 class guest_list {
 public:
   using guest = std::uint64_t;
@@ -20,7 +20,7 @@ public:
   guest_list(std::size_t most, duration greeting_time, std::string own_name)
       : most_(most), greeting_time_(greeting_time), own_name_(std::move(own_name)) {}
 
-  /// False if there are too many.
+  /// Adds a connection; false if the limit is reached.
   bool come(guest who, timestamp now) {
     if (guests_.size() >= most_)
       return false;
@@ -29,7 +29,7 @@ public:
     return true;
   }
 
-  /// False if the name belongs to another guest, or to the node itself.
+  /// Records the handshake; false if the name belongs to another connection, or to the node itself.
   bool greet(guest who, const std::string& name) {
     auto& x = guests_.at(who);
     if (x.name == name)
@@ -52,7 +52,7 @@ public:
     guests_.erase(i);
   }
 
-  /// Who should have greeted by now.
+  /// Connections whose handshake deadline has passed.
   std::vector<guest> late(timestamp now) const {
     std::vector<guest> out;
     if (silent_ > 0)
@@ -63,7 +63,7 @@ public:
   }
 
   std::size_t size() const noexcept { return guests_.size(); }
-  /// Guests that have not greeted yet.
+  /// The number of connections without a handshake so far.
   std::size_t silent() const noexcept { return silent_; }
 
 private:

@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-/// Who has come in with a certificate, and is no node by it. Processes are named as they greet. Thread-safe.
+/// A set of the processes that connected with a certificate that is not a node's, by the names in their handshakes.
+/// Thread-safe.
 class node_roles {
 public:
   /// The organizational unit (OU) in the certificate of a node.
@@ -22,7 +23,8 @@ public:
     clients_.erase(name);
   }
 
-  /// Whoever came without a certificate, since the config trusts everybody who reaches the door, may be a node.
+  /// Whether a process may act as a node. A process without a certificate may, because a config without TLS trusts
+  /// everyone who can connect.
   bool may_be_node(const std::string& name) const {
     const std::lock_guard guard(mutex_);
     return !clients_.contains(name);

@@ -7,22 +7,22 @@
 
 namespace troupe {
 
-/// Bytes on their way to clients of other processes, as far as they lie in this one: what CAF keeps for a connection
-/// whose peer reads slowly, or not at all, has no bound of its own. Who has large answers takes room for them first,
-/// and the connections count what they have taken over and not sent yet, whatever it is.
+/// A budget for bytes that wait in this process to be sent to clients in other processes. CAF sets no bound on what it
+/// buffers for a connection whose peer reads slowly or not at all. Senders of large answers reserve room first, and
+/// connections count all bytes that they have taken over and not sent yet.
 ///
 /// Thread-safe.
 class outgoing_budget : public std::enable_shared_from_this<outgoing_budget> {
 public:
-  /// Of one message, and of all that is on its way.
+  /// The limits for one message and for all unsent bytes together.
   outgoing_budget(std::uint64_t message_bytes_max, std::uint64_t most) noexcept
       : message_bytes_max_(message_bytes_max), most_(most) {}
 
-  /// A longer one would end the connection that it is sent to.
+  /// A longer message would end the connection that it is sent to.
   std::uint64_t message_bytes_max() const noexcept { return message_bytes_max_; }
 
-  /// Room for a message, for as long as the claim lives, which is until its connection counts it; null if there is
-  /// none. One that is larger than all the room goes alone.
+  /// Reserves room for a message for as long as the result lives, which is until its connection counts the message;
+  /// null if there is no room. A message that is larger than the whole budget is sent when nothing else waits.
   std::shared_ptr<const void> take(std::uint64_t bytes) {
     bytes = std::min(bytes, most_);
     auto used = used_.load(std::memory_order_relaxed);
@@ -33,16 +33,16 @@ public:
     return std::shared_ptr<const void>(static_cast<const void*>(this),
                                        [self = shared_from_this(), bytes](const void*) { self->sent(bytes); });
   }
-  /// Who asked has been told to come again.
+  /// Counts a request that was rejected for lack of room; the caller retries it.
   void refuse() noexcept { refused_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// A connection has so many more bytes to send, or fewer.
+  /// A connection has `bytes` more, or fewer, bytes to send.
   void unsent(std::uint64_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
   void sent(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
   std::uint64_t refused() const noexcept { return refused_.load(std::memory_order_relaxed); }
-  /// So much is on its way that who does not read stands in the way of others.
+  /// Whether so much is unsent that connections that do not read block others.
   bool is_tight() const noexcept { return used() > most_ / 2; }
 
 private:

@@ -17,9 +17,9 @@ tl::unexpected<error> cannot(const char* what, const std::filesystem::path& file
   ::ERR_clear_error();
   std::error_code absent;
   if (!std::filesystem::exists(file, absent))
-    why = "there is no such file";
+    why = "no such file";
   return fail(errc::invalid_argument,
-              std::string(what) + " " + file.string() + ": " + (why != nullptr ? why : "it cannot be read"));
+              std::string(what) + " " + file.string() + ": " + (why != nullptr ? why : "the file cannot be read"));
 }
 
 int as_length(std::size_t size) {
@@ -31,7 +31,7 @@ int as_length(std::size_t size) {
 result<std::shared_ptr<tls_context>> tls_context::load(const tls_identity& identity) {
   auto* const made = ::SSL_CTX_new(::TLS_method());
   if (made == nullptr)
-    return fail(errc::internal, "OpenSSL makes no context");
+    return fail(errc::internal, "OpenSSL cannot create a context");
   std::shared_ptr<tls_context> out(new tls_context(made));
   ::ERR_clear_error();
   if (::SSL_CTX_use_certificate_chain_file(made, identity.certificate.c_str()) != 1)
@@ -43,10 +43,10 @@ result<std::shared_ptr<tls_context>> tls_context::load(const tls_identity& ident
   if (::SSL_CTX_load_verify_locations(made, identity.authorities.c_str(), nullptr) != 1)
     return cannot("cannot use the authorities", identity.authorities);
   if (::SSL_CTX_set_min_proto_version(made, TLS1_3_VERSION) != 1)
-    return fail(errc::unsupported, "OpenSSL speaks no TLS 1.3");
+    return fail(errc::unsupported, "this OpenSSL does not support TLS 1.3");
   ::SSL_CTX_set_verify(made, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   ::SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // Each connection is checked anew.
+  // Sessions are not resumed, so that each connection is authenticated.
   ::SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
   ::SSL_CTX_set_num_tickets(made, 0);
   return out;
@@ -89,7 +89,7 @@ tls_channel::outcome tls_channel::shake() {
     return after(returned);
   ready_ = true;
   const auto held = std::exchange(held_, {});
-  // A greeting, which is shorter than any socket's buffer.
+  // The held bytes are CAF's handshake, which is shorter than any socket buffer.
   if (!held.empty() && ::SSL_write(ssl_, held.data(), as_length(held.size())) != as_length(held.size()))
     return outcome::failed;
   return outcome::done;
@@ -110,8 +110,8 @@ tls_channel::outcome tls_channel::read(std::size_t& got, void* into, std::size_t
 tls_channel::outcome tls_channel::write(std::size_t& put, const void* from, std::size_t size) {
   put = 0;
   if (!ready_) {
-    // A socket that can be written to says nothing about the other side's part of the handshake: reading goes on with
-    // it, and to wait for writing would turn in circles.
+    // The socket is writable during the whole handshake, so waiting for it would spin. Reading continues the handshake
+    // instead, and the bytes are kept until it ends.
     held_.append(static_cast<const char*>(from), size);
     put = size;
     return outcome::done;

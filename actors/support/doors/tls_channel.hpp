@@ -14,10 +14,10 @@ struct ssl_ctx_st;
 
 namespace troupe {
 
-/// TLS 1.3 with certificates of both sides, over connected sockets that do not block.
+/// A TLS 1.3 configuration with certificates on both sides, for connected non-blocking sockets.
 class tls_context {
 public:
-  /// Errors name the file that cannot be used.
+  /// Loads the files; errors name the file that cannot be used.
   static result<std::shared_ptr<tls_context>> load(const tls_identity& identity);
 
   tls_context(const tls_context&) = delete;
@@ -31,13 +31,13 @@ private:
   ssl_ctx_st* context_;
 };
 
-/// One connection. What is written before the handshake has ended is kept until then.
+/// The TLS state of one connection. Bytes that are written before the end of the TLS handshake are kept until then.
 class tls_channel {
 public:
   enum class outcome : std::uint8_t { done, later, failed };
   enum class side : std::uint8_t { client, server };
 
-  /// The client begins at once. Null if the connection fails then.
+  /// A client starts the handshake at once. Null if the connection fails then.
   static std::unique_ptr<tls_channel> start(const tls_context& context, int descriptor, side which);
 
   tls_channel(const tls_channel&) = delete;
@@ -47,10 +47,10 @@ public:
   outcome read(std::size_t& got, void* into, std::size_t size);
   outcome write(std::size_t& put, const void* from, std::size_t size);
 
-  /// Whether the certificate of the peer names that organizational unit. False before the handshake has ended.
+  /// Whether the certificate of the peer names that organizational unit. False before the end of the handshake.
   bool peer_has_unit(std::string_view unit) const;
 
-  /// Bytes that have been taken from the socket and not been read.
+  /// Bytes that were received from the socket and not read yet.
   std::size_t pending() const;
 
 private:

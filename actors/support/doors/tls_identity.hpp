@@ -4,9 +4,9 @@
 
 namespace troupe {
 
-/// Who this process is over TLS, and whose certificates it accepts. PEM files.
+/// The certificate of this process for TLS, and the authorities that it accepts. PEM files.
 struct tls_identity {
-  /// With the chain behind it.
+  /// The certificate, followed by its chain.
   std::filesystem::path certificate;
   std::filesystem::path key;
   std::filesystem::path authorities;
