@@ -188,7 +188,7 @@ TEST_CASE("a file that is not there, or another one under its name, is not read:
   const auto found = nodes.replay(1, small_trace, one_at_a_time);
   check_clean(found, nodes.shape);
   CHECK(found.count("hit_blocks") == model.blocks);
-  const auto said = nodes.node(1).program().wait_for_line(stream::err, "come over the network").text;
+  const auto said = nodes.node(1).program().wait_for_line(stream::err, "fetched over the network").text;
   CHECK(said.find(another ? "is another file" : "there is no slab") != std::string::npos);
   CHECK(files_of(nodes.node(1)).pages == 0);
   CHECK(files_of(nodes.node(1)).failed > 0);
