@@ -174,8 +174,7 @@ using client_worker_actor = caf::typed_actor<caf::replies_to<place_atom, frame_r
                                              caf::replies_to<fill_atom, fill_request>::with<io_reply>,
                                              caf::replies_to<unpin_atom, pin_number>::with<void>,
                                              /// From a client that cannot map the node's memory: its frames are in this
-                                             /// memory from now on. Answered once a page has been transferred on a
-                                             /// test.
+                                             /// memory from now on. Answered once the node has reached it.
                                              caf::replies_to<bind_atom, remote_offer>::with<void>>;
 
 /// The other nodes of a cluster, as one node sees them: fetches pages of theirs.
