@@ -286,8 +286,8 @@ using node_actor = caf::typed_actor<
     caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
     caf::replies_to<caf::leave_atom, owner_id, caf::actor>::with<void>,
     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>, caf::replies_to<stats_atom>::with<node_stats>,
-    /// Ends attaching to a namespace that was made at run time; the second request allows it again, where the namespace
-    /// stays.
+    /// Ends attaching to a namespace that was made at run time. `unbind_atom` stops monitoring its actors, once its
+    /// disconnected clients are drained; `bind_atom` allows attaching again, where the namespace stays.
     caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,
     /// The memory of a client on another host cannot be reached any more, so its attachment ends.
     caf::replies_to<unbind_atom, owner_id>::with<void>, caf::replies_to<bind_atom, namespace_id>::with<void>,

@@ -16,7 +16,7 @@ namespace troupe::cluster {
 
 namespace {
 
-/// At most so many small pages move together, because a slow file system has to read them in one go.
+/// The most small pages that move together, because a slow file system has to read them in one go.
 constexpr std::uint32_t chunk_pages = 256;
 /// The pause after a peer session could not be opened.
 constexpr auto tie_pause = std::chrono::seconds(3);

@@ -128,8 +128,8 @@ struct fetching_options {
 /// To limit copies in the cluster, one of the two nodes that have a page after a fetch evicts its own first. Either the
 /// peer does, after it was notified of what is kept here, or this node does, whose pages are then marked as evicted
 /// first. A peer is notified only of pages that were made here under the lease that it gave, not of pages that were
-/// here before. So the newest of all copies of a page is never marked, whichever nodes copy from each other at the same
-/// time.
+/// here before. So the holder of the newest copy of a page is never notified of it, whichever nodes copy from each
+/// other at the same time.
 ///
 /// No caller waits longer than `wait_limit`, including earlier rounds; a round continues without the caller that waited
 /// for it. A peer that is late or dies costs the round, and never causes wrong data: what counts is what the shards of

@@ -78,7 +78,7 @@ void write(T from, T* to) noexcept {
   std::memcpy(to, &from, std::min<std::size_t>(size, sizeof(T)));
 }
 
-/// The number of forks from the first connection to this process, counted since `watch_forks`.
+/// The number of forks between the first connection and this process. `watch_forks` starts the count.
 std::uint64_t fork_generation() noexcept;
 void watch_forks();
 

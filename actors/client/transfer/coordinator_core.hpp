@@ -382,7 +382,7 @@ private:
 
   coordinator_options options_;
   node_binding binding_;
-  /// The size of the largest batch that a node has accepted so far. Callers split their tasks by the limit of the first
+  /// The size of the largest batch that a node has accepted so far. Callers split their tasks by the limit at their
   /// attachment.
   std::uint32_t keys_max_ = 0;
   std::unordered_map<task_id, task> tasks_;
