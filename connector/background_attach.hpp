@@ -12,18 +12,18 @@
 
 namespace troupe::connector {
 
-/// Whether another try may succeed, with a node that is merely not there yet.
+/// Whether another attempt may succeed, because the node is only unreachable.
 inline bool is_absence(const error& why) noexcept {
   return why.code == errc::unreachable || why.code == errc::timeout || why.code == errc::shutting_down;
 }
 
-/// Whether another try may succeed, with what this host or that of the node is short of for now, such as threads.
+/// Whether another attempt may succeed, because this host or the node's lacks a resource for now, such as threads.
 inline bool may_pass(const error& why) noexcept {
   return is_absence(why) || why.code == errc::io_error || why.code == errc::no_space || why.code == errc::no_memory;
 }
 
-/// Tries to attach in a thread of its own, again and again, until it has succeeded, or failed for a reason that time
-/// does not mend. The engine's thread begins, ends and asks.
+/// Repeats attempts to attach in a thread of its own, until one succeeds or fails permanently. The engine's thread
+/// starts it, stops it and reads its state.
 class background_attach {
 public:
   background_attach() = default;
@@ -31,8 +31,8 @@ public:
   background_attach& operator=(const background_attach&) = delete;
   ~background_attach() { stop(); }
 
-  /// `attempt` is called by the thread; it has to come back within a second or so. `on_refused` is told the reason,
-  /// once, if there will be no more attempts. Errors: `io_error`, where no more threads may be made.
+  /// The thread calls `attempt`, which has to return within about a second. `on_refused` is called once with the error,
+  /// if there will be no more attempts. Errors: `io_error` where no more threads can be created.
   result<void> start(error why_absent, std::function<result<void>()> attempt,
                      std::function<void(const error&)> on_refused) {
     stop();
@@ -47,7 +47,7 @@ public:
     return {};
   }
 
-  /// Returns when nothing is tried any more.
+  /// Returns when no attempt is in progress any more.
   void stop() {
     {
       std::lock_guard guard(mutex_);
@@ -58,7 +58,7 @@ public:
       thread_.join();
   }
 
-  /// How the last attempt ended; success where none was necessary.
+  /// The result of the last attempt; success where none was necessary.
   result<void> state() const {
     std::lock_guard guard(mutex_);
     return state_;

@@ -19,15 +19,15 @@ namespace {
 using digest256 = std::array<std::byte, 32>;
 using byte_view = std::span<const std::byte>;
 
-/// Parent of a request's first page. As long as any other parent, so that where it ends in what is hashed does not
-/// depend on the page.
+/// Parent of a request's first page. It has the length of every other parent, so that its end in the hashed text is
+/// fixed.
 constexpr digest256 rolling_root{};
 
-/// The thread's own; says once where OpenSSL lacks it.
+/// Makes a digest for this thread; logs an error once where OpenSSL lacks the algorithm.
 message_digest make_digest(const char* algorithm) {
   message_digest out{algorithm};
   if (!out.available())
-    log::get("connector")->error("OpenSSL has no {}: no keys are made, so nothing is loaded or saved", algorithm);
+    log::get("connector")->error("OpenSSL has no {}; no keys can be made, so nothing is loaded or saved", algorithm);
   return out;
 }
 
@@ -76,7 +76,7 @@ bool roll(byte_view parent, std::span<const token_id> tokens, digest256& out) {
   return hash.end(out);
 }
 
-/// `text` is room to work in. `out` are 32 hexadecimal digits.
+/// `text` is a work buffer. `out` has 32 hexadecimal digits.
 bool chain_md5(std::string_view parent, std::span<const token_id> tokens, std::string& text, digest256& out) {
   text.assign(parent).append("_[");
   std::array<char, std::numeric_limits<token_id>::digits10 + 1> digits;
@@ -103,7 +103,8 @@ void append(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }
 
-/// Unambiguous, whatever the values contain. Keys outlive the process: another text makes everything a miss.
+/// An unambiguous text, whatever the values contain. Keys outlive the process: a change of the format makes every
+/// lookup a miss.
 std::string scope_text(key_source source, const key_scope& scope) {
   std::string out = "troupe key scope 1\n";
   append(out, "source", to_string(source));
@@ -114,14 +115,14 @@ std::string scope_text(key_source source, const key_scope& scope) {
   return out;
 }
 
-/// The scope of all pages that end behind `first_token`, up to the next item.
+/// The scope of all pages that end after `first_token`, up to the next item.
 struct item_scope {
   std::uint32_t first_token = 0;
   digest256 scope{};
 };
 
-/// Folds the items into the scope one after the other, by position in the request: then the scope at a token depends on
-/// nothing but the items before it, neither on what follows nor on how many tokens a page has.
+/// Folds the items into the scope one after the other, by position in the request. So the scope at a token depends only
+/// on the items before it, and not on later ones or on the size of a page.
 bool fold(const digest256& scope, std::span<const multimodal_item> items, std::vector<item_scope>& out) {
   std::vector<multimodal_item> sorted(items.begin(), items.end());
   std::ranges::sort(sorted, {}, [](const multimodal_item& x) { return std::tie(x.first_token, x.tokens, x.hash); });
@@ -139,8 +140,8 @@ bool fold(const digest256& scope, std::span<const multimodal_item> items, std::v
   return true;
 }
 
-/// How much of a range of `size` from `first` on is known already. None where there is a gap, or where the range does
-/// not end within 32 bits.
+/// The number of elements of a range of `size` from `first` on that are known already. None where there is a gap, or
+/// where the range does not end within 32 bits.
 std::optional<std::size_t> overlap(std::uint32_t first, std::size_t size, std::uint32_t known) noexcept {
   if (first > known || size > std::numeric_limits<std::uint32_t>::max() - first)
     return std::nullopt;
@@ -219,7 +220,7 @@ struct key_chain::state {
   }
 
   void end_step() {
-    // Without a hash there is no key, and none of the pages behind has one.
+    // Without a hash there is no key, and no later page has one.
     if (usable && steps % steps_per_page == 0)
       add_key();
   }
@@ -233,7 +234,7 @@ struct key_chain::state {
     if (!usable)
       return;
     key_digest key{get(out.data()), get(out.data() + 8)};
-    // Null stands for no key. One in 2^128 has to give way.
+    // Null means no key, so the one hash in 2^128 that is null is changed.
     if (key.is_null())
       key.lo = 1;
     keys.push_back(key);
@@ -245,15 +246,15 @@ struct key_chain::state {
   std::uint64_t step_tokens = 0;
   std::uint64_t steps_per_page = 0;
 
-  /// Of the last full page.
+  /// The scope of the last full page.
   digest256 scope{};
   std::vector<item_scope> items_ahead;
   std::size_t items_folded = 0;
 
-  /// Of the last full step.
+  /// The hash of the last full step.
   digest256 hash = rolling_root;
   std::uint64_t steps = 0;
-  /// Tokens of the step that is not full.
+  /// Tokens of the incomplete step.
   std::vector<token_id> partial;
   std::string text;
   std::uint32_t known_tokens = 0;

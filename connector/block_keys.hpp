@@ -14,7 +14,7 @@
 
 namespace troupe::connector {
 
-/// Where the content address of a page comes from.
+/// The source of a page's content address.
 enum class key_source : std::uint8_t {
   /// The engine's hash of the page's last block, which is chained over everything before it.
   engine_hashes,
@@ -28,8 +28,8 @@ enum class key_source : std::uint8_t {
 /// Names of `key_source` as configs write them: "engine_hashes", "md5_chain", "rolling_chunk_hash".
 std::string_view to_string(key_source source) noexcept;
 
-/// Everything besides tokens that must be equal for two requests to share KV. Keys of requests that differ in one of
-/// these are different, whatever their tokens.
+/// All inputs besides tokens that must be equal for two requests to share KV. If one of them differs, the keys differ,
+/// whatever the tokens.
 struct key_scope {
   /// Identity of the namespace: model, revision, dtype, layout, geometry, world size and the namespace's salt.
   namespace_id space;
@@ -40,7 +40,7 @@ struct key_scope {
 };
 
 /// MD5 as HF3FS's connector computes it: lower-case hexadecimal digest of "<parent>_[1, 2, 3]", where `parent` is the
-/// digest of the block before, or empty. Empty where OpenSSL refuses MD5, as it does in FIPS mode.
+/// digest of the block before, or empty. Empty where OpenSSL does not provide MD5, as in FIPS mode.
 std::string md5_block_hash(std::string_view parent, std::span<const token_id> tokens);
 
 /// One step of the rolling hash: SHA-256 of `parent` and the tokens as big-endian 32-bit numbers. A chain begins with a
@@ -56,25 +56,25 @@ struct key_chain_options {
 };
 
 /// The keys of one request's full pages, computed as tokens (or the engine's hashes) become known, each token once. A
-/// page is the tokens of one key, in one block or several that follow each other; each rank stores its bytes of them.
+/// page is the tokens of one key, in one block or several consecutive ones; each rank stores its bytes of them.
 ///
-/// key(i) = first 128 bits of SHA-256(scope(i) ‖ hash(i)), never null. SHA-256, because keys of different tenants lie
-/// in one index, and what a tenant writes into a prompt must not let him choose a key. That holds as far as hash(i)
-/// does: not with `md5_chain`, nor with engines that hash with something weaker, among tenants with the same
+/// key(i) = first 128 bits of SHA-256(scope(i) ‖ hash(i)), never null. SHA-256, because keys of different tenants are
+/// in one index, and a tenant must not be able to choose a key by the text of a prompt. This is only as strong as
+/// hash(i): it does not hold with `md5_chain`, or with engines whose hash is weaker, among tenants with the same
 /// `cache_salt`.
 ///
-/// hash(i) is what `key_source` says: the rolling hash of the page, or the engine's or MD5's (32 hexadecimal digits)
+/// hash(i) depends on `key_source`: the rolling hash of the page, or the engine's or MD5's hash (32 hexadecimal digits)
 /// of the page's last block. So with the latter two, pages of four blocks have the keys of every fourth block.
 ///
 /// scope(i) is a digest of the source's name and the `key_scope`, into which the multimodal items are folded that begin
-/// before the end of page i: one after the other in the order of their positions, whatever order they are given in,
-/// each with its position, length and hash. An item changes the keys of the page in which it begins, and all keys
-/// behind. Its length counts although part of it may lie behind the page: tokens of an image may attend to all of it.
+/// before the end of page i: in the order of their positions, whatever order they are given in, each with its position,
+/// length and hash. An item changes the keys of the page in which it begins, and all later keys. Its whole length
+/// counts even if a part of it is after the page, because tokens of an image may attend to all of it.
 ///
 /// Where OpenSSL lacks an algorithm, which is logged, there are no keys, and nothing is cached.
 ///
-/// Memory: 16 bytes per page, 36 per multimodal item, and the tokens of the one page that is not full. A chain that
-/// was moved from can only be assigned to or destroyed. One thread at a time; chains share nothing.
+/// Memory: 16 bytes per page, 36 per multimodal item, and the tokens of the incomplete page. A chain that was moved
+/// from can only be assigned to or destroyed. One thread at a time; chains share nothing.
 class key_chain {
 public:
   /// Keeps no view of its arguments.
@@ -83,19 +83,18 @@ public:
   key_chain& operator=(key_chain&&) noexcept;
   ~key_chain();
 
-  /// Takes tokens that are not known yet; those that are known are not compared. False, and nothing is taken, where the
-  /// range begins beyond those that are known or does not end within 32 bits. With `engine_hashes` tokens are only
-  /// counted.
+  /// Adds tokens that are not known yet; known ones are not compared. False, without any change, where the range begins
+  /// after the known ones or does not end within 32 bits. With `engine_hashes` tokens are only counted.
   bool add_tokens(const token_range& tokens);
 
-  /// Likewise for the engine's hashes; with other sources they are ignored, and the answer is true.
+  /// The same for the engine's hashes; with other sources they are ignored, and the result is true.
   bool add_hashes(const hash_range& hashes);
 
-  /// Tokens that were added.
+  /// The number of tokens that were added.
   std::uint32_t known_tokens() const noexcept;
 
-  /// Of all full pages: of those whose tokens were added or, with `engine_hashes`, whose hashes were, however many
-  /// tokens were. Valid until more is added.
+  /// The keys of all full pages: those whose tokens were added or, with `engine_hashes`, whose hashes were, whatever
+  /// the number of tokens. Valid until more is added.
   std::span<const key_digest> keys() const noexcept;
 
 private:

@@ -8,9 +8,9 @@
 
 namespace troupe::connector {
 
-/// How halves reach their node; see `runtime`, which is made of these.
+/// How halves connect to their node; part of a `runtime`.
 struct half_connection {
-  /// Whose window and time limits are filled in by `client`.
+  /// `client` sets the window and time limits of it.
   link_options where;
   node_client::options client;
   duration attach_limit = std::chrono::seconds(30);
@@ -18,10 +18,10 @@ struct half_connection {
   bool node_may_be_absent = false;
 };
 
-/// How long a try to attach takes at most, of those in the background.
+/// The time limit of one attempt to attach in the background.
 inline constexpr duration background_attach_limit = std::chrono::seconds(1);
 
-/// Whether an engine fits the namespace; how many of its blocks make one page.
+/// Whether an engine fits the namespace; the number of its blocks in one page.
 result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_options& engine);
 
 /// As `runtime::make_scheduler_half`.

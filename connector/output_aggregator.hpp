@@ -10,18 +10,18 @@
 
 namespace troupe::connector {
 
-/// Joins what the workers of an engine report after a step, as the engine's scheduler wants it: a request counts as
-/// sent or received when so many workers have named it, which may take several steps; a block that one worker could not
-/// load is not loaded, and its request is said to have failed when it is received.
+/// Joins the reports of an engine's workers after a step for the engine's scheduler. A request counts as sent or
+/// received when `workers` workers have named it, which may take several steps. A block that one worker could not load
+/// counts as not loaded, and its request is reported as failed when it is received.
 class output_aggregator {
 public:
   /// `workers`: `scheduler_half::get_finished_count`.
   explicit output_aggregator(std::uint32_t workers) : workers_(workers) {}
 
-  /// Outputs of the same step, of each worker that took part in it.
+  /// `outputs`: those of one step, of each worker that took part in it.
   worker_output aggregate(std::span<const worker_output> outputs);
 
-  /// Requests that some workers have named and others not.
+  /// The number of requests that only a part of the workers has named.
   std::size_t waiting() const noexcept { return sent_.size() + received_.size(); }
 
 private:
@@ -30,7 +30,7 @@ private:
   std::uint32_t workers_;
   counts sent_;
   counts received_;
-  /// Of `received_`.
+  /// Those of `received_` that failed on a worker.
   std::unordered_set<std::string> failed_;
 };
 

@@ -8,7 +8,7 @@ namespace troupe::connector {
 
 namespace {
 
-/// The first so many tensor-parallel ranks of a stage hold different KV; rank r holds what r modulo this number holds.
+/// The number of tensor-parallel ranks of a stage with different KV; rank r has the same KV as r modulo this number.
 std::uint32_t different_per_stage(const parallel_layout& layout) noexcept {
   return layout.kv_replicated ? layout.context_parallel : layout.tensor_parallel;
 }
@@ -18,7 +18,7 @@ std::uint32_t different_per_stage(const parallel_layout& layout) noexcept {
 result<void> validate(const parallel_layout& layout) {
   const auto invalid = [](std::string text) { return fail(errc::invalid_argument, std::move(text)); };
   if (layout.tensor_parallel == 0 || layout.pipeline_parallel == 0 || layout.context_parallel == 0)
-    return invalid("tensor, pipeline and context parallelism are 1 or more");
+    return invalid("tensor, pipeline and context parallelism must be 1 or more");
   if (layout.tensor_parallel % layout.context_parallel != 0)
     return invalid("context parallelism " + std::to_string(layout.context_parallel) +
                    " does not divide tensor parallelism " + std::to_string(layout.tensor_parallel));

@@ -8,52 +8,53 @@
 
 namespace troupe::connector {
 
-/// How an engine is spread over workers. Workers are numbered pipeline stage by pipeline stage, and inside a stage by
-/// tensor-parallel rank: worker = stage × tensor_parallel + tensor rank.
+/// The distribution of an engine over workers. Workers are numbered pipeline stage by pipeline stage, and inside a
+/// stage by tensor-parallel rank: worker = stage × tensor_parallel + tensor rank.
 struct parallel_layout {
   std::uint32_t tensor_parallel = 1;
   std::uint32_t pipeline_parallel = 1;
-  /// The tokens of one block are spread over so many workers (vLLM's decode context parallelism). These are consecutive
-  /// tensor-parallel ranks: tensor rank modulo `context_parallel` says which share of the tokens a worker holds.
+  /// The number of workers over which the tokens of one block are spread (vLLM's decode context parallelism). These are
+  /// consecutive tensor-parallel ranks: tensor rank modulo `context_parallel` is the share of the tokens that a worker
+  /// holds.
   std::uint32_t context_parallel = 1;
-  /// The KV of a token is the same on every tensor-parallel worker that holds it, as with MLA, where heads are not
-  /// split. Without context parallelism these are all of a stage; with it, those whose tensor ranks are equal modulo
-  /// `context_parallel`.
+  /// Whether the KV of a token is the same on every tensor-parallel worker that holds it, as with MLA, where heads are
+  /// not split. Without context parallelism these are all workers of a stage; with it, those whose tensor ranks are
+  /// equal modulo `context_parallel`.
   bool kv_replicated = false;
 
   friend bool operator==(const parallel_layout&, const parallel_layout&) = default;
 };
 
-/// Whether the numbers make sense; invalid_argument says which does not. None is 0, context parallelism divides tensor
-/// parallelism, and there are at most 65535 workers.
+/// Checks the numbers: none is 0, context parallelism divides tensor parallelism, and there are at most 65535 workers.
+/// invalid_argument names the wrong one.
 result<void> validate(const parallel_layout& layout);
 
 // The functions below expect a layout that `validate` accepts, and a worker below `worker_count`.
 
-/// Workers of the engine.
+/// The number of workers of the engine.
 std::uint32_t worker_count(const parallel_layout& layout) noexcept;
 
-/// How many different pages one key has, which is the namespace's world size: stages × context parallelism where KV is
-/// replicated, or else stages × tensor parallelism, which is every worker.
+/// The number of different pages of one key, which is the namespace's world size: stages × context parallelism where KV
+/// is replicated, or else stages × tensor parallelism, which is every worker.
 std::uint32_t kv_world_size(const parallel_layout& layout) noexcept;
 
-/// Whose page a worker reads, and writes if it is a writer: 0 … kv_world_size - 1, stage by stage. Where KV is
+/// The rank whose page a worker reads, and writes if it is a writer: 0 … kv_world_size - 1, stage by stage. Where KV is
 /// replicated: stage × context_parallel + tensor rank modulo context_parallel, or else the worker itself.
 rank_number kv_rank(const parallel_layout& layout, std::uint32_t worker) noexcept;
 
-/// Whether a worker saves. Of workers with the same KV, the first one does.
+/// Whether a worker saves: the first of the workers with the same KV does.
 bool is_kv_writer(const parallel_layout& layout, std::uint32_t worker) noexcept;
 
-/// Workers that save; so many outcomes a store has. One for each page.
+/// The number of workers that save, and of the outcomes of a store. One for each page.
 std::uint32_t kv_writer_count(const parallel_layout& layout) noexcept;
 
-/// How many workers read each page: tensor_parallel / context_parallel where KV is replicated, or else one. Said
-/// explicitly, and not concluded from tensor parallelism being larger than the world size, which fails where there are
+/// The number of workers that read each page: tensor_parallel / context_parallel where KV is replicated, or else one.
+/// It is computed from the layout, not by comparing tensor parallelism with the world size, which fails where there are
 /// at least as many stages as tensor-parallel ranks.
 std::uint32_t readers_per_page(const parallel_layout& layout) noexcept;
 
-/// Tokens of a block as the scheduler counts them, given those that one worker's tensor holds: with context parallelism
-/// a block of the scheduler is spread over several workers. At most what fits in 32 bits.
+/// The tokens of a block as the scheduler counts them, from those of one worker's tensor: with context parallelism a
+/// block of the scheduler is spread over several workers. At most what fits in 32 bits.
 std::uint32_t scheduler_block_tokens(const parallel_layout& layout, std::uint32_t tensor_block_tokens) noexcept;
 
 } // namespace troupe::connector

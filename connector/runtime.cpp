@@ -11,12 +11,12 @@ result<std::uint32_t> blocks_per_page(const namespace_spec& space, const engine_
   const auto world = kv_world_size(engine.parallel);
   if (space.world_size != world)
     return fail(errc::identity_mismatch, "namespace '" + space.name + "' has a world size of " +
-                                             std::to_string(space.world_size) + ", and the engine has " +
+                                             std::to_string(space.world_size) + ", but the engine has " +
                                              std::to_string(world) + " different pages of each key");
   const auto page_tokens = space.geometry.block_tokens;
   if (engine.block_tokens == 0 || page_tokens % engine.block_tokens != 0)
     return fail(errc::invalid_argument, "a page of namespace '" + space.name + "' has " + std::to_string(page_tokens) +
-                                            " tokens, which is no multiple of the engine's blocks of " +
+                                            " tokens, which is not a multiple of the engine's blocks of " +
                                             std::to_string(engine.block_tokens));
   return page_tokens / engine.block_tokens;
 }
@@ -25,7 +25,7 @@ class runtime::parts {
 public:
   static result<std::unique_ptr<parts>> make(const runtime_options& options, node_address where) {
     const system_config config(caf_options(options));
-    // With the thread of the doors.
+    // The one thread is that of the listener.
     if (auto room = config.check_room(1); !room)
       return tl::unexpected<error>(room.error());
     auto out = std::make_unique<parts>(options, std::move(where));
@@ -52,7 +52,7 @@ public:
 
   caf::actor_system& system() noexcept { return system_; }
 
-  /// As its options say, or with this namespace.
+  /// The connection of the options, or the same with this namespace.
   half_connection node(const std::optional<namespace_spec>& space) const {
     auto out = node_;
     if (space) {
@@ -91,7 +91,7 @@ result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options)
   if (!where)
     return tl::unexpected<error>(where.error());
   if (options.certificate.empty() != options.key.empty() || options.key.empty() != options.authorities.empty())
-    return fail(errc::invalid_argument, "certificate, key and authorities belong together");
+    return fail(errc::invalid_argument, "certificate, key and authorities must be given together");
   auto made = parts::make(options, std::move(*where));
   if (!made)
     return tl::unexpected<error>(made.error());

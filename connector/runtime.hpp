@@ -21,90 +21,90 @@ struct kv_cache_view;
 
 namespace troupe::connector {
 
-/// Where the node is, and what this process gives it.
+/// The node's address, and the resources of this process for it.
 struct runtime_options {
   /// Its `data_dir`, the path of its socket, or HOST:PORT.
   std::string node{};
-  /// Certificate, key and authorities, as PEM files, for a node that wants them over TCP: all or none.
+  /// Certificate, key and authorities, as PEM files, for a node that requires TLS over TCP: all or none.
   std::filesystem::path certificate{};
   std::filesystem::path key{};
   std::filesystem::path authorities{};
-  /// The node's first, if empty.
+  /// Empty: the node's first namespace.
   std::string space_name{};
-  /// The namespace as a whole, in the place of its name: the node makes it where it has none like it, with memory and,
-  /// as far as its config says, disk space. One of another identity under that name is refused.
+  /// The whole namespace, instead of its name: the node makes it where it has none like it, with memory and, depending
+  /// on its config, disk space. A namespace with another identity under that name is refused.
   std::optional<namespace_spec> space{};
-  /// How the node's log calls this process.
+  /// The name of this process in the node's log.
   std::string client_name = "engine";
-  /// Of actors; 0: one per core, at least four.
+  /// Threads for actors; 0: one per core, at least four.
   std::uint32_t threads = 0;
-  /// What may be pinned of the node's memory at once, per rank; half for loads, half for saves.
+  /// The most bytes of the node's memory that may be pinned at once, per rank; half for loads, half for saves.
   std::uint64_t window_bytes = std::uint64_t{512} << 20U;
   /// Pages that move together through registry, copy and disk.
   std::uint32_t batch_pages = 128;
   /// How long to wait for the node at the start.
   duration attach_limit = std::chrono::seconds(30);
-  /// A node that is not there within `attach_limit` is no error: halves find nothing, load nothing and save nothing
-  /// until it is there, and attach by themselves then; `attached` of either half says how it stands. What does not fit
-  /// is an error as soon as it can be known.
+  /// Whether an unreachable node is no error after `attach_limit`. The halves then find, load and save nothing until
+  /// they have attached by themselves; `attached` of either half returns the state. A node that does not fit is an
+  /// error as soon as that is known.
   bool node_may_be_absent = false;
   duration request_timeout = std::chrono::seconds(10);
 };
 
-/// What both halves of one engine must agree on.
+/// Options in which both halves of one engine must agree.
 struct engine_options {
   parallel_layout parallel;
-  /// Tokens of a block, as one worker's tensors hold them. A page of the namespace is a whole number of blocks,
-  /// which together have one key.
+  /// Tokens of a block in one worker's tensors. A page of the namespace is one or more whole blocks, which together
+  /// have one key.
   std::uint32_t block_tokens = 16;
   key_source keys = key_source::rolling_chunk_hash;
-  /// Whether tokens that the model has generated are saved, and not only those of prompts.
+  /// Whether generated tokens are saved, and not only those of prompts.
   bool save_generated = true;
-  /// How long what a lookup has found must stay there.
+  /// How long the pages found by a lookup stay leased.
   duration lease = std::chrono::seconds(30);
-  /// A lookup that takes longer counts as a miss.
+  /// The time after which a lookup counts as a miss.
   duration lookup_patience = std::chrono::seconds(5);
-  /// When a load or save must have ended.
+  /// The time limit of a load or save.
   duration task_deadline = std::chrono::seconds(30);
-  /// Loads are done at the beginning of the step that needs them, and the step waits: no step is lost between hit and
-  /// run, but the others of the step wait too. Not for engines that schedule a step before the output of the one before
-  /// is there: they could not take back what they computed of a load that failed.
+  /// Whether loads run at the beginning of the step that needs them, and the step waits for them. Then a request runs
+  /// in the step of its hit, but the other requests of the step wait too. Not for engines that schedule a step before
+  /// they have the output of the step before: they could not undo what they computed from a failed load.
   bool synchronous_loads = false;
-  /// When a synchronous load must have ended; what it has not filled then is computed.
+  /// The time limit of a synchronous load; blocks not filled by then are computed.
   duration synchronous_load_limit = std::chrono::seconds(5);
-  /// Fewer tokens are computed and not loaded, because loading them would take longer.
+  /// Hits of fewer tokens are computed and not loaded, because loading them would take longer.
   std::uint32_t min_load_tokens = 0;
-  /// What is found on disk only. Of a hit that is cut, the pages up to the cut are loaded.
+  /// What happens to pages that are only on disk. If a hit is cut, the pages before the cut are loaded.
   disk_hits disk = disk_hits::always;
 };
 
-/// What a pool of pages is to its node.
+/// Options of a page pool.
 struct pool_options {
-  /// Whose pages these are: 0 … world size - 1.
+  /// The rank of the pages: 0 … world size - 1.
   rank_number rank = 0;
-  /// Pages that move together; 0: as the runtime's.
+  /// Pages that move together; 0: the runtime's number.
   std::uint32_t batch_pages = 0;
-  /// How long what was found must stay there.
+  /// How long found pages stay leased.
   duration lease = std::chrono::seconds(30);
 };
 
-/// Threads and connections behind connector halves. One per process is enough for any number of halves; it must outlive
+/// The threads and connections of connector halves. One per process is enough for any number of halves; it must outlive
 /// them. Thread-safe.
 class runtime {
 public:
-  /// Errors: invalid_argument; io_error where no more threads may be made or files opened.
+  /// Errors: invalid_argument; io_error where no more threads can be created or files opened.
   static result<std::unique_ptr<runtime>> create(const runtime_options& options);
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime();
 
-  /// Attaches to the node and makes the half for an engine's scheduler. When the node is lost later, lookups find
-  /// nothing until it is back.
+  /// Attaches to the node and makes the half for an engine's scheduler. After a loss of the node, lookups find nothing
+  /// until it is back.
   ///
-  /// Errors: unreachable within `attach_limit`; unknown_namespace; identity_mismatch where the namespace has another
-  /// world size than the engine, naming both; invalid_argument where pages are no whole number of blocks.
+  /// Errors: unreachable within `attach_limit`; unknown_namespace; identity_mismatch where the namespace and the engine
+  /// have different world sizes, naming both; invalid_argument where pages are not whole numbers of blocks.
   ///
-  /// `space`: in the place of the namespace of the options, as there, for who works with several.
+  /// `space`: replaces the namespace of the options, for callers that use several.
   result<std::unique_ptr<scheduler_half>> make_scheduler_half(const engine_options& engine,
                                                               const std::optional<namespace_spec>& space = {});
 
@@ -114,7 +114,7 @@ public:
                                                         std::optional<int> gpu = {},
                                                         const std::optional<namespace_spec>& space = {});
 
-  /// Pages of host memory by key; `cache` is the pool, whose pages are blocks. Memory stays the caller's, and must
+  /// Pages of host memory by key; `cache` is the pool, whose pages are blocks. The memory stays the caller's, and must
   /// outlive the object. Errors: as of the halves.
   result<std::unique_ptr<page_pool>> make_page_pool(const pool_options& options, const kv_cache_view& cache,
                                                     const std::optional<namespace_spec>& space = {});

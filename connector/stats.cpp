@@ -21,18 +21,18 @@ double mean(const std::vector<double>& samples) noexcept {
   return std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
 }
 
-/// To 3 decimals.
+/// Rounds to 3 decimals.
 double milliseconds(double seconds) noexcept {
   return std::round(seconds * 1e6) / 1e3;
 }
 
-/// From a millisecond, which a block of a warm cache takes, to what somebody will complain about.
+/// From a millisecond, the time of a block of a warm cache, to a time that users notice.
 const std::vector<double>& transfer_buckets() {
   static const std::vector<double> buckets{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0};
   return buckets;
 }
 
-/// Asking a registry in the same process takes microseconds, one across the network milliseconds.
+/// A request to a registry in the same process takes microseconds, one across the network milliseconds.
 const std::vector<double>& registry_buckets() {
   static const std::vector<double> buckets{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
                                            0.01,    0.025,  0.05,    0.1,    0.25,  1.0,    5.0};
@@ -93,7 +93,7 @@ connector_stats connector_stats::clone_and_reset() {
 double percentile(std::vector<double> samples, double percent) {
   if (samples.empty())
     return 0;
-  // Also where `percent` is not a number.
+  // This also handles a `percent` that is not a number.
   const auto part = percent > 0 ? std::min(percent, 100.0) / 100 : 0.0;
   const auto position = part * static_cast<double>(samples.size() - 1);
   const auto below = static_cast<std::size_t>(position);
@@ -101,16 +101,16 @@ double percentile(std::vector<double> samples, double percent) {
   std::nth_element(samples.begin(), rank, samples.end());
   if (below + 1 == samples.size())
     return *rank;
-  // What stands behind the rank is not less than it, so that the least of it is the next rank.
+  // The elements after the rank are not smaller, so the smallest of them is the next rank.
   const auto above = *std::min_element(rank + 1, samples.end());
   return std::lerp(*rank, above, position - static_cast<double>(below));
 }
 
 const std::vector<metric_description>& metric_descriptions() {
   static const std::vector<metric_description> descriptions{
-      {"vllm:hf3fs_save_duration_seconds", kind::histogram, "How long saves took that succeeded.", transfer_buckets(),
+      {"vllm:hf3fs_save_duration_seconds", kind::histogram, "Duration of successful saves.", transfer_buckets(),
        "save_duration"},
-      {"vllm:hf3fs_load_duration_seconds", kind::histogram, "How long loads took that succeeded.", transfer_buckets(),
+      {"vllm:hf3fs_load_duration_seconds", kind::histogram, "Duration of successful loads.", transfer_buckets(),
        "load_duration"},
       {"vllm:hf3fs_num_failed_save", kind::counter, "Saves that failed.", {}, "num_failed_save"},
       {"vllm:hf3fs_num_failed_load", kind::counter, "Loads that failed.", {}, "num_failed_load"},
@@ -133,11 +133,11 @@ const std::vector<metric_description>& metric_descriptions() {
        "Tokens that were loaded and had to be read from the disk.",
        {},
        "disk_tokens"},
-      {"vllm:troupe_queue_wait_seconds", kind::histogram, "How long saves and loads waited before they began.",
+      {"vllm:troupe_queue_wait_seconds", kind::histogram, "Time that saves and loads waited before they began.",
        transfer_buckets(), "queue_wait"},
-      {"vllm:troupe_metadata_duration_seconds", kind::histogram, "How long saves and loads asked the registry.",
+      {"vllm:troupe_metadata_duration_seconds", kind::histogram, "Time that saves and loads waited for the registry.",
        registry_buckets(), "metadata_duration"},
-      {"vllm:troupe_queue_depth", kind::gauge, "Saves and loads that wait or are under way.", {}, "queue_depth"},
+      {"vllm:troupe_queue_depth", kind::gauge, "Saves and loads that wait or are in progress.", {}, "queue_depth"},
   };
   return descriptions;
 }

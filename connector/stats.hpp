@@ -8,18 +8,18 @@
 
 namespace troupe::connector {
 
-/// What a worker did since it was last asked. Names and meaning of the first five members are those of vLLM's
-/// `HF3FSKVConnectorStats`, so that dashboards go on working; the rest is Troupe's.
+/// The statistics of a worker since they were last taken. Names and meaning of the first five members are those of
+/// vLLM's `HF3FSKVConnectorStats`, so that dashboards continue to work; the rest is Troupe's.
 ///
 /// A transfer task is one load or store op on one worker. Its duration runs from the moment it is handed to a
 /// coordinator until all its blocks have their results; waiting before that is `queue_wait`.
 struct connector_stats {
-  /// Seconds, one per task that succeeded; the first 65,536 where nobody asks for longer.
+  /// Seconds, one per successful task; only the first 65,536 if they are not taken for long.
   std::vector<double> save_duration;
   std::vector<double> load_duration;
   std::uint64_t num_failed_save = 0;
   std::uint64_t num_failed_load = 0;
-  /// Tasks that have ended, well or not.
+  /// Tasks that have ended, successfully or not.
   std::uint64_t num_transfer_task = 0;
 
   /// Payload bytes.
@@ -31,13 +31,13 @@ struct connector_stats {
   std::uint64_t refused_pages = 0;
   /// Tokens that were loaded.
   std::uint64_t hit_tokens = 0;
-  /// Of these, and of tokens loaded beside them, those whose page had to be read from the slab first.
+  /// Those of these tokens, and of tokens loaded in excess, whose page had to be read from the slab first.
   std::uint64_t disk_tokens = 0;
-  /// Seconds that tasks waited before they were handed on, one per task.
+  /// Seconds that tasks waited before they were submitted, one per task.
   std::vector<double> queue_wait;
-  /// Seconds that tasks spent asking the registry, one per task.
+  /// Seconds that tasks waited for the registry, one per task.
   std::vector<double> metadata_duration;
-  /// Tasks waiting or under way when the statistics were taken; of joined statistics, the sum.
+  /// Tasks waiting or in progress when the statistics were taken; in joined statistics, the sum.
   std::uint64_t queue_depth = 0;
 
   friend bool operator==(const connector_stats&, const connector_stats&) = default;
@@ -45,16 +45,16 @@ struct connector_stats {
   /// Whether no task has ended.
   bool is_empty() const noexcept { return num_transfer_task == 0; }
 
-  /// Adds another worker's.
+  /// Adds another worker's statistics.
   void aggregate(const connector_stats& other);
 
-  /// What vLLM prints as "KV Transfer metrics: …": the keys of its HF3FS connector ("Num transfers task", "P90 save
-  /// duration (ms)", …) and then Troupe's ("Saved bytes", "Avg queue wait (ms)", …), always the same in the same order.
-  /// Durations in milliseconds with 3 decimals, 0 where there is none; percentiles are linear between ranks, as numpy's
-  /// default.
+  /// The values that vLLM prints as "KV Transfer metrics: …": the keys of its HF3FS connector ("Num transfers task",
+  /// "P90 save duration (ms)", …) and then Troupe's ("Saved bytes", "Avg queue wait (ms)", …), always the same in the
+  /// same order. Durations in milliseconds with 3 decimals, 0 where there is none; percentiles are linear between
+  /// ranks, as numpy's default.
   std::vector<std::pair<std::string, double>> reduce() const;
 
-  /// The statistics so far, and a new beginning.
+  /// Returns the statistics so far, and resets them.
   connector_stats clone_and_reset();
 };
 
@@ -69,7 +69,7 @@ struct metric_description {
   std::string_view name;
   kind what = kind::counter;
   std::string_view help;
-  /// Of a histogram: upper bounds.
+  /// The upper bounds of a histogram.
   std::vector<double> buckets;
   /// The member's name.
   std::string_view member;

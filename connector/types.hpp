@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-/// What an inference engine and the two halves of its connector say to each other. Plain data, free of CAF: views where
-/// the engine speaks (they are read during the call and not kept), values where the connector does. The hooks and their
-/// meaning are those of vLLM's `KVConnectorBase_V1`; see docs/engine-connector.md.
+/// The data exchanged between an inference engine and the two halves of its connector. Plain data, free of CAF: views
+/// for inputs (which are read during the call and not kept), values for outputs. The hooks and their meaning are those
+/// of vLLM's `KVConnectorBase_V1`; see docs/engine-connector.md.
 
 namespace troupe::connector {
 
@@ -25,15 +25,15 @@ using block_id = std::uint32_t;
 /// The engine's own content address of a full block, chained over the prefix; shorter hashes are padded with zeroes.
 using block_hash = std::array<std::byte, 32>;
 
-/// Tokens of a request from position `first` on. A connector takes what it does not know yet, so an engine may name all
-/// of a request's tokens each time (which copies nothing), or only what has come since. Only tokens that are certain:
-/// no drafts, and no placeholders for outputs that are still being computed.
+/// Tokens of a request from position `first` on. A connector ignores those that it has already, so an engine may pass
+/// all of a request's tokens each time (which copies nothing), or only new ones. They must be final: no drafts, and no
+/// placeholders for outputs that are still being computed.
 struct token_range {
   std::uint32_t first = 0;
   std::span<const token_id> tokens{};
 };
 
-/// Hashes of a request's full blocks from block `first` on, in the same manner.
+/// Hashes of a request's full blocks from block `first` on, in the same form.
 struct hash_range {
   std::uint32_t first = 0;
   std::span<const block_hash> hashes{};
@@ -50,46 +50,45 @@ struct multimodal_item {
 struct engine_request {
   std::string_view id;
   token_range tokens;
-  /// Where keys come from the engine's hashes.
+  /// Used where keys are made from the engine's hashes.
   hash_range hashes{};
   /// Name of the adapter; empty for the base model.
   std::string_view lora{};
   /// Requests with different salts share nothing.
   std::string_view cache_salt{};
   std::span<const multimodal_item> multimodal{};
-  /// False where tokens do not say what the KV is, as with prompts given as embeddings: nothing is loaded or saved.
+  /// False where tokens do not determine the KV, as with prompts given as embeddings: nothing is loaded or saved.
   bool cacheable = true;
 };
 
-/// Answer to "how much of this request is in the cache?".
+/// How much of a request is in the cache.
 struct matched_tokens {
-  /// Tokens beyond those that the engine has computed already. None: not known yet, ask again in a later step.
+  /// Tokens beyond those that the engine has computed already. Empty: not known yet, call again in a later step.
   std::optional<std::uint32_t> tokens;
-  /// The tokens will be loaded between steps; the request waits until `get_finished` of all workers has named it.
-  /// False, where there are tokens: the request can run in this step, whose forward pass begins when they have been
-  /// loaded.
+  /// Whether the tokens will be loaded between steps; the request then waits until `get_finished` of all workers has
+  /// named it. False, where there are tokens: the request can run in this step, whose forward pass begins when they
+  /// have been loaded.
   bool asynchronous = false;
 
   friend bool operator==(const matched_tokens&, const matched_tokens&) = default;
 };
 
-/// Where tokens that are loaded come from, as far as the lookup knew. The sum is the number of tokens that was asked
-/// about.
+/// The tiers of tokens that are loaded, as far as the lookup knew. The sum is the requested number of tokens.
 struct hit_sources {
   /// Memory of the node.
   std::uint32_t memory = 0;
   std::uint32_t disk = 0;
-  /// It could not be told.
+  /// The tier is not known.
   std::uint32_t unknown = 0;
 
   friend bool operator==(const hit_sources&, const hit_sources&) = default;
 };
 
-/// What becomes of the part of a hit that the node has on disk, and not in memory.
+/// What happens to the part of a hit that is on the node's disk, and not in its memory.
 enum class disk_hits : std::uint8_t {
   /// It is loaded.
   always,
-  /// It is loaded if that is expected to take no longer than computing it, by what was measured.
+  /// It is loaded if that is expected to take no longer than computing it, by measurements.
   when_faster,
   /// It is computed.
   never,
@@ -98,35 +97,35 @@ enum class disk_hits : std::uint8_t {
 /// One request's part in a step.
 struct scheduled_request {
   std::string_view id;
-  /// Tokens whose KV is there before the step, wherever it came from.
+  /// Tokens whose KV exists before the step, from any source.
   std::uint32_t computed_tokens = 0;
   /// Tokens that the step computes.
   std::uint32_t scheduled_tokens = 0;
   /// New and resumed requests: all blocks. Others: those that were added in this step.
   std::span<const block_id> blocks{};
-  /// Comes back after a preemption: `blocks` replaces what the connector knew.
+  /// Resumed after a preemption: `blocks` replaces the earlier ones.
   bool resumed = false;
   token_range tokens{};
   hash_range hashes{};
 };
 
-/// What the engine's scheduler has decided for a step. Not modified.
+/// The engine's scheduling of a step. Not modified.
 struct scheduler_output {
   std::span<const scheduled_request> new_requests{};
   /// Requests that ran before.
   std::span<const scheduled_request> cached_requests{};
-  /// Preempted while this step was scheduled: their blocks may belong to others already.
+  /// Requests that were preempted while this step was scheduled: their blocks may belong to others already.
   std::span<const std::string_view> preempted{};
 };
 
-/// Names a request's life inside the connector: unlike the engine's ids, never used twice.
+/// The number of a request's life inside the connector: unlike the engine's ids, never reused.
 using session_id = std::uint64_t;
 
-/// Names one store op, or one synchronous load, to tell what became of it.
+/// The number of one store op, or of one synchronous load, for its result.
 using store_id = std::uint64_t;
 
-/// Fill blocks from the cache: between steps, before the engine schedules the request, or before the step's forward
-/// pass, which needs them.
+/// An order to fill blocks from the cache: between steps, before the engine schedules the request, or before the step's
+/// forward pass, which needs them.
 struct load_op {
   session_id session = 0;
   std::string request;
@@ -135,15 +134,15 @@ struct load_op {
   /// `blocks_per_page` for each key. `null_block` where nothing may be written, because the engine has computed those
   /// tokens itself and other requests may be reading them.
   std::vector<block_id> blocks;
-  /// Synchronous loads only: by which name each worker says what became of it, as of a store. 0: the request waits for
-  /// the load, and is named as received when it is over.
+  /// Synchronous loads only: the id under which each worker reports the result, as for a store. 0: the request waits
+  /// for the load, and is named as received when it has ended.
   store_id id = 0;
 
   bool synchronous() const noexcept { return id != 0; }
   friend bool operator==(const load_op&, const load_op&) = default;
 };
 
-/// Copy blocks to the cache, when the step has computed them.
+/// An order to copy blocks to the cache, when the step has computed them.
 struct store_op {
   store_id id = 0;
   session_id session = 0;
@@ -159,12 +158,12 @@ struct store_op {
   friend bool operator==(const store_op&, const store_op&) = default;
 };
 
-/// A request has left the engine, which keeps its blocks until every worker has said that it needs them no more.
+/// A request has finished; the engine keeps its blocks until every worker has reported that it does not need them.
 struct finish_op {
   session_id session = 0;
   std::string request;
-  /// In which list of `finished_requests` the engine waits for the id: a request that leaves during its load is still
-  /// named as received, and not as sent besides.
+  /// The list of `finished_requests` in which the engine expects the id: a request that finishes during its load is
+  /// still named as received, and not also as sent.
   bool received = false;
 
   friend bool operator==(const finish_op&, const finish_op&) = default;
@@ -174,7 +173,7 @@ struct finish_op {
 struct connector_metadata {
   std::vector<load_op> loads{};
   std::vector<store_op> stores{};
-  /// Sessions whose blocks others may overwrite from this step on.
+  /// Sessions whose blocks may be overwritten by others from this step on.
   std::vector<session_id> preempted{};
   std::vector<finish_op> finished{};
 
@@ -182,23 +181,23 @@ struct connector_metadata {
   friend bool operator==(const connector_metadata&, const connector_metadata&) = default;
 };
 
-/// Ids of requests whose transfers are over. Each id stands in one of the lists at most once per load, and once after
-/// it has finished.
+/// Ids of requests whose transfers have ended. Each id is in one of the lists at most once per load, and once after it
+/// has finished.
 struct finished_requests {
   /// Finished requests whose blocks may be freed.
   std::vector<std::string> sent;
-  /// Requests whose load has ended, well or not; see `get_block_ids_with_load_errors`.
+  /// Requests whose load has ended, successfully or not; see `get_block_ids_with_load_errors`.
   std::vector<std::string> received;
-  /// Of those in `received`, the ones of which at least one block was not filled. `get_block_ids_with_load_errors` says
-  /// the same more precisely: an engine that is told both computes all tokens of the request, and not only those from
-  /// the first bad block on. For engines in which numbers of blocks are not unique, as with several KV cache groups.
+  /// Those in `received` with at least one block that was not filled. `get_block_ids_with_load_errors` is more precise:
+  /// an engine that uses both computes all tokens of the request, and not only those from the first bad block on. For
+  /// engines in which block numbers are not unique, as with several KV cache groups.
   std::vector<std::string> failed;
 };
 
-/// What became of a store, or of a synchronous load, page by page, on one worker.
+/// The result of a store, or of a synchronous load, page by page, on one worker.
 struct store_outcome {
   store_id id = 0;
-  /// 1 where the page is in the cache, written now or there already; of a load, where its blocks have been filled.
+  /// 1 where the page is in the cache, written now or before; for a load, where its blocks have been filled.
   std::vector<std::uint8_t> stored;
 
   friend bool operator==(const store_outcome&, const store_outcome&) = default;
@@ -208,20 +207,20 @@ struct store_outcome {
 struct worker_output {
   std::vector<std::string> sent{};
   std::vector<std::string> received{};
-  /// Blocks that a load should have filled, and did not.
+  /// Blocks that a load failed to fill.
   std::vector<block_id> load_errors{};
   std::vector<store_outcome> stores{};
-  /// As `finished_requests::failed`: on at least one worker, and received on all.
+  /// As `finished_requests::failed`: failed on at least one worker, and received on all.
   std::vector<std::string> failed{};
 };
 
-/// A page has come into the cache, or is there no more, as far as this engine knows. For `take_events`.
+/// A page was added to the cache or removed, as far as this engine knows. For `take_events`.
 struct cache_event {
   enum class kind : std::uint8_t { stored, removed, all_cleared };
   kind what = kind::stored;
   std::string request;
   std::vector<key_digest> keys;
-  /// Of the first key.
+  /// The parent of the first key.
   key_digest parent;
   /// Tokens of one key.
   std::uint32_t page_tokens = 0;

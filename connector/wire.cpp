@@ -69,7 +69,7 @@ private:
   std::vector<std::uint8_t>& out_;
 };
 
-/// Reads until something does not fit; from then on all is empty.
+/// Reads until something does not fit; after that every result is empty.
 class wire_reader {
 public:
   explicit wire_reader(std::span<const std::uint8_t> body) : rest_(body) {}
@@ -88,7 +88,7 @@ public:
     raw(&x, sizeof x);
     return x;
   }
-  /// Of elements that have at least so many bytes each.
+  /// A number of elements of at least `element_bytes` each.
   std::size_t count(std::size_t element_bytes) {
     const auto x = number<std::uint32_t>();
     if (x > rest_.size() / element_bytes)
@@ -106,7 +106,7 @@ public:
     raw(x.data(), x.size() * sizeof(T));
     return x;
   }
-  /// 0 or 1.
+  /// A byte that has to be 0 or 1.
   bool flag() {
     const auto x = number<std::uint8_t>();
     failed_ = failed_ || x > 1;
@@ -129,7 +129,7 @@ private:
   bool failed_ = false;
 };
 
-/// The least bytes of one element.
+/// The smallest size of one element.
 constexpr std::size_t load_bytes = 8 + 8 + 4 + 4 + 4;
 constexpr std::size_t store_bytes = 8 + 8 + 4 + 4 + 16 + 4 + 4;
 constexpr std::size_t finish_bytes = 8 + 1 + 4;
@@ -139,26 +139,26 @@ std::uint64_t checksum_of(std::span<const std::uint8_t> body) {
   return XXH3_64bits(body.data(), body.size());
 }
 
-/// The body, where the header is what it should be.
+/// The body, if the header is valid.
 result<std::span<const std::uint8_t>> open(std::span<const std::uint8_t> bytes, wire_kind of) {
   const auto what = [&] {
     return std::string{of == wire_kind::metadata ? "metadata of a step" : "outcomes of stores"} + ": ";
   };
   wire_header header;
   if (bytes.size() < sizeof header)
-    return fail(errc::corrupt, what() + std::to_string(bytes.size()) + " bytes are too few");
+    return fail(errc::corrupt, what() + std::to_string(bytes.size()) + " bytes are not enough");
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != wire_magic)
-    return fail(errc::corrupt, what() + "the bytes are something else");
+    return fail(errc::corrupt, what() + "the bytes have another format");
   if (header.version != wire_version)
     return fail(errc::unsupported, what() + "they have version " + std::to_string(header.version) +
                                        ", and this library reads " + std::to_string(wire_version) +
-                                       ": all processes of an engine must have the same one");
+                                       "; all processes of an engine must have the same library");
   if (header.kind != static_cast<std::uint16_t>(of))
     return fail(errc::corrupt, what() + "the bytes are of another kind");
   const auto body = bytes.subspan(sizeof header);
   if (header.bytes != body.size())
-    return fail(errc::corrupt, what() + "there are " + std::to_string(body.size()) + " bytes, and should be " +
+    return fail(errc::corrupt, what() + "there are " + std::to_string(body.size()) + " bytes instead of " +
                                    std::to_string(header.bytes));
   if (header.checksum != checksum_of(body))
     return fail(errc::corrupt, what() + "the checksum differs");
@@ -250,7 +250,7 @@ result<connector_metadata> decode_metadata(std::span<const std::uint8_t> bytes) 
     x.request = from.text();
   }
   if (!from.at_end())
-    return fail(errc::corrupt, "metadata of a step: a length does not fit the bytes that are there");
+    return fail(errc::corrupt, "metadata of a step: a length exceeds the available bytes");
   return out;
 }
 
@@ -267,7 +267,7 @@ result<std::vector<store_outcome>> decode_outcomes(std::span<const std::uint8_t>
     sound = sound && std::all_of(x.stored.begin(), x.stored.end(), [](std::uint8_t s) { return s <= 1; });
   }
   if (!sound || !from.at_end())
-    return fail(errc::corrupt, "outcomes of stores: a number does not fit the bytes that are there");
+    return fail(errc::corrupt, "outcomes of stores: a number is invalid or exceeds the available bytes");
   return out;
 }
 

@@ -35,8 +35,8 @@ public:
 };
 
 /// Opens what the layout names. Errors: those of `validate`; `unsupported` where this build or this machine has no
-/// such memory; `invalid_argument` where it does not exist or may not be opened;
-/// `io_error` where descriptors or memory are lacking for now, and `device_error` where the device refuses; `out_of_range` where it is smaller than said.
+/// such memory; `invalid_argument` where it does not exist or may not be opened; `io_error` where descriptors or memory
+/// are lacking for now; `device_error` where the device refuses; `out_of_range` where it is smaller than said.
 result<std::unique_ptr<remote_cache>> open_remote_cache(const remote_layout& layout);
 
 /// In memory of a GPU. In a build without CUDA: `unsupported`.

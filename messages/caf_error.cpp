@@ -20,7 +20,7 @@ error from_caf(const caf::error& e) {
     case caf::sec::no_route_to_receiving_node:
     case caf::sec::cannot_connect_to_node:
     case caf::sec::remote_lookup_failed:
-      return {errc::unreachable, "the other actor is gone"};
+      return {errc::unreachable, "the other actor is unreachable"};
     default:
       return {errc::internal, "actor system: " + to_string(static_cast<caf::sec>(e.code()))};
     }

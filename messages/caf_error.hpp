@@ -10,16 +10,16 @@ CAF_ERROR_CODE_ENUM(troupe::errc, "troupe")
 
 namespace troupe {
 
-/// An error of ours as CAF carries it.
+/// Converts an `error` to CAF's form.
 inline caf::error to_caf(const error& e) {
   return caf::make_error(e.code, e.text);
 }
 
-/// What a request handler got back: our own code where it is ours; what CAF reports of dead or unreachable actors
-/// becomes `unreachable`, a request time-out `timeout`, anything else `internal`. Safe for the empty error.
+/// The error that a request handler received: its own code where it is one of Troupe; `unreachable` for CAF's errors
+/// about dead or unreachable actors, `timeout` for a request time-out, else `internal`. Safe for the empty error.
 error from_caf(const caf::error& e);
 
-/// The value or the error of a state class as the answer of a message handler.
+/// Converts the result of a state class to the answer of a message handler.
 template <class T>
 caf::result<T> to_caf(result<T> x) {
   if (x)

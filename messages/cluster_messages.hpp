@@ -8,30 +8,30 @@
 #include <string>
 #include <vector>
 
-/// What nodes of a cluster say to each other, and what a client asks of all of them.
+/// Messages between the nodes of a cluster, and a client's requests to all of them.
 
 namespace troupe {
 
-/// Who a node is.
+/// The identity of a node.
 struct cluster_card {
-  /// Of which cluster; empty: of none.
+  /// The cluster's name; empty: none.
   std::string cluster;
   std::string node;
-  /// Another one for each run, so that a node knows itself, and others know that it has begun anew.
+  /// A new number for each run, so that a node recognizes itself, and others notice its restart.
   std::uint64_t incarnation = 0;
 };
 
-/// From a node to one that its config names.
+/// From a node to a peer, by the peer's address.
 struct cluster_hello {
   /// As `protocol_version`.
   std::uint32_t protocol = 0;
   cluster_card from;
 };
 
-/// A namespace of a node that others may attach to.
+/// A namespace of a node to which others may attach.
 struct cluster_space {
   namespace_id id;
-  /// What it is called there.
+  /// Its name at that node.
   std::string name;
 };
 
@@ -40,91 +40,91 @@ struct cluster_welcome {
   std::vector<cluster_space> spaces;
 };
 
-/// These keys are not here, the first one at least, and the one before them is `parent`, or null. What other nodes have
-/// of them, from the first one on, is to be here as well.
+/// A fetch of missing keys: at least the first one is not here, and the key before them is `parent`, or null. The
+/// leading ones that other nodes have are to be fetched.
 struct bring_request {
   namespace_id space;
   key_digest parent;
   packed<key_digest> keys;
-  /// What the same lookup has waited for others already: it waits for the rest of its time only.
+  /// How long the same lookup has waited for other fetches; only the rest of its time is left.
   duration waited{};
 };
 
-/// So many of them, from the first one on, are probably here now: whoever relies on them looks them up.
+/// The number of leading keys that are probably here now; the caller looks them up to be certain.
 struct bring_reply {
   std::uint32_t keys = 0;
 };
 
-/// What a node knows of another one, and has had from it.
+/// A peer's state and the pages fetched from it.
 struct peer_stats {
-  /// As in the config, or in etcd.
+  /// The address in the config or in etcd.
   std::string address;
-  /// Empty until it has said it.
+  /// The peer's name; empty until its first answer.
   std::string node;
   std::uint64_t incarnation = 0;
-  /// It answers, and is asked.
+  /// Whether it answers, and is asked for pages.
   bool up = false;
-  /// It is this node: its own place in the list.
+  /// Whether the address is this node's own.
   bool self = false;
   /// Why it is not up.
   std::string trouble;
-  /// Namespaces of both.
+  /// The number of namespaces that both have.
   std::uint64_t spaces = 0;
-  /// How often it was asked for keys; how often it had some, and how often no answer came in time.
+  /// How often it was asked for keys; how often it had some; how often the answer was too late.
   std::uint64_t asked = 0;
   std::uint64_t had = 0;
   std::uint64_t late = 0;
-  /// That were fetched from it, and are pages of this node now.
+  /// Pages that were fetched from it and saved here.
   std::uint64_t pages = 0;
   std::uint64_t bytes = 0;
-  /// Pages that it was to have, and that did not come.
+  /// Pages that it was to send and that did not arrive.
   std::uint64_t failed = 0;
-  /// Uses of keys that were seen there, and count here for what is evicted.
+  /// Uses of keys that were observed there, and count here for eviction.
   std::uint64_t learned_keys = 0;
-  /// Of what came, what was read from its slab files, where these are shared; and pages that were to be, and were asked
-  /// of it instead, see `transfer_result`.
+  /// Fetched pages that were read from its slab files, where these are shared; then pages that could not be read there,
+  /// and were requested from it instead, by reason as in `transfer_result`.
   std::uint64_t file_pages = 0;
   std::uint64_t file_bytes = 0;
   std::uint64_t files_stale = 0;
   std::uint64_t files_damaged = 0;
   std::uint64_t files_failed = 0;
-  /// From the last hello to its answer, in microseconds; the first one has to connect. 0 while it is not up.
+  /// From the last hello to its answer, in microseconds; the first one includes connecting. 0 while it is not up.
   std::uint64_t lag_us = 0;
 };
 
-/// What a node has of the list of nodes in etcd.
+/// This node's state of the list of nodes in etcd.
 struct etcd_stats {
-  /// Empty where the config names none.
+  /// Empty where the config names no etcd.
   std::string endpoints;
-  /// It has answered last.
+  /// Whether the last request was answered.
   bool up = false;
-  /// Why it has not.
+  /// The error if it was not.
   std::string trouble;
-  /// This node is in the list, as far as etcd has said.
+  /// Whether this node is in the list, by etcd's last answer.
   bool registered = false;
-  /// Nodes in the list, and entries that are none.
+  /// Nodes in the list, and invalid entries.
   std::uint64_t listed = 0;
   std::uint64_t senseless = 0;
-  /// Requests, those that failed, and leases that were over before their time.
+  /// Requests, failed ones, and leases that expired early.
   std::uint64_t requests = 0;
   std::uint64_t failed = 0;
   std::uint64_t leases_lost = 0;
 };
 
-/// A node that is dead, and whose pages are read where it has left them.
+/// A dead node whose pages are read from its directory.
 struct adopted_stats {
-  /// As its data directory is called, in the one that all share.
+  /// The name of its data directory in the shared directory.
   std::string node;
-  /// This node has the claim on it; else another one has.
+  /// Whether this node holds the claim on it; otherwise another node does.
   bool own = false;
   std::uint64_t keys = 0;
-  /// How often it was looked up whether keys are there, and how often some were.
+  /// How often keys were looked up there, and how often some were found.
   std::uint64_t asked = 0;
   std::uint64_t had = 0;
-  /// That were read from there, and are pages of this node now.
+  /// Pages that were read there and saved here.
   std::uint64_t pages = 0;
   std::uint64_t bytes = 0;
-  /// That did not verify, or could not be read.
+  /// Pages that did not verify, or could not be read.
   std::uint64_t failed = 0;
 };
 
@@ -134,9 +134,9 @@ struct cluster_stats {
   std::vector<peer_stats> peers;
   etcd_stats etcd{};
   std::vector<adopted_stats> adopted{};
-  /// On directories of other nodes, to an owner that came back or to another adopter.
+  /// Claims on directories of other nodes that were lost to an owner that came back or to another adopter.
   std::uint64_t claims_lost = 0;
-  /// Of all nodes that were ever adopted, as in `adopted_stats`.
+  /// Totals of `adopted_stats` over all nodes that were ever adopted.
   std::uint64_t adopted_pages = 0;
   std::uint64_t adopted_failed = 0;
 };

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-/// What the directory of handshakes is asked, and what it answers: engines publish per rank what their peers need in
-/// order to talk to them, and these fetch it. docs/handshake.md explains the whole.
+/// The requests to the handshake directory, and its answers: engines publish per rank what their peers need in order to
+/// connect to them, and the peers fetch it. See docs/handshake.md.
 
 namespace troupe {
 
@@ -26,7 +26,7 @@ struct handshake_rank {
   friend constexpr auto operator<=>(const handshake_rank&, const handshake_rank&) = default;
 };
 
-/// How many ranks an engine has in each direction.
+/// The number of ranks of an engine in each dimension.
 struct handshake_sizes {
   std::uint32_t dp = 1;
   std::uint32_t pp = 1;
@@ -40,7 +40,7 @@ struct handshake_sizes {
   friend constexpr bool operator==(const handshake_sizes&, const handshake_sizes&) = default;
 };
 
-/// What a payload is to whoever shows it; the directory never looks into it.
+/// The form of a payload for display; the directory does not read it.
 enum class handshake_form : std::uint8_t {
   bytes,
   /// JSON text, served byte for byte as it came.
@@ -50,30 +50,30 @@ enum class handshake_form : std::uint8_t {
 struct handshake_publish_request {
   std::string engine;
   handshake_rank rank;
-  /// Which start of the engine this is. Of two with the same id, the higher one is the later.
+  /// The number of this start of the engine. Of two with the same id, the higher one is the later.
   incarnation_number incarnation = 0;
   handshake_sizes sizes;
-  /// Peers with another hash are not to read the payload.
+  /// Peers with another hash must not read the payload.
   std::string compat;
-  /// How long all of the engine lives without a sign of it; 0: as long as the directory likes.
+  /// How long the engine's entries live without a heartbeat; 0: the directory's default.
   duration ttl{};
   handshake_form form = handshake_form::bytes;
   std::string payload;
 };
 
-/// A sign of life of a whole engine.
+/// A heartbeat for a whole engine.
 struct handshake_heartbeat_request {
   std::string engine;
-  /// 0: whichever lives.
+  /// 0: the live one.
   incarnation_number incarnation = 0;
-  /// 0: as before.
+  /// 0: unchanged.
   duration ttl{};
 };
 
-/// The engine goes away.
+/// The engine deregisters.
 struct handshake_withdraw_request {
   std::string engine;
-  /// 0: whichever lives.
+  /// 0: the live one.
   incarnation_number incarnation = 0;
 };
 
@@ -84,13 +84,13 @@ struct handshake_reply {
   /// limit_exceeded; invalid_argument.
   std::uint8_t code = 0;
   std::string text;
-  /// The one that is known.
+  /// The incarnation that the directory has.
   incarnation_number incarnation = 0;
   duration expires_in{};
-  /// How many ranks are published.
+  /// The number of published ranks.
   std::uint32_t ranks = 0;
   bool complete = false;
-  /// The rank was not there before.
+  /// Whether the rank was not published before.
   bool added = false;
 };
 
@@ -100,32 +100,32 @@ enum class handshake_scope : std::uint8_t {
   /// All ranks of one dp rank.
   row,
   all,
-  /// Those of one dp rank that a tensor parallel rank of another engine meets, in all pipeline stages. With sizes of
-  /// which neither divides the other: invalid_argument.
+  /// Those of one dp rank that exchange data with a tensor parallel rank of another engine, in all pipeline stages.
+  /// invalid_argument if neither size divides the other.
   peers,
 };
 
 struct handshake_fetch_request {
   std::string engine;
   handshake_scope scope = handshake_scope::all;
-  /// With `row`, only its dp counts; with `all`, nothing of it; with `peers`, its dp, and the tp of who asks.
+  /// With `row`, only its dp counts; with `all`, nothing of it; with `peers`, its dp, and the tp of the requester.
   handshake_rank rank;
-  /// With `peers`: how many tensor parallel ranks the engine of who asks has.
+  /// With `peers`: the number of tensor parallel ranks of the requester's engine.
   std::uint32_t own_tp_size = 1;
-  /// The hash of who asks; empty: it does not mind.
+  /// The requester's hash; empty: any.
   std::string compat;
-  /// 0: whichever lives.
+  /// 0: the live one.
   incarnation_number incarnation = 0;
-  /// What who asks has already; empty: nothing.
+  /// The state that the requester has already; empty: none.
   std::string etag;
-  /// Nothing before all ranks of the scope are there.
+  /// Whether to answer only when all ranks of the scope are published.
   bool complete = false;
-  /// How long to wait for what is not there yet, or does not differ from `etag`.
+  /// How long to wait for ranks that are not published yet, or for a state that differs from `etag`.
   duration wait{};
 };
 
-/// Bytes that do not change any more, and that all who have them share: an answer to many readers is one copy in this
-/// process, however long it is on its way. Copies may be used from any thread.
+/// Immutable bytes shared by all holders: an answer to many readers is one copy in this process, however long it is in
+/// transit. Copies may be used from any thread.
 class shared_payload {
 public:
   shared_payload() = default;
@@ -146,7 +146,7 @@ private:
   std::shared_ptr<const std::string> bytes_;
 };
 
-/// What is taken from a bound as long as a message is on its way; ends with its last copy, and stays in its process.
+/// A share of a limit that a message in transit occupies. It ends with the last copy, and stays in its process.
 using handshake_claim = std::shared_ptr<const void>;
 
 struct handshake_entry {
@@ -157,19 +157,19 @@ struct handshake_entry {
 };
 
 struct handshake_fetch_reply {
-  /// An `errc`. ok; not_found, with what is known; expired: another incarnation lives than the one that was asked for;
-  /// identity_mismatch: the hashes differ; limit_exceeded: too many wait, or too much is on its way; out_of_range: the
-  /// payloads do not go into one message, so fetch rank by rank; shutting_down; invalid_argument.
+  /// An `errc`. ok; not_found, with what is known; expired: another incarnation is live than the requested one;
+  /// identity_mismatch: the hashes differ; limit_exceeded: too many requests wait, or too many bytes are in transit;
+  /// out_of_range: the payloads do not fit into one message, so fetch rank by rank; shutting_down; invalid_argument.
   std::uint8_t code = 0;
   std::string text;
-  /// ok, and what who asks has is still so: there are no entries.
+  /// ok, and the requester's state is still current: there are no entries.
   bool not_modified = false;
-  /// The one that is known, whatever the code; 0: none is.
+  /// The incarnation that the directory has, whatever the code; 0: none.
   incarnation_number incarnation = 0;
   handshake_sizes sizes;
   std::string compat;
   std::string etag;
-  /// All ranks of the scope are there.
+  /// Whether all ranks of the scope are published.
   bool complete = false;
   duration expires_in{};
   /// In the order of their ranks.
@@ -199,34 +199,35 @@ struct handshake_list_reply {
   handshake_claim claim{};
 };
 
-/// An engine as it is now: not_found where it is gone; out_of_range where its payloads do not go into one message.
+/// The current state of an engine: not_found where it is not published any more; out_of_range where its payloads do not
+/// fit into one message.
 struct handshake_change {
   std::string engine;
   handshake_fetch_reply now;
 };
 
-/// Whether what a watcher is told says that the engine lives.
+/// Whether the state says that the engine is published.
 inline bool is_there(const handshake_fetch_reply& now) noexcept {
   return now.code != static_cast<std::uint8_t>(errc::not_found);
 }
 
-/// What a watcher is told. The next one comes when this one has been seen, and has the latest of each engine that has
-/// changed: a slow watcher skips states, and never falls behind by more than one message.
+/// A notification of a watcher. The next one is sent when this one is confirmed, and has the latest state of each
+/// changed engine: a slow watcher skips states, and is never behind by more than one message.
 struct handshake_update {
   std::uint64_t watch = 0;
   std::vector<handshake_change> changes;
   handshake_claim claim{};
 };
 
-/// A watcher has taken in the update that it was sent last.
+/// A watcher confirms the last update.
 struct handshake_seen_request {
   std::uint64_t watch = 0;
 };
 
-/// Since the start; what is now at the end.
+/// Counters since the start; the current values are at the end.
 struct handshake_stats {
   std::uint64_t published = 0;
-  /// The same again.
+  /// Publications of what was published already.
   std::uint64_t repeated = 0;
   std::uint64_t replaced = 0;
   std::uint64_t heartbeats = 0;
@@ -237,22 +238,22 @@ struct handshake_stats {
   std::uint64_t not_found = 0;
   std::uint64_t gone = 0;
   std::uint64_t incompatible = 0;
-  /// Fetches that waited, those whose time was up, and those of who has gone.
+  /// Fetches that waited, those that timed out, and those whose requester disconnected.
   std::uint64_t waits = 0;
   std::uint64_t waits_timed_out = 0;
   std::uint64_t waits_given_up = 0;
-  /// Publications and heartbeats of an incarnation that is over, and other payloads for one that is not.
+  /// Publications and heartbeats of an ended incarnation, and other payloads for a live one.
   std::uint64_t refused_stale = 0;
   std::uint64_t refused_conflict = 0;
   std::uint64_t refused_malformed = 0;
-  /// Limits.
+  /// Requests refused because of a limit.
   std::uint64_t refused_engines = 0;
   std::uint64_t refused_bytes = 0;
   std::uint64_t refused_waiting = 0;
   std::uint64_t refused_watches = 0;
-  /// Answers through actors, for whose bytes there was no room on the way.
+  /// Answers through actors for which the limit of bytes in transit had no room.
   std::uint64_t refused_answers = 0;
-  /// Changes that the disk of the index did not keep up with, and fetches that would have told of them.
+  /// Changes that the disk of the index could not keep up with, and fetches that would have returned them.
   std::uint64_t refused_disk = 0;
 
   std::uint64_t engines = 0;

@@ -8,37 +8,38 @@
 #include <cstdint>
 #include <string>
 
-/// What is said to the io worker of one rank: where its pages lie in memory, and that they shall.
+/// Messages to the io worker of one rank: where its pages are in memory, and the requests to keep them there.
 
 namespace troupe {
 
-/// The memory in which a node keeps pages, shared with every client that is attached. By `name` the client finds it,
-/// see `io::shared_memory_finder`.
+/// The memory in which a node keeps pages, shared with all attached clients. A client finds it by `name`, see
+/// `io::shared_memory_finder`.
 struct arena_info {
   std::uint64_t bytes = 0;
-  /// What it is lent to ranks in; a page lies in one extent. A client's device may lock it piece by piece.
+  /// The unit in which it is assigned to ranks; a page is in one extent. A client's device may lock it extent by
+  /// extent.
   std::uint64_t extent_bytes = 0;
   packed<std::uint8_t> name{};
-  /// It is on another host, or treated so, and cannot be mapped: the client exposes memory of its own, and the node
-  /// moves pages between the two. Then nothing else above says anything.
+  /// Set: it is on another host, or treated so, and cannot be mapped. The client exposes memory of its own, and the
+  /// node moves pages between the two. The fields above are then unused.
   bool elsewhere = false;
-  /// With that: the IPv4 addresses of the node, in the byte order of hosts, from which it will connect.
+  /// With that: the IPv4 addresses, in host byte order, from which the node connects.
   packed<std::uint32_t> movers{};
 };
 
-/// Memory of a client, of one rank, in which the node may put pages, and from which it may get them: see
-/// `io/remote_memory.hpp`. It is cut into frames like an extent of the arena.
+/// Memory of a client, for one rank, which the node may write pages to and read pages from: see `io/remote_memory.hpp`.
+/// It is cut into frames like an extent of the arena.
 struct remote_offer {
   packed<std::uint8_t> address{};
   packed<std::uint8_t> key{};
   std::uint64_t base = 0;
   std::uint64_t bytes = 0;
   std::uint64_t frame_bytes = 0;
-  /// What stands at its beginning now, so that the node knows that it has found it.
+  /// The bytes at its beginning, by which the node checks that it has reached the right memory.
   packed<std::uint8_t> proof{};
 };
 
-/// From the transport to whoever moves pages between hosts: what was under way has ended.
+/// From the transport to the mover of pages between hosts: a transfer has ended.
 struct remote_news {
   enum class kind : std::uint8_t { moved, lost, closed };
   std::uint8_t what = 0;
@@ -48,16 +49,16 @@ struct remote_news {
   std::string text{};
 };
 
-/// Frames of these pages are the client's, until it says that it is done with them, or is known to be gone. Unique in
-/// the life of a node.
+/// A pin: the frames of these pages belong to the client until it reports that it has finished with them, or has ended
+/// for certain. Numbers are unique in the life of a node.
 using pin_number = std::uint64_t;
 
-/// Where one page lies: `offset` from the start of the arena, or of the memory that the client has offered; the whole
-/// slot with its header, or why it does not.
+/// The place of one page: `offset` from the start of the arena, or of the memory that the client has offered, for the
+/// whole slot with its header; or the reason why there is no frame.
 struct page_frame {
   std::uint64_t offset = 0;
   std::uint32_t status = 0;
-  /// Whether it had to be read from the slab. For want of padding, in 32 bits.
+  /// Whether it had to be read from the slab. 32 bits to avoid padding.
   std::uint32_t promoted = 0;
 
   errc code() const noexcept { return errc_from_wire(status); }
@@ -65,9 +66,9 @@ struct page_frame {
   friend bool operator==(const page_frame&, const page_frame&) = default;
 };
 
-/// Asks for frames: for reserved pages that are about to be gathered (place), or for stored pages that are about to be
-/// scattered (fetch), which are read from the slab where they are not in memory. Answered when all of them are there,
-/// at the latest after `patience`; in that answer, pages may have no frame.
+/// Requests frames: for reserved pages that will be gathered (place), or for stored pages that will be scattered
+/// (fetch), which are read from the slab where they are not in memory. Answered when all of them are available, at the
+/// latest after `patience`; some pages of the answer may have no frame.
 struct frame_request {
   packed<page_ref> pages;
   duration patience{};
@@ -79,13 +80,13 @@ struct frame_reply {
   packed<page_frame> frames;
 };
 
-/// Ends the pin of a place. Pages that are gathered and sealed are stored from now on, at least in memory: readable as
-/// soon as they are committed. The frames of the others are free.
+/// Ends the pin of a place. Gathered and sealed pages are stored from now on, at least in memory, and readable as soon
+/// as they are committed. The frames of the others are free.
 struct fill_request {
   pin_number pin = 0;
-  /// One per page of the place, as `errc`: ok for those that were gathered.
+  /// One per page of the place, as `errc`: ok for gathered pages.
   packed<std::uint8_t> gathered;
-  /// Where pages have to be on disk before they are committed: how long that may take.
+  /// The time limit for the write, where pages have to be on disk before they are committed.
   duration deadline{};
 };
 
@@ -98,13 +99,13 @@ struct check_item {
   friend bool operator==(const check_item&, const check_item&) = default;
 };
 
-/// Are these the pages that were saved, every byte of them?
+/// Verifies that these pages are as they were saved, every byte of them.
 struct check_order {
   packed<check_item> items;
 };
 
-/// From a shard, about a lease that a lookup has taken: these pages of the rank will probably be fetched. `first` is
-/// the place of the first of them among the keys that the lease has in this shard.
+/// From a shard, about the lease of a lookup: these pages of the rank will probably be fetched. `first` is the position
+/// of the first of them among the keys of the lease in this shard.
 struct prefetch_request {
   std::uint32_t shard = 0;
   ticket lease;
@@ -112,7 +113,7 @@ struct prefetch_request {
   packed<page_ref> pages;
 };
 
-/// Of that lease only the first `keep` keys are left.
+/// Only the first `keep` keys of that lease are left.
 struct prefetch_end {
   std::uint32_t shard = 0;
   ticket lease;
@@ -134,55 +135,54 @@ struct io_stats {
   std::uint64_t timed_out = 0;
   std::uint64_t fenced = 0;
   std::uint64_t in_flight = 0;
-  /// Frames there are, and the bytes of each.
+  /// The number of frames, and the bytes of each.
   std::uint64_t frames = 0;
   std::uint64_t frame_bytes = 0;
-  /// Frames with a page that can be read, and those of them that are not on disk.
+  /// Frames with a readable page, and those of them that are not on disk.
   std::uint64_t resident_pages = 0;
   std::uint64_t dirty_pages = 0;
-  /// Frames that somebody has pinned, and those of them whose page is gone.
+  /// Pinned frames, and those of them whose page was unpublished.
   std::uint64_t pinned_frames = 0;
   std::uint64_t orphaned_frames = 0;
-  /// Pages that were fetched and were in memory.
+  /// Fetched pages that were in memory.
   std::uint64_t memory_hits = 0;
-  /// Pages that left memory for others, and were on disk.
+  /// Pages on disk that left memory to make room.
   std::uint64_t demotions = 0;
-  /// Pages in memory that were not what had been saved when they were to be written.
+  /// Pages in memory that did not verify when they were to be written.
   std::uint64_t damaged_pages = 0;
-  /// Of the dirty pages: those that nobody has asked for since they were saved, and that are not written before. And
-  /// how many such have left memory, and were nowhere else.
+  /// Dirty pages that have not been requested since they were saved, and are not written before that. Then how many
+  /// such pages were dropped from memory, and were stored nowhere else.
   std::uint64_t unasked_pages = 0;
   std::uint64_t given_up_pages = 0;
-  /// Pages that were read because a lookup had found them, before anybody fetched them; those of them that were fetched
-  /// then; and pages that were to be read, and were not because their lease had ended, or too many waited.
+  /// Pages that were read because a lookup had found them, before they were fetched; those of them that were fetched
+  /// then; and pages that were not read because their lease had ended, or too many waited.
   std::uint64_t prefetched_pages = 0;
   std::uint64_t prefetch_hits = 0;
   std::uint64_t prefetches_cancelled = 0;
-  /// Extents that the rank has been lent, and how many have gone back.
+  /// Extents assigned to the rank, and how many were reassigned.
   std::uint64_t extents = 0;
   std::uint64_t returned_extents = 0;
-  /// Pages of the slab that were read although nobody asked for them; those of them that were not sound; and how often
-  /// all of them were gone over.
+  /// Pages of the slab that the scrub has read; those of them that did not verify; and completed passes.
   std::uint64_t scrubbed_pages = 0;
   std::uint64_t scrub_unsound_pages = 0;
   std::uint64_t scrub_passes = 0;
-  /// Pages that clients have got, and pages that they have handed over.
+  /// Pages loaded by clients, and pages saved by them.
   std::uint64_t loaded_pages = 0;
   std::uint64_t saved_pages = 0;
-  /// Of the slab file; 0 where pages live in memory only.
+  /// Slots of the slab file; 0 where pages are in memory only.
   std::uint64_t slab_slots = 0;
 };
 
-/// What a rank says of its memory to who distributes it among all of them (`memory_broker_actor`).
+/// A rank's report on its memory to the `memory_broker_actor`, which distributes memory among all ranks.
 struct memory_report {
   namespace_id space;
   rank_number rank = 0;
-  /// It was short of memory a moment ago, and the arena had none.
+  /// Whether it was recently short of memory, and the arena had none.
   bool wants = false;
   std::uint32_t extents = 0;
-  /// In which there is no page; of an extent without pages, all of it.
+  /// Memory without a page; an extent without pages counts as a whole.
   std::uint64_t free_bytes = 0;
-  /// For how long the page was not used that was not for longest; 0 if there is none.
+  /// The time since the last use of the least recently used page; 0 if there is none.
   duration oldest{};
 };
 

@@ -5,8 +5,8 @@
 
 #include <caf/all.hpp>
 
-/// The one header that every actor includes: all messages, how a serialiser walks them, and their type ids. It has
-/// to be seen wherever a message is made: CAF decides there, per translation unit, whether a type can be serialised.
+/// The one header that every actor includes: all messages, their serialization, and their type ids. It has to be
+/// included wherever a message is made: CAF decides there, per translation unit, whether a type can be serialized.
 
 namespace troupe {
 
@@ -18,7 +18,8 @@ typename Inspector::result_type inspect(Inspector& f, packed<T>& x) {
   auto load = [&]() -> caf::error {
     if (x.from_bytes(bytes))
       return caf::none;
-    return caf::make_error(errc::invalid_argument, std::string("a packed batch that is not a whole number of records"));
+    return caf::make_error(errc::invalid_argument,
+                           std::string("the size of a packed batch is not a multiple of its record size"));
   };
   return f(bytes, caf::meta::load_callback(load));
 }
@@ -312,7 +313,7 @@ CAF_END_TYPE_ID_BLOCK(troupe)
 
 namespace troupe {
 
-/// Makes an actor system able to send every message of this folder to another node, and to render our errors.
+/// Makes an actor system able to send every message of this folder to another node, and to render Troupe's errors.
 void register_messages(caf::actor_system_config& config);
 
 } // namespace troupe

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What is timed on a node, one histogram each.
+/// The operations that are timed on a node, with one histogram each.
 enum class request_kind : std::uint32_t {
   match,
   locate,
@@ -23,7 +23,7 @@ enum class request_kind : std::uint32_t {
 
 inline constexpr std::uint32_t request_kind_count = static_cast<std::uint32_t>(request_kind::write) + 1;
 
-/// The name of the kind, as it stands in metrics.
+/// The name of the kind in metrics.
 constexpr std::string_view to_string(request_kind kind) noexcept {
   switch (kind) {
   case request_kind::match:
@@ -50,7 +50,7 @@ constexpr std::string_view to_string(request_kind kind) noexcept {
   return "unknown";
 }
 
-/// How long one request took inside its actor, and how many keys or pages it had.
+/// The time of one request inside its actor, and its number of keys or pages.
 struct latency_sample {
   std::uint32_t kind = 0;
   std::uint32_t items = 0;
@@ -59,7 +59,7 @@ struct latency_sample {
   friend bool operator==(const latency_sample&, const latency_sample&) = default;
 };
 
-/// Samples in one `latency_batch`; of more, the metrics take none.
+/// The most samples in one `latency_batch`; larger batches are refused.
 inline constexpr std::size_t latency_samples_max = 1024;
 
 /// Actors collect samples and send them in batches.

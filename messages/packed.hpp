@@ -11,18 +11,18 @@
 
 namespace troupe {
 
-static_assert(std::endian::native == std::endian::little, "packed batches are little-endian on the wire");
+static_assert(std::endian::native == std::endian::little, "packed batches are little-endian in messages");
 
-/// A batch of plain records. Between actors of one process it is just a vector; between nodes it travels as one
-/// string of bytes, because serialising element by element is ten to a hundred times slower.
+/// A batch of plain records. Between actors of one process it is a vector; between nodes it is sent as one string of
+/// bytes, because serializing element by element is ten to a hundred times slower.
 ///
-/// `T` must have no padding, so that no uninitialised byte leaves the process. Whoever receives a batch from another
-/// node checks the values in it: any bit pattern can arrive.
+/// `T` must have no padding, so that no uninitialized byte leaves the process. A receiver has to check the values in a
+/// batch from another node: any bit pattern can arrive.
 template <class T>
 struct packed {
   static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
 
-  /// Asked for by CAF where a batch is a message by itself.
+  /// CAF requires it where a batch is a message by itself.
   using value_type = T;
 
   std::vector<T> items;

@@ -13,29 +13,29 @@
 #include <cstdint>
 #include <vector>
 
-/// What is said to a registry shard. A client splits its batch of keys over the shards (`shard_of`), keeping the
-/// order, so that every message carries the shard's part of one batch.
+/// Messages to a registry shard. A client splits its batch of keys over the shards (`shard_of`), keeping the order, so
+/// that every message has the shard's part of one batch.
 
 namespace troupe {
 
-/// What a caller from outside may hold, so that it cannot keep writers from getting slots. Zeros set no bound: so it is
-/// for clients whose requests the node makes itself.
+/// Limits of an outside caller's leases, so that it cannot block writers from getting slots. Zeros set no limit, for
+/// clients whose requests the node itself makes.
 struct lease_bounds {
-  /// Leases of the owner with keys in one shard.
+  /// The most leases of the owner with keys in one shard.
   std::uint32_t leases = 0;
-  /// How many keys all leases of the owner may hold in a namespace, in millionths of those it has room for.
+  /// The most keys that all leases of the owner may hold in a namespace, in millionths of its capacity.
   std::uint32_t share = 0;
-  /// The same for all callers together that may only read; 0: this is none of them.
+  /// The same for all read-only callers together; 0: the caller is not one of them.
   std::uint32_t readers_share = 0;
 
   friend bool operator==(const lease_bounds&, const lease_bounds&) = default;
 };
 
-/// A share of everything.
+/// A share of 100 %.
 inline constexpr std::uint32_t whole_share = 1'000'000;
 
-/// Looks up a run of keys in prefix order and takes a lease on the leading complete ones. With the same lease again:
-/// adds to it (a repeated request finds what the first one did). limit_exceeded beyond the bounds.
+/// Looks up a run of keys in prefix order and takes a lease on the leading complete ones. The same lease again is
+/// extended (a repeated request finds what the first one did). limit_exceeded beyond the bounds.
 struct match_request {
   namespace_id space;
   ticket lease;
@@ -44,21 +44,21 @@ struct match_request {
   lease_bounds bounds = {};
   /// Asks for `match_reply::on_disk`.
   bool tell_on_disk = false;
-  /// For another node, where the keys are used then, found here or not. The node's front says it, not the client.
+  /// Set for another node, where the keys are then used, found here or not. The client proxy sets it, not the client.
   bool by_peer = false;
 };
 
-/// How many leading keys of the request are complete and now leased.
+/// The number of leading keys of the request that are complete and now leased.
 struct match_reply {
   std::uint32_t matched = 0;
-  /// How often keys have been asked for under the lease, see `release_request`. 0: there is no lease.
+  /// The number of requests under the lease so far, see `release_request`. 0: there is no lease.
   std::uint32_t uses = 0;
-  /// Where that was asked, for each key that matched: 1 if the page of at least one rank is not in the memory of the
-  /// node now, so that it would have to be read first, else 0. Empty where nobody knows.
+  /// If requested, for each key that matched: 1 if the page of at least one rank is not in the memory of the node now,
+  /// so that it would have to be read first, else 0. Empty where this is unknown.
   packed<std::uint8_t> on_disk = {};
 };
 
-/// Where the pages of one rank lie; takes a lease on the keys that are found.
+/// Finds the pages of one rank, and takes a lease on the keys that are found.
 struct locate_request {
   namespace_id space;
   rank_number rank = 0;
@@ -81,29 +81,30 @@ struct location {
 
 struct locate_reply {
   packed<location> locations;
-  /// Where that was asked, for each key: 1 if its page is in the slab file now, whole, so that who shares the storage
-  /// may read it there, else 0. An expectation: who reads has to verify. Empty where nobody knows.
+  /// If requested, for each key: 1 if its page is completely in the slab file now, so that a node with access to the
+  /// storage may read it there, else 0. This may change at any time, so the reader has to verify the page. Empty where
+  /// this is unknown.
   packed<std::uint8_t> in_slab = {};
 };
 
 /// Gives a lease back. With `keep` > 0, only the keys after the first `keep` of the lease's keys, in the order they
-/// were leased, are given back: a lookup over several shards trims what lies beyond the shortest answer. For a lease
-/// that may have held keys before, it says with `uses` which lookup it means: of the keys which that one brought, those
-/// stay that are among its first `keep`; and all do if the lease has been used since, by whom they may have been found.
+/// were leased, are given back: a lookup over several shards trims the keys beyond the shortest answer. For a lease
+/// that may have held keys before, `uses` says which lookup is meant: of the keys that this lookup added, the first
+/// `keep` stay; all of them stay if the lease has been used since, because the later request may have found them.
 struct release_request {
   namespace_id space;
   ticket lease;
   std::uint32_t keep = 0;
   /// As in `match_reply`; 0: `keep` counts the lease's keys.
   std::uint32_t uses = 0;
-  /// Answers not_found for a lease that there is not and was not lately; else that is success.
+  /// Whether an unknown lease is answered with not_found, unless it existed lately; otherwise that is success.
   bool must_exist = false;
-  /// From another node of the cluster, which gives all of the lease back: of these keys it keeps pages that it has made
-  /// new under the lease, so that they may go here before others. Keys that the lease does not list are passed over.
+  /// From another node of the cluster, which gives all of the lease back: it keeps new pages of these keys, made under
+  /// the lease, so that those here may be evicted first. Keys that are not in the lease are ignored.
   packed<key_digest> kept_there = {};
 };
 
-/// Prolongs a lease; not_found when it is gone.
+/// Prolongs a lease; not_found when it does not exist any more.
 struct renew_request {
   namespace_id space;
   ticket lease;
@@ -122,8 +123,8 @@ struct reserve_request {
   packed<key_digest> parents;
 };
 
-/// One per key. ok: write to `where` and commit. exists: nothing to do. busy: somebody else is writing it.
-/// full: no slot could be had.
+/// One per key. ok: write to `where` and commit. exists: nothing to do. busy: another client is writing it. full: no
+/// slot is available.
 struct reserve_reply {
   packed<location> results;
 };
@@ -134,10 +135,10 @@ struct finish_request {
   rank_number rank = 0;
   troupe::ticket ticket;
   packed<page_ref> pages;
-  /// For a ticket that names no reservation, nor did lately: a commit of a live page answers not_owner, and an abort of
-  /// all not_found as a whole; else these succeed.
+  /// Applies to an unknown ticket that did not exist lately either. Set: a commit of a live page answers not_owner, and
+  /// an abort is not_found as a whole. Not set: they succeed.
   bool must_exist = false;
-  /// A commit: of the keys that get their first page by it.
+  /// For a commit: the origin of keys that get their first page by it.
   page_origin origin = page_origin::client;
 };
 
@@ -146,8 +147,8 @@ struct finish_reply {
   packed<std::uint8_t> results;
 };
 
-/// Says that committed pages were found not to hold what they must: they are unpublished if key, rank, slot and
-/// generation still agree. `reasons` are one `errc` per page, `tiers` one `page_tier`, or none where nobody knows.
+/// Reports committed pages that did not verify: they are unpublished if key, rank, slot and generation still agree.
+/// `reasons` are one `errc` per page, `tiers` one `page_tier` per page, or empty where the tier is unknown.
 struct invalidate_request {
   namespace_id space;
   rank_number rank = 0;
@@ -155,14 +156,14 @@ struct invalidate_request {
   packed<std::uint8_t> reasons{};
   packed<std::uint8_t> tiers{};
 
-  /// Of the page at that position.
+  /// The tier of the page at that position.
   page_tier tier(std::size_t i) const noexcept {
     return i < tiers.size() && tiers[i] < page_tier_count ? static_cast<page_tier>(tiers[i]) : page_tier::unknown;
   }
 };
 
-/// From the io worker of the rank: these pages were in memory only, and are not any more. They are unpublished, and
-/// what is reserved for them ends. One code per page in `result_codes`: ok, or not_found if the key has no such page.
+/// From the io worker of the rank: these pages were in memory only and were dropped. They are unpublished, and their
+/// reservations end. One code per page in `result_codes`: ok, or not_found if the key has no such page.
 struct give_up_request {
   namespace_id space;
   rank_number rank = 0;
@@ -177,10 +178,10 @@ struct child_delta {
   friend bool operator==(const child_delta&, const child_delta&) = default;
 };
 
-/// Changes in one `children_request`; what is more goes into another.
+/// The most changes in one `children_request`.
 inline constexpr std::size_t child_changes_max = 16384;
 
-/// From one shard to another: how many children keys have. While it has some, a key is not evicted before them.
+/// From one shard to another: how many children keys have. A key with children is not evicted before them.
 struct children_request {
   namespace_id space;
   packed<child_delta> changes;
@@ -188,24 +189,25 @@ struct children_request {
 
 /// From an allocator that runs low: evict keys until `wanted` slots of the rank are on their way back.
 ///
-/// A key that goes frees a slot on each of its ranks, and ranks become short together. So a request evicts nothing if
-/// slots have been released, for whichever rank, that the allocator had not heard of: it asks again when it has counted
-/// them, if it still needs more.
+/// An evicted key frees a slot on each of its ranks, and ranks become short together. So a request evicts nothing if
+/// slots have been released, for any rank, that the allocator had not counted yet: it repeats the request when it has,
+/// if it still needs more.
 struct evict_request {
-  /// The allocator knows of everything that was released before the request arrives.
+  /// The allocator has counted everything that was released before the request arrives.
   static constexpr std::uint64_t all = ~std::uint64_t{0};
 
   namespace_id space;
   rank_number rank = 0;
   std::uint32_t wanted = 0;
-  /// Whatever can go, and not only what is due: else a shard waits for others to evict children of its oldest keys.
+  /// Evicts any evictable key, not only those that are due. Without it, a shard waits for others to evict children of
+  /// its oldest keys.
   bool force = false;
-  /// `release_progress::released` of this shard and rank that the allocator had heard of when it counted its slots.
+  /// The value of `release_progress::released` of this shard and rank that the allocator had when it counted its slots.
   std::uint64_t seen = all;
 };
 
-/// How many slots of the rank have come back since what was seen, for whomever they were evicted, and whether there may
-/// be more: false means that nothing else of this shard can be evicted at present.
+/// The number of slots of the rank that were released since `seen`, for any rank, and whether there may be more: false
+/// means that this shard cannot evict anything else at present.
 struct evict_reply {
   std::uint32_t slots = 0;
   bool more = false;
@@ -214,11 +216,11 @@ struct evict_reply {
 
 // -- for slot clients: they know a page by key and slot number only ---------------------------------------------------
 //
-// They have no owner id, no tickets, leases or generations, and read and write slab files themselves. What keeps their
-// slots from being reused under them is time: see docs/decisions/0006-slot-clients.md. Each request is one
-// message per shard with the shard's part of the keys, except where slots alone are named.
+// They have no owner id, tickets, leases or generations, and read and write slab files themselves. Their slots are
+// protected from reuse by time limits: see docs/decisions/0006-slot-clients.md. Each request is one message per shard
+// with the shard's part of the keys, except where only slots are named.
 
-/// In place of a rank: all ranks of the namespace.
+/// Used instead of a rank: all ranks of the namespace.
 inline constexpr rank_number all_ranks = 0xffffffff;
 
 /// One code per item of the request, in its order, as `errc`.
@@ -226,33 +228,33 @@ struct result_codes {
   packed<std::uint8_t> results;
 };
 
-/// Which keys are complete, or, with a rank, of which it has a live page. One code per key: ok or not_found. Nothing is
-/// held and nothing counts as use.
+/// Which keys are complete, or, with a rank, have a live page of it. One code per key: ok or not_found. Takes no lease,
+/// and does not count as use.
 struct exists_request {
   namespace_id space;
   rank_number rank = all_ranks;
   packed<key_digest> keys;
 };
 
-/// Where the pages of one rank lie. Until `protect_for` from now has passed, keys that are found are not evicted, and
-/// slots told are not reused even if their pages are unpublished. Counts as use. Answered with `locate_reply`.
+/// Finds the pages of one rank. Until `protect_for` from now has passed, keys that are found are not evicted, and
+/// returned slots are not reused even if their pages are unpublished. Counts as use. Answered with `locate_reply`.
 struct protect_request {
   namespace_id space;
   rank_number rank = 0;
-  /// Find complete keys only; else whatever has a live page of the rank.
+  /// Finds complete keys only; otherwise all with a live page of the rank.
   bool complete_only = false;
   duration protect_for{};
   packed<key_digest> keys;
-  /// As in `lease_bounds`; what is protected counts with what is leased.
+  /// As in `lease_bounds`; protected keys count together with leased ones.
   std::uint32_t readers_share = 0;
 };
 
-/// Asks for slots to write pages of one rank. While a page is reserved, whoever asks for it gets the same slot, and the
-/// time starts again. Answered with `reserve_reply`, one per key, equal for equal keys:
+/// Requests slots to write pages of one rank. While a page is reserved, every request for it gets the same slot, and
+/// restarts its time. Answered with `reserve_reply`, one per key, equal for equal keys:
 ///   ok      write to `where`, then confirm
-///   exists  the page is live at `where`, and protected as long as a reservation would last: it may be written again
-///   busy    a writer with a ticket is at it, or slots for it are being asked for
-///   full    no slot could be had
+///   exists  the page is live at `where`, and protected for the time of a reservation: it may be written again
+///   busy    a writer with a ticket has reserved it, or slots for it are being requested
+///   full    no slot is available
 /// `parents` as in `reserve_request`; a key that is given as its own parent has none.
 struct allocate_request {
   namespace_id space;
@@ -262,13 +264,13 @@ struct allocate_request {
   packed<key_digest> parents;
 };
 
-/// Says that pages were written to the slots that `allocate_request` gave. Generations are 0, for whatever it is, or
-/// must agree. Answered with `result_codes`:
+/// Reports pages that were written to the slots of `allocate_request`. Generations are 0, for any, or must agree.
+/// Answered with `result_codes`:
 ///   ok            the page is live there, now or since before
 ///   expired       too late: the slot was taken back
 ///   stale         the key has another slot
-///   not_owner     a writer with a ticket is at it
-///   not_found     nothing is reserved, nor live, for the key and rank
+///   not_owner     a writer with a ticket has reserved it
+///   not_found     the key has no reserved or live page of the rank
 ///   out_of_range  the rank has no such slot
 struct confirm_request {
   namespace_id space;
@@ -276,14 +278,14 @@ struct confirm_request {
   packed<page_ref> pages;
 };
 
-/// Gives slots back whose writing failed. Slots name no shard: every shard is asked, and `reclaim_sum` makes one answer
-/// of all, which is one of `result_codes`:
-///   ok            what was reserved can be reserved anew, with another slot; a live page, whose bytes are suspect,
-///                 is unpublished. The slot follows when neither lease, protection nor the time of the reservation hold
-///                 it: the number may be late, and meant for who had the slot before
+/// Gives back slots whose writing failed. A slot does not determine a shard: every shard gets the request, and
+/// `reclaim_sum` combines the answers to one of `result_codes`:
+///   ok            a reserved page can be reserved again, with another slot; a live page, whose bytes are suspect,
+///                 is unpublished. The slot is free when no lease, protection or time of the reservation holds
+///                 it: the request may be late, and meant for an earlier holder of the slot
 ///   busy          another writer was given the same slot: it stays reserved until confirmed, or for its time
 ///   not_owner     a writer with a ticket has it
-///   not_found     no key has this slot: it is free, on its way to it, or was never given out
+///   not_found     no key has this slot: it is free, about to be, or was never given out
 ///   out_of_range  the rank has no such slot
 /// unsupported as a whole unless the namespace has a `slot_index`.
 struct reclaim_request {
@@ -292,22 +294,23 @@ struct reclaim_request {
   packed<slot_number> slots;
 };
 
-/// One shard at most knows a slot; those that do not, say not_found.
+/// At most one shard has a slot; the others answer not_found.
 constexpr errc reclaim_sum(errc a, errc b) noexcept {
   return a == errc::not_found ? b : a;
 }
 
 /// Unpublishes the pages of the keys, on one rank or on all; children stay. One code per key in `result_codes`: ok, or
-/// not_found where nothing was live. What is being written stays reserved. Slots that leases or protection hold follow
-/// when these end.
+/// not_found where no page was live. Reservations stay. Slots that are held by leases or protection are free when these
+/// end.
 struct erase_request {
   namespace_id space;
   rank_number rank = all_ranks;
   packed<key_digest> keys;
 };
 
-/// Erases all keys of this shard, on one rank or on all, a bounded number per call: to be asked again with `from` =
-/// `clear_reply::next` while there is `more`. Pages that are published meanwhile may go or stay. Ranks stay registered.
+/// Erases all keys of this shard, on one rank or on all, a bounded number per call: repeat it with `from` =
+/// `clear_reply::next` while there is `more`. Pages that are published meanwhile may or may not be erased. Ranks stay
+/// registered.
 struct clear_request {
   namespace_id space;
   rank_number rank = all_ranks;
@@ -315,15 +318,15 @@ struct clear_request {
 };
 
 struct clear_reply {
-  /// Unpublished by this call.
+  /// Pages unpublished by this call.
   std::uint64_t pages = 0;
   std::uint32_t next = 0;
   bool more = false;
 };
 
-/// From an io worker, which reads what nobody asks for: live pages of the rank in this shard, at most so many, going
-/// over its keys from `from` on. To be asked again with `from` = `list_pages_reply::next` while there is `more`; pages
-/// that come meanwhile may be missing.
+/// From an io worker, for its scrub: live pages of the rank in this shard, a bounded number, from position `from` of
+/// its keys on. Repeat it with `from` = `list_pages_reply::next` while there is `more`; pages that are published
+/// meanwhile may be missing.
 struct list_pages_request {
   namespace_id space;
   rank_number rank = 0;
@@ -339,15 +342,15 @@ struct list_pages_reply {
 
 // -- namespaces and ranks at run time ---------------------------------------------------------------------------------
 
-/// Who brought a namespace into being, and so what a restart makes of it: see
+/// How a namespace was made, which decides what a restart does with it: see
 /// docs/decisions/0005-what-the-store-keeps.md.
 enum class namespace_origin : std::uint8_t {
   /// A client of the native API. Its engines have slab files of their own.
   api,
   /// The config, with slab files of the node.
   config,
-  /// An engine that said no more than a name, over one of the wires of the `hf3fs` section. It has slab files of its
-  /// own, and which namespace they belong to depends on that section.
+  /// An engine that only gave a name, over one of the protocols of the `hf3fs` section. It has slab files of its own,
+  /// and that section decides which namespace they belong to.
   wire,
   /// A client that attached to it, with slab files of the node that grow.
   client,
@@ -358,26 +361,26 @@ struct namespace_options {
   /// Ranks are registered at run time, and a key is complete when every rank that is registered now has its page. The
   /// spec's world_size is 0 then. Otherwise ranks are 0 to world_size - 1.
   bool automatic = false;
-  /// Remembers which key has a slot, for `reclaim_request`: 4 bytes a slot.
+  /// Whether the key of each slot is stored, for `reclaim_request`: 4 bytes a slot.
   bool slot_index = false;
-  /// With `automatic`: ranks are below it.
+  /// With `automatic`: the limit of rank numbers.
   std::uint32_t max_ranks = 64;
-  /// Whoever makes a namespace that is there already need not agree in this.
+  /// A repeated request need not agree in this.
   namespace_origin origin = namespace_origin::api;
 
   friend bool operator==(const namespace_options&, const namespace_options&) = default;
 };
 
-/// Makes a namespace known. The same again is fine. identity_mismatch, naming each difference, if the name or the
-/// identity is known with something else; busy while it is being removed.
+/// Adds a namespace. A repetition with the same values is no error. identity_mismatch, naming each difference, if the
+/// name or the identity exists with other values; busy while it is being removed.
 struct add_namespace_request {
   namespace_spec spec;
   namespace_options options;
 };
 
-/// Forgets a namespace with its keys, a bounded number per call: to be repeated while there is `more`. From the first
-/// call on the namespace is unknown to all other requests. Without `force`: busy while leases or reservations are open;
-/// with it, these end.
+/// Removes a namespace with its keys, a bounded number per call: repeat it while there is `more`. From the first call
+/// on the namespace is unknown to all other requests. Without `force`: busy while leases or reservations are open; with
+/// it, these end.
 struct remove_namespace_request {
   namespace_id space;
   bool force = false;
@@ -387,22 +390,22 @@ struct remove_namespace_reply {
   bool more = false;
 };
 
-/// One rank of a namespace. Fields are u64 for want of padding.
+/// One rank of a namespace. Fields have 64 bits to avoid padding.
 struct rank_info {
   std::uint64_t rank = 0;
   /// 0 if unknown.
   std::uint64_t slots = 0;
   /// Live pages.
   std::uint64_t pages = 0;
-  /// Pages somebody is about to write.
+  /// Pages reserved by writers.
   std::uint64_t reserved = 0;
-  /// Slots that have no page any more and that leases, protection or promised time still hold.
+  /// Slots without a page that leases, protection or a time limit still hold.
   std::uint64_t withheld = 0;
 
   friend bool operator==(const rank_info&, const rank_info&) = default;
 };
 
-/// Requests that asked which keys there are, by a lease or without, the keys in them, and those that were found.
+/// Lookups, with or without a lease: the requests, the keys in them, and the keys found.
 struct lookup_counts {
   std::uint64_t requests = 0;
   std::uint64_t asked_keys = 0;
@@ -411,7 +414,7 @@ struct lookup_counts {
   friend bool operator==(const lookup_counts&, const lookup_counts&) = default;
 };
 
-/// One namespace in one shard. Bytes are pages × bytes of a page, which slot clients alone know.
+/// One namespace in one shard. Bytes are pages times the page size, which only slot clients know.
 struct namespace_info {
   namespace_spec spec;
   namespace_options options;
@@ -419,7 +422,7 @@ struct namespace_info {
   std::uint64_t keys = 0;
   std::uint64_t complete_keys = 0;
   std::uint64_t evicted_keys = 0;
-  /// Requests, and pages.
+  /// Requests, then pages.
   std::uint64_t leases = 0;
   std::uint64_t reservations = 0;
   packed<rank_info> ranks;
@@ -435,38 +438,39 @@ struct describe_reply {
   std::vector<namespace_info> spaces;
 };
 
-/// What the shard has seen of when keys of a namespace are used again. `unsupported` where its policy learns nothing.
+/// Returns a shard's statistics of when keys of a namespace are used again. `unsupported` where its policy does not
+/// learn.
 struct reuse_request {
   namespace_id space;
 };
 
 struct reuse_reply {
-  /// Keys that came in, ever: what ages are counted in.
+  /// The number of keys ever added, in which ages are counted.
   std::uint64_t clock = 0;
   /// As `reuse_counts::numbers`.
   packed<std::uint32_t> counts;
 };
 
-/// What others have seen, in ages of this shard's clock, in place of what it was told before. Nothing where its policy
-/// learns nothing.
+/// The statistics of other shards, in ages of this shard's clock. Replaces earlier ones. No effect where its policy
+/// does not learn.
 struct learn_request {
   namespace_id space;
   packed<std::uint32_t> counts;
 };
 
-/// All that is known of one key, without any effect. not_found if there is no such key.
+/// Returns the state of one key, without any effect. not_found if there is no such key.
 struct key_request {
   namespace_id space;
   key_digest key;
 };
 
-/// What one rank has of a key.
+/// The state of a key's page on one rank.
 struct key_page {
   enum class use : std::uint32_t {
     live = 1,
-    /// By a writer with a ticket; generation 0 while there is no slot.
+    /// Reserved by a writer with a ticket; generation 0 while there is no slot.
     reserved = 2,
-    /// By a slot client; and given to more than one.
+    /// Reserved by a slot client; then, reserved by more than one.
     allocated = 3,
     shared = 4,
   };
@@ -494,7 +498,7 @@ struct key_reply {
 struct stored_page {
   namespace_id space;
   key_digest key;
-  /// Null if there is none, or none was known when the page was published.
+  /// Null if there is none, or it was unknown when the page was published.
   key_digest parent;
   slot_ref where;
   rank_number rank = 0;
@@ -503,14 +507,14 @@ struct stored_page {
   friend bool operator==(const stored_page&, const stored_page&) = default;
 };
 
-/// Pages in one `restore_request`, slots in one `drop_restored_request`: enough that a message costs nothing next to
-/// its pages, and little enough (under 1 MiB) that all shards together hold a few MiB of what was read.
+/// Pages in one `restore_request`, slots in one `drop_restored_request`: enough that the overhead of a message is
+/// negligible, and so few (under 1 MiB) that all shards together hold only a few MiB of what was read.
 inline constexpr std::size_t restored_pages_max = 8192;
 
 /// Before service begins: pages that an earlier run stored. Namespaces and ranks come first. One code per page in
 /// `result_codes`:
 ///   ok                 it is live; also when it was restored before
-///   stale              another key claims the slot as well: nothing says who is right, so neither has it
+///   stale              another key claims the slot as well: it is unknown which is right, so neither has it
 ///   exists             the rank has another page of this key
 ///   out_of_range       no such rank, or no such slot
 ///   unknown_namespace  no such namespace
@@ -519,19 +523,19 @@ struct restore_request {
   packed<stored_page> pages;
 };
 
-/// Still before service begins: pages that were restored, but whose slots pages of another shard claim as well, by what
-/// the rank's allocator heard. One code per slot in `result_codes`: ok or not_found.
+/// Still before service begins: restored pages whose slots are also claimed by pages of another shard, as the rank's
+/// allocator found. One code per slot in `result_codes`: ok or not_found.
 struct drop_restored_request {
   namespace_id space;
   rank_number rank = 0;
   packed<slot_ref> slots;
 };
 
-/// What came of all restoring.
+/// The result of all restoring.
 struct restore_report {
   std::uint64_t pages = 0;
   std::uint64_t keys = 0;
-  /// Pages that are not there for the sake of another one's claim on the slot, and all others that were not taken.
+  /// Pages that were dropped because another one claims the slot, and all others that were refused.
   std::uint64_t displaced = 0;
   std::uint64_t refused = 0;
 };
@@ -547,15 +551,15 @@ struct registry_stats {
   std::uint64_t expired_reservations = 0;
   std::uint64_t refused = 0;
   std::uint64_t resident_bytes = 0;
-  /// Pages that slot clients gave back while live; pages erased or cleared.
+  /// Live pages that slot clients gave back; pages erased or cleared.
   std::uint64_t reclaimed_pages = 0;
   std::uint64_t erased_pages = 0;
-  /// Slots that have no page any more and that leases, protection or promised time still hold.
+  /// Slots without a page that leases, protection or a time limit still hold.
   std::uint64_t withheld_slots = 0;
-  /// Of the pages that were found bad.
+  /// Pages that did not verify, by tier.
   std::uint64_t invalidated_in_memory = 0;
   std::uint64_t invalidated_on_disk = 0;
-  /// That go before others, since another node has them as well.
+  /// Keys that are evicted first, because another node has them as well.
   std::uint64_t spare_keys = 0;
 };
 

@@ -15,8 +15,8 @@ namespace {
 
 using door_receiver = std::function<void(result<handshake_door_actor>)>;
 
-/// Connects, asks, and ends. The request to the middleman, unlike its blocking call, ends also when the port accepts
-/// and stays silent.
+/// Connects, asks for the directory, and ends. Unlike the middleman's blocking call, its request also ends when the
+/// port accepts and sends nothing.
 class directory_seeker : public caf::event_based_actor {
 public:
   directory_seeker(caf::actor_config& config, caf::io::middleman_actor entrance, node_address where, duration patience,
@@ -28,7 +28,7 @@ public:
 
   void on_exit() override {
     entrance_ = nullptr;
-    deliver(fail(errc::shutting_down, "the process is going away"));
+    deliver(fail(errc::shutting_down, "the process is shutting down"));
   }
 
 protected:
@@ -40,7 +40,7 @@ protected:
                 end(fail(errc::unreachable,
                          "cannot reach a node at " + to_string(where_) + ": " + why_not_reached(e, where_)));
               });
-    // Stays until it has an answer.
+    // The actor stays until it has an answer.
     return {[](caf::tick_atom) {}};
   }
 
@@ -48,7 +48,7 @@ private:
   void ask_node(const caf::strong_actor_ptr& peer, const std::set<std::string>& interfaces) {
     if (!peer || !system().assignable(interfaces, system().message_types<reception_actor>()))
       return end(
-          fail(errc::unsupported, to_string(where_) + " is an actor system, but no Troupe node of this version"));
+          fail(errc::unsupported, to_string(where_) + " is an actor system, but not a Troupe node of this version"));
     request(caf::actor_cast<reception_actor>(peer), patience_, handshake_atom_v)
         .then([this](const handshake_door_actor& door) { end(door); },
               [this](const caf::error& e) { end(tl::unexpected<error>(from_caf(e))); });

@@ -9,24 +9,24 @@
 
 #include <chrono>
 
-/// How a process finds the directory of handshakes of a node: as `handshake::client` wants it, and for one who asks
-/// once. Needs no attachment.
+/// How a process finds the handshake directory of a node: as `handshake::client` needs it, and for a single request.
+/// Needs no attachment.
 
 namespace troupe {
 
-/// How long connecting, and the answer of the node, may take each.
+/// The limit for connecting, and for the answer of the node.
 inline constexpr duration directory_patience = std::chrono::seconds(5);
 
-/// The directory of the node at `where`. `entrance`: who connects, as in `link_options`; null: the middleman of CAF,
-/// which knows TCP without TLS only. The door comes with unreachable or timeout where there is no node, unsupported
-/// where what is there has no directory.
+/// The directory of the node at `where`. `entrance`: opens the connection, as in `link_options`; null: the middleman of
+/// CAF, which only supports TCP without TLS. The result is unreachable or timeout where there is no node, and
+/// unsupported where the listener has no directory.
 directory_opener directory_of(caf::actor_system& system, caf::io::middleman_actor entrance, node_address where,
                               duration patience = directory_patience);
 
-/// That of a node of this process.
+/// The directory of a node of this process.
 directory_opener directory_of(caf::actor_system& system, reception_actor node);
 
-/// Opens a door, and waits for it: not for actors.
+/// Opens the directory and waits for the answer: not for actors.
 result<handshake_door_actor> open_directory(const directory_opener& open);
 
 } // namespace troupe

@@ -35,7 +35,7 @@ result<node_client::rank_memory> node_client::rank_memory::of(rank_number rank, 
 node_client::node_client(caf::actor_system& system, options how) : system_(system), options_(std::move(how)) {}
 
 node_client::~node_client() {
-  // Who wants to know whether it came to rest has called `stop`.
+  // The result is ignored: a caller that needs it calls `stop` itself.
   static_cast<void>(stop(std::chrono::seconds(10)));
 }
 
@@ -91,7 +91,7 @@ result<void> node_client::add_rank(rank_memory memory) {
   const auto copier = std::move(*made);
   slab_reading_actor reader;
   if (options_.storage.reader && !memory.as_pages.empty()) {
-    // Without it, all pages come over the network.
+    // Without a reader, all pages come over the network.
     auto reads = spawn_with_thread<slab_reading>(
         system_, "the thread that reads slab files of other nodes",
         io::foreign_pages::options{options_.storage, how.space, how.rank, how.page_bytes, memory.as_pages},
@@ -100,7 +100,7 @@ result<void> node_client::add_rank(rank_memory memory) {
       reader = *reads;
       readers_.push_back(reader);
     } else {
-      log::get("cluster")->warn("pages of node '{}' come over the network and not from its slab files: {}",
+      log::get("cluster")->warn("cannot read slab files of node '{}', so its pages are fetched over the network: {}",
                                 node_.node_name, reads.error().text);
     }
   }
@@ -122,7 +122,7 @@ result<void> node_client::stop(duration limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   if (link_)
     end_actors(until);
-  // A copy that is under way ends before the lane that makes it does, and keeps its mover so long.
+  // A copy in progress ends before its lane does, and keeps its mover until then.
   const auto busy = [&] {
     return std::any_of(movers_.begin(), movers_.end(), [](const auto& x) { return !x.expired(); });
   };
@@ -143,8 +143,8 @@ void node_client::end_actors(std::chrono::steady_clock::time_point until) {
     if (x)
       self->send_exit(x, how);
   };
-  // First those who give orders, then the link, which tells the node when the orders that are left have ended, then
-  // those who carry them out.
+  // The coordinators, which give orders, end first. Then the link ends, which notifies the node when the remaining
+  // orders have ended, and last the actors that carry them out.
   for (const auto& x : parts_.ranks)
     for (const auto& coordinator : {x.load, x.save}) {
       watch->monitor(coordinator);
@@ -156,12 +156,12 @@ void node_client::end_actors(std::chrono::steady_clock::time_point until) {
   self->receive([](const caf::down_msg&) {}, caf::after(left()) >> [&] { end(link_, caf::exit_reason::kill); });
   for (const auto& x : parts_.ranks)
     end(x.copier);
-  // What one has begun ends before it does, and it writes to the memory of its rank until then.
+  // A read in progress ends before its reader does, and writes to the memory of its rank until then.
   for (const auto& x : readers_)
     end(x);
   for (const auto& x : std::exchange(readers_, {}))
     self->wait_for(x);
-  // By then their callers have answers.
+  // Their callers have answers by then.
   for (std::size_t i = 0; i < 2 * parts_.ranks.size(); ++i)
     watch->receive([](const caf::down_msg&) {}, caf::after(left()) >> [] {});
   link_ = nullptr;

@@ -20,30 +20,30 @@ namespace troupe {
 
 class copy_engine_state;
 
-/// What a process that works with a node runs: the link, a lookup coordinator, and for each rank it serves a copy
-/// engine with its coordinators. For threads that are no actors; every call blocks.
+/// The actors of a process that uses a node: the link, a lookup coordinator, and for each rank that it serves a copy
+/// engine with its coordinators. For threads that are not actors; every call blocks.
 class node_client {
 public:
   struct options {
     config::transfer_config transfer;
     config::attach_config attach;
     config::remote_config remote{};
-    /// How slab files of nodes are read whose storage is shared; without a reader they are not.
+    /// Reads slab files of nodes whose storage is shared. Without a reader they are not read.
     io::foreign_storage storage{};
   };
 
   /// A rank, and the memory its pages come from and go to.
   struct rank_memory {
     rank_number rank = 0;
-    /// Is there as long as a copy may touch its blocks, also one that `stop` has not waited for: what they lie in may
-    /// be kept by it.
+    /// It lives as long as a copy may access its blocks, even a copy that `stop` has not waited for, so it can keep the
+    /// memory of the blocks alive.
     std::unique_ptr<page_mover> mover;
     /// Events that tasks may name; null if none do.
     std::shared_ptr<device_event_table> events{};
-    /// The same blocks as host memory, in which they lie as pages do; empty where they do not, or nobody asks. With it
-    /// and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
+    /// The same blocks as host memory in the layout of pages; empty where they have another layout, or this is not
+    /// used. With it and `options::storage`, pages are loaded from slab files of a node whose storage is shared.
     std::span<std::byte> as_pages{};
-    /// Spawns what carries out orders, which is a `copy_engine` where nothing is said. It ends as that does.
+    /// Spawns the actor that carries out orders; a `copy_engine` where this is empty. It ends as that does.
     std::function<result<copy_engine_actor>(caf::actor_system&, std::shared_ptr<copy_engine_state>)> make_copier{};
 
     /// With the mover that suits a KV cache on GPU `gpu`, or in host memory. Errors: those of the mover.
@@ -53,25 +53,26 @@ public:
   node_client(caf::actor_system& system, options how);
   node_client(const node_client&) = delete;
   node_client& operator=(const node_client&) = delete;
-  /// As `stop`.
+  /// Calls `stop`.
   ~node_client();
 
-  /// Attaches, so that the namespace is known. Errors: those of the link, within `limit`.
+  /// Attaches, after which the namespace is known. Errors: those of the link, within `limit`.
   result<attach_reply> attach(link_options where, duration limit);
 
-  /// Spawns what serves a rank; between `attach` and `bind`. Errors: `io_error`, where no more threads may be made;
+  /// Spawns the actors of a rank; between `attach` and `bind`. Errors: `io_error` where no more threads can be created;
   /// then the rank is not served.
   result<void> add_rank(rank_memory memory);
 
-  /// Waits until all actors are bound to the node. When it is lost later, they are bound again as it comes back.
+  /// Waits until all actors are bound to the node. After a loss of the node, they are bound again when it comes back.
   result<void> bind(duration limit);
 
-  /// Ends everything, and returns when nothing touches the memory of the ranks any more, or after `limit`: timeout. May
-  /// be called again then, to go on waiting. A task under way whose blocks are being written has its answer no sooner
-  /// than that is over.
+  /// Ends everything. Returns when the memory of the ranks is not accessed any more, or after `limit`: timeout. Then it
+  /// may be called again to continue waiting. A task whose blocks are being written is answered only after that has
+  /// ended.
   result<void> stop(duration limit);
 
-  /// The directory of handshakes of the node that was attached to; usable longer than this, as long as the system.
+  /// The handshake directory of the node that was attached to. It may be used after this object's end, as long as the
+  /// actor system exists.
   directory_opener directory() const;
 
   const lookup_actor& lookup() const noexcept { return parts_.lookup; }
@@ -89,7 +90,7 @@ private:
   node_address where_;
   caf::io::middleman_actor entrance_;
   std::shared_ptr<const io::handed_memory> handed_;
-  /// Of a node of this process.
+  /// Set for a node of this process.
   reception_actor local_;
   link_actor link_;
   client_parts parts_;

@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A node keeps its slab files in its data directory, or in one in there, which may be a link.
+/// Slab files are in the node's data directory or one level below, which may be a link.
 constexpr int depth_max = 2;
-/// Memory is asked for in steps of so many pages at least.
+/// Memory is reserved in steps of at least this number of pages.
 constexpr std::size_t pages_per_step = 4096;
 
 } // namespace
@@ -32,7 +32,7 @@ std::optional<slot_ref> adopted_rank::find(const key_digest& key) const {
   return found->where;
 }
 
-/// Fills one.
+/// Fills an `adopted_index`.
 class adopted_index_reader final : public store::load_visitor {
 public:
   adopted_index_reader(adopted_index& into, shared_budget memory, std::function<bool()> ends)
@@ -63,7 +63,7 @@ public:
 
   result<void> on_pages(std::span<const store::page_record> pages) override {
     if (ends_ && ends_())
-      return fail(errc::shutting_down, "the node is being stopped");
+      return fail(errc::shutting_down, "the node is shutting down");
     if (!is_believed_)
       return {};
     for (const auto& x : pages) {
@@ -71,7 +71,7 @@ public:
       if (space == into_.spaces_.end())
         continue;
       const auto rank = space->second.find(x.rank);
-      // Of another file that lay there once, or of no such slot.
+      // The record is of an earlier file of that path, or its slot does not exist.
       if (rank == space->second.end() || x.incarnation == 0 || rank->second.incarnation != x.incarnation ||
           x.where.slot >= rank->second.slots)
         continue;
@@ -101,8 +101,8 @@ private:
     std::error_code failed;
     const auto below = fs::weakly_canonical(path, failed).lexically_relative(root);
     if (!spec || failed || below.empty() || *below.begin() == "..") {
-      log::get("cluster")->warn("{} is left alone: {}", path.string(),
-                                spec ? "it does not lie in " + root.string() : spec.error().text);
+      log::get("cluster")->warn("slab file of a dead node skipped: {}: {}", path.string(),
+                                spec ? "it is not below " + root.string() : spec.error().text);
       return;
     }
     into_.spaces_[spec->space][spec->rank] = {below.string(), spec->incarnation, spec->slot_bytes, spec->slots};
@@ -112,13 +112,13 @@ private:
 
   static std::uint64_t bytes_of(std::size_t count) { return std::uint64_t{count} * sizeof(adopted_rank::entry); }
 
-  /// Whether there is memory for so many more. Not at the expense of what this node keeps itself.
+  /// Whether there is memory for `count` more pages. A part of the budget is left for this node's own index.
   bool has_room(std::size_t count) const {
     const auto bytes = bytes_of(count);
     return !memory_ || (memory_->has_room(bytes) && into_.memory_.bytes() + bytes <= memory_->limit() / 4);
   }
 
-  /// Another capacity: both are there while one is copied into the other.
+  /// Changes the capacity. The old and the new array exist at once while one is copied into the other.
   void change(entries& x, std::size_t capacity) {
     const auto before = into_.memory_.bytes();
     const auto old = bytes_of(x.capacity());
@@ -134,7 +134,7 @@ private:
   result<void> make_room(entries& x) {
     const auto wanted = x.capacity() + std::max<std::size_t>(x.capacity() / 2, pages_per_step);
     if (!has_room(wanted))
-      return fail(errc::no_memory, "there is no memory for its index (registry.memory_bytes)");
+      return fail(errc::no_memory, "no memory for its index; raise registry.memory_bytes");
     change(x, wanted);
     return {};
   }

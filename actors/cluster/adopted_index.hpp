@@ -19,45 +19,45 @@
 
 namespace troupe::cluster {
 
-/// The pages of one rank of a node that is dead, as its index has them.
+/// The pages of one rank of a dead node, according to its index.
 struct adopted_rank {
   struct entry {
     key_digest key;
     slot_ref where;
   };
-  /// Of its slab file, below the directory that all nodes share.
+  /// The path of its slab file, relative to the directory that all nodes share.
   std::string path;
   incarnation_number incarnation = 0;
   std::uint64_t slot_bytes = 0;
   std::uint64_t slots = 0;
-  /// By key.
+  /// Sorted by key.
   std::vector<entry> pages{};
 
-  /// Nothing where it has no page of the key.
+  /// Empty where the rank has no page of the key.
   std::optional<slot_ref> find(const key_digest& key) const;
 };
 
-/// What a node that is dead has left behind: which page lies in which slot of its slab files. Is read once, from its
-/// index, which is opened for reading alone; nothing of it is believed, as each page is verified where it is read. Does
-/// not change, and so is anybody's.
+/// The index of a dead node: which page is in which slot of its slab files. It is read once, from an index that is
+/// opened read-only. It is not trusted: each page is verified when it is read. Immutable, so any thread may use it.
 class adopted_index {
 public:
-  /// Reads the index in `directory`, which nobody may be writing to, and finds the slab files there, which have to lie
-  /// in `shared`. What a start of the node would not believe is left out. Empty where there is nothing to be had.
+  /// Reads the index in `directory`, which must not be written to meanwhile, and finds the slab files there, which have
+  /// to be below `shared`. Entries that the node itself would not trust at startup are left out. Empty where nothing is
+  /// usable.
   ///
-  /// Errors: `no_memory` where `memory` has no room for it; `shutting_down` as soon as `ends`, which is asked now and
-  /// then; those of reading the index.
+  /// Errors: `no_memory` where `memory` has no room for it; `shutting_down` as soon as `ends`, which is called now and
+  /// then, returns true; those of reading the index.
   static result<std::shared_ptr<const adopted_index>> read(const std::filesystem::path& directory,
                                                            const std::filesystem::path& shared,
                                                            const shared_budget& memory,
                                                            const std::function<bool()>& ends = {});
 
-  /// Whether it has a file for each of so many ranks, with slots for pages of so many bytes.
+  /// Whether it has a file for each of `ranks` ranks, with slots for pages of `page_bytes`.
   bool has(const namespace_id& space, std::size_t ranks, std::uint64_t page_bytes) const;
   std::vector<namespace_id> spaces() const;
-  /// So many of the keys, from the first one on, have a page of each rank.
+  /// The number of leading keys that have a page of each rank.
   std::uint32_t match(const namespace_id& space, std::span<const key_digest> keys) const;
-  /// Null where there is none.
+  /// Null where the namespace has no such rank.
   const adopted_rank* rank(const namespace_id& space, rank_number rank) const;
 
   std::uint64_t keys() const noexcept { return keys_; }

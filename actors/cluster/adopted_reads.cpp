@@ -13,10 +13,10 @@ namespace {
 
 constexpr int threads_max = 4;
 constexpr std::size_t files_max = 4;
-/// For slots of each.
+/// Memory for slots of each file.
 constexpr std::uint64_t frame_bytes = std::uint64_t{16} << 20U;
 
-/// For each page, that it was not read.
+/// A result in which no page was read.
 transfer_result nothing_read(std::size_t pages, errc why) {
   transfer_result out;
   out.files_failed = pages;
@@ -24,7 +24,7 @@ transfer_result nothing_read(std::size_t pages, errc why) {
   return out;
 }
 
-/// Nothing has come of the read, and so it is not known what is there.
+/// Whether the read failed, so that the content of the slot is unknown.
 bool is_failure(errc code) noexcept {
   return code != errc::ok && code != errc::identity_mismatch && code != errc::corrupt;
 }
@@ -77,7 +77,7 @@ std::size_t adopted_reads::open_files() const {
 void adopted_reads::run() {
   for (;;) {
     adopted_read next;
-    // Closed when nobody is kept waiting for it.
+    // Closed after the answer, so that no reader waits for it.
     std::vector<open_file> unused;
     {
       std::unique_lock guard(mutex_);
@@ -94,8 +94,8 @@ void adopted_reads::run() {
     unused.clear();
     auto done = std::move(next.done);
     auto outcome = read(next);
-    // Before the answer, since whoever has it may let go of both as the last one, and asks only once for what is unused
-    // then.
+    // Released before the answer, because its receiver may release the last other reference to both and calls
+    // `drop_unused` only once after that.
     next = {};
     {
       const std::lock_guard guard(mutex_);
@@ -117,7 +117,7 @@ adopted_reads::open_file adopted_reads::take(const adopted_read& what, const ado
   open_file out{rank.path + "/" + std::to_string(page_bytes), what.index, what.memory, nullptr};
   {
     const std::lock_guard guard(mutex_);
-    // The same file may be read into the memory of a namespace that was made anew.
+    // The same file may be read into the staging buffer of a namespace that was made again.
     const auto found = std::ranges::find_if(files_, [&](const open_file& x) {
       return x.name == out.name && x.index.lock() == what.index && x.memory.lock() == what.memory;
     });
@@ -153,18 +153,18 @@ transfer_result adopted_reads::read(const adopted_read& what) {
   std::vector<io::foreign_page> pages;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto where = rank->find(keys[i]);
-    // One that is not there is none of the file: it is refused as any other wrong slot.
+    // A page that is not in the index gets an invalid slot, which is refused as any wrong slot is.
     pages.push_back({keys[i], where.value_or(slot_ref{static_cast<slot_number>(-1), 0}), what.work.blocks.items[i]});
   }
   auto file = take(what, *rank);
   const auto codes = file.pages->read(rank->path, rank->incarnation, pages, what.until, now);
   if (const auto trouble = file.pages->take_trouble(); !trouble.empty())
-    log::get("cluster")->warn("pages of a dead node cannot be read: {}", trouble);
+    log::get("cluster")->warn("cannot read pages of a dead node: {}", trouble);
   const auto failed = std::ranges::find_if(codes, is_failure);
   if (failed == codes.end())
     file.fails = false;
   else if (*failed != errc::unsupported && !std::exchange(file.fails, true))
-    log::get("cluster")->warn("reads of '{}', which a dead node has left, fail ({}): such pages are misses", rank->path,
+    log::get("cluster")->warn("cannot read '{}' of a dead node ({}); its pages are misses", rank->path,
                               to_string(*failed));
   give_back(std::move(file));
   transfer_result out;

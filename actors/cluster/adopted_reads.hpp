@@ -21,46 +21,46 @@
 
 namespace troupe::cluster {
 
-/// Pages of a dead node that are to be read into passing memory.
+/// Pages of a dead node that are to be read into a staging buffer.
 struct adopted_read {
   std::shared_ptr<const adopted_index> index;
   std::shared_ptr<passing_memory> memory;
   namespace_id space;
   rank_number rank = 0;
   transfer_task work;
-  /// By one of the threads.
+  /// Called by one of the threads.
   std::function<void(transfer_result)> done;
   /// Set by `post`.
   timestamp until{};
 };
 
-/// Reads them, in threads of its own, since whoever reads waits for a file system; no longer than its patience from
-/// when it was posted. Memory: that of eight files at most, of which no more than four are read at a time.
+/// Reads pages of dead nodes in threads of its own, because a read waits for a file system; for no longer than
+/// `patience` after the post. Memory: that of at most eight files, of which at most four are read at a time.
 class adopted_reads {
 public:
   explicit adopted_reads(io::foreign_storage storage, duration patience = transfer::read_patience);
   adopted_reads(const adopted_reads&) = delete;
   adopted_reads& operator=(const adopted_reads&) = delete;
-  /// What has not been begun is answered with nothing read; what has is waited for.
+  /// Reads that have not started are answered with nothing read; the destructor waits for those in progress.
   ~adopted_reads();
 
   /// Any thread.
   void post(adopted_read what);
 
-  /// Lets go of files of indexes and of memory that are nobody's any more, soon. Any thread.
+  /// Soon closes files whose index or memory has no other user. Any thread.
   void drop_unused();
 
-  /// Those that nothing is read of now, with memory for their slots. Any thread.
+  /// The number of open files that are not being read, each with memory for its slots. Any thread.
   std::size_t open_files() const;
 
 private:
-  /// The file of a rank, read into the memory of a namespace. Of the thread that has taken it.
+  /// The file of a rank, read into the memory of a namespace. It belongs to the thread that has taken it.
   struct open_file {
     std::string name{};
     std::weak_ptr<const adopted_index> index{};
     std::weak_ptr<passing_memory> memory{};
     std::unique_ptr<io::foreign_pages> pages{};
-    /// The log has that reads fail.
+    /// Whether the log has a line about failing reads.
     bool fails = false;
 
     bool is_unused() const { return index.expired() || memory.expired(); }
@@ -70,7 +70,7 @@ private:
   transfer_result read(const adopted_read& what);
   open_file take(const adopted_read& what, const adopted_rank& rank);
   void give_back(open_file x);
-  /// Has `mutex_`.
+  /// The caller holds `mutex_`.
   std::vector<open_file> take_unused();
 
   const io::foreign_storage storage_;
@@ -78,7 +78,7 @@ private:
   mutable std::mutex mutex_;
   std::condition_variable more_;
   std::deque<adopted_read> waiting_;
-  /// That nobody has taken; the one that was given back last is at the end.
+  /// Files that no thread has taken; the one that was given back last is at the end.
   std::vector<open_file> files_;
   bool has_unused_ = false;
   bool ends_ = false;

@@ -18,17 +18,17 @@ namespace fs = std::filesystem;
 constexpr std::size_t directories_max = 1024;
 constexpr duration longest_pause = std::chrono::seconds(2);
 constexpr duration read_pause = std::chrono::seconds(10);
-/// Before a directory is looked at again that is another cluster's.
+/// The pause before a directory of another cluster is looked at again.
 constexpr duration strange_pause = std::chrono::seconds(60);
 
-/// This node has made the claim that follows that of an adopter: nobody writes there, and it is not sure yet of having
-/// it.
+/// Whether this node has made the claim after that of an adopter: the directory is not written to, and this node does
+/// not hold the claim for certain yet.
 bool follows_an_adopter(const io::claim_status& x) {
   return x.state == io::claim_state::waiting && x.other && x.other->kind == io::claim_kind::adopter &&
          x.other->phase != io::claim_phase::waiting;
 }
 
-/// Nobody writes there, until there is a higher claim.
+/// Whether the directory is not written to until there is a higher claim.
 bool is_at_rest(const io::claim_status& x) {
   if (x.state == io::claim_state::holding)
     return true;
@@ -105,7 +105,7 @@ void adopter::add(const std::string& name, const fs::path& own) {
     directories_[name];
 }
 
-// Of each node there is one there, or one in one.
+// A node's directory is in the shared one, or one level below.
 void adopter::look_for_directories() {
   const auto names_in = [](const fs::path& where) {
     std::vector<std::string> out;
@@ -148,7 +148,7 @@ bool adopter::follow(const std::string& name, directory& x) {
   const auto now = x.claim->status();
   if (is_at_rest(now)) {
     const bool was_own = std::exchange(x.own, now.state == io::claim_state::holding);
-    // The claim that was before this node's was that of an adopter, and nobody's between them.
+    // The claim before this node's was an adopter's, with no claim of another node between them, so the index is valid.
     if (x.index && x.own && x.of + 1 == now.number)
       x.of = now.number;
     if (x.index && x.of == now.in_force)
@@ -160,9 +160,10 @@ bool adopter::follow(const std::string& name, directory& x) {
     return false;
   const bool changes_hands = now.other && now.other->kind == io::claim_kind::adopter;
   if (had && changes_hands)
-    log::get("cluster")->info("what lies in {} is let go of until it is clear which node has its claim", name);
+    log::get("cluster")->info(
+        "directory released: {} (its claim is changing hands); its pages are unavailable meanwhile", name);
   else if (had)
-    log::get("cluster")->info("what lies in {} is its node's again, and let go of", name);
+    log::get("cluster")->info("directory released: {} (its node is back)", name);
   x.index.reset();
   if (now.state == io::claim_state::lost || now.state == io::claim_state::refused) {
     if (std::exchange(x.own, false)) {
@@ -171,9 +172,9 @@ bool adopter::follow(const std::string& name, directory& x) {
     }
     if (now.state == io::claim_state::refused && now.other)
       x.again = std::chrono::steady_clock::now() + strange_pause;
-    // A look for directories finds it when it has claims again.
+    // The next search for directories finds it when it has claims again.
     x.is_gone = now.state == io::claim_state::refused && !now.other;
-    x.claim.reset(); // another one goes on watching
+    x.claim.reset(); // another claim object continues to watch
   }
   x.own = false;
   return had;
@@ -189,11 +190,11 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
   if (!index && index.error().code == errc::shutting_down)
     return had;
   if (!index) {
-    log::get("cluster")->warn("what the node of {} has left cannot be read: {}", name, index.error().text);
+    log::get("cluster")->warn("cannot read the index of dead node {}: {}; retrying", name, index.error().text);
     x.again = clock_now + read_pause;
     return had;
   }
-  // It may have come back meanwhile.
+  // The node may have come back meanwhile.
   if (const auto after = x.claim->status(); !is_at_rest(after) || after.in_force != of)
     return had;
   x.index = std::move(*index);
@@ -210,8 +211,9 @@ bool adopter::ends() const {
 void adopter::tell_of_new() {
   for (auto& [name, x] : directories_)
     if (x.index && std::exchange(x.is_new, false))
-      log::get("cluster")->info("{} is adopted, whose node is dead: {} keys, {} pages; {}", name, x.index->keys(),
-                                x.index->pages(), x.own ? "this node has the claim" : "another node has the claim");
+      log::get("cluster")->info("directory adopted: {} (its node is dead): {} keys, {} pages; {}", name,
+                                x.index->keys(), x.index->pages(),
+                                x.own ? "this node holds the claim" : "another node holds the claim");
 }
 
 void adopter::publish() {

@@ -19,33 +19,33 @@
 namespace troupe::cluster {
 
 struct adopter_options {
-  /// In which the data directories of all nodes lie, and this node's own.
+  /// The directory in which the data directories of all nodes are, and this node's own.
   std::filesystem::path shared;
   std::filesystem::path own;
   std::string node_name;
   std::string cluster{};
   duration lease{};
-  /// For indexes of other nodes.
+  /// The budget for indexes of other nodes.
   shared_budget memory{};
-  /// Called by the adopter's thread when there is more or less than before.
+  /// The adopter's thread calls it when a directory was adopted or released.
   std::function<void()> changed{};
 };
 
 /// A data directory whose node is dead.
 struct adopted_node {
-  /// As it is called in the directory that all share.
+  /// Its name in the shared directory.
   std::string name;
-  /// This node has the claim; else another one has, and this one reads along.
+  /// Whether this node holds the claim; otherwise another node does, and this one only reads.
   bool own = false;
   std::shared_ptr<const adopted_index> index;
-  /// Of who reads: not before.
+  /// For the readers: they do not read its files before this time.
   timestamp files_from = timestamp::min();
 };
 
-/// Watches the claims of all other nodes of a cluster that keep their data on one file system, and takes over what the
-/// dead ones have left: to be read, and never to be written. One node has the claim, so that the dead one finds it when
-/// it was only frozen; all read along who see that it is held by somebody who only reads. What its owner takes back is
-/// let go of.
+/// Watches the claims of all other nodes of a cluster whose data is on one file system, and takes over the directories
+/// of dead nodes, read-only. One node holds the claim, so that a node that was only frozen finds it when it continues.
+/// All nodes that see the claim held by an adopter read the directory. A directory is released when its owner takes it
+/// back.
 class adopter {
 public:
   explicit adopter(adopter_options options);
@@ -56,9 +56,9 @@ public:
 
   /// Any thread.
   std::vector<adopted_node> nodes() const;
-  /// How often a claim of this node's was lost to an owner that came back, or to another adopter.
+  /// The number of claims that this node lost to an owner that came back, or to another adopter.
   std::uint64_t claims_lost() const;
-  /// Directories of other nodes that are looked after.
+  /// The number of watched directories of other nodes.
   std::size_t watched() const;
 
 private:
@@ -66,30 +66,30 @@ private:
     std::unique_ptr<io::claim_keeper> claim{};
     std::shared_ptr<const adopted_index> index{};
     bool own = false;
-    /// The log does not have it yet.
+    /// Whether the log has no line about it yet.
     bool is_new = false;
-    /// Of which the index was read.
+    /// The claim under which the index was read.
     io::claim_number of = 0;
-    /// After an index that could not be read, or a claim of another cluster.
+    /// The time of the next attempt after an index that could not be read, or a claim of another cluster.
     timestamp again{};
-    /// There are no claims any more, and maybe no directory.
+    /// Whether the directory has no claims any more, or does not exist.
     bool is_gone = false;
   };
 
   void run();
   void look_for_directories();
   void add(const std::string& name, const std::filesystem::path& own);
-  /// Whether there is more or less than before.
+  /// Returns whether there is more or less than before.
   bool follow(const std::string& name, directory& x);
   bool read(const std::string& name, directory& x, io::claim_number of);
   void publish();
-  /// Once others know of it: who reads the log may ask for it.
+  /// Logs new directories after they are published, because a reader of the log may request their pages at once.
   void tell_of_new();
   bool ends() const;
 
   const adopter_options options_;
   const incarnation_number incarnation_;
-  /// Of the thread.
+  /// Used by the thread only.
   std::map<std::string, directory> directories_;
   timestamp next_look_{};
   mutable std::mutex mutex_;

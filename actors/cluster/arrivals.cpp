@@ -7,14 +7,14 @@
 
 namespace troupe::cluster {
 
-/// Pages that have been asked for: answers in its end at the latest.
+/// A request for pages, which is answered by its destructor at the latest.
 class arrivals::question {
 public:
   question(std::shared_ptr<arrivals> to, std::uint64_t number, std::size_t pages, receiver then)
       : to_(std::move(to)), number_(number), pages_(pages), then_(std::move(then)) {}
   question(const question&) = delete;
   question& operator=(const question&) = delete;
-  ~question() { answer(fail(errc::unreachable, "whoever was to send the pages is gone")); }
+  ~question() { answer(fail(errc::unreachable, "the sender of the pages has ended without an answer")); }
 
   void answer(const result<transfer_result>& outcome) {
     if (is_answered_.exchange(true))
@@ -78,7 +78,7 @@ void arrivals::answered(std::uint64_t number, const result<transfer_result>& out
   {
     const std::lock_guard guard(mutex_);
     const auto found = expected_.find(number);
-    auto& x = found->second; // it does not go before what was asked for has been answered
+    auto& x = found->second; // the entry stays until all its requests have been answered
     x.counts.add(outcome, pages);
     if (--x.under_way > 0 || !x.then)
       return;

@@ -14,30 +14,31 @@
 
 namespace troupe::cluster {
 
-/// Pages of one rank that somebody else sends when they are asked for: whoever saves them has frames for them first.
-/// Between the actor that knows who has the pages, and the one that knows where they go.
+/// Inbound transfers of one rank: pages that a sender delivers on request, once the node that saves them has frames for
+/// them. They connect the actor that knows the sender with the one that knows the target.
 ///
-/// What always holds: whoever asked has exactly one answer, be what was to send dropped; and the end of a number is
-/// told once, when nothing that was asked for under it is under way any more.
+/// Guarantees: every request is answered exactly once, even if the sender is destroyed; and the end of a number is
+/// reported once, when no request under it is in progress any more.
 ///
-/// The calls of several threads at once are safe. Whatever is under way keeps it: it is made as a shared one.
+/// Safe for calls of several threads at once. Requests in progress keep the object alive, so it is made with
+/// `std::make_shared`.
 class arrivals : public std::enable_shared_from_this<arrivals> {
 public:
-  /// Gets an answer once, in any thread.
+  /// Is called once with an answer, in any thread.
   using receiver = std::function<void(const result<transfer_result>&)>;
-  /// Has the pages of the task come into its blocks, and answers as a load does. What is dropped without an answer
-  /// answers `unreachable`.
+  /// Transfers the pages of the task into its blocks, and answers as a load does. A request that is destroyed
+  /// unanswered answers `unreachable`.
   using sender = std::function<void(transfer_task, receiver)>;
   using ended = std::function<void(const sending_counts&)>;
 
-  /// Pages may be asked for under this number, which is nobody else's, until `until`.
+  /// Allows requests under this number, which has to be unused, until `until`.
   void expect(std::uint64_t number, sender from, timestamp until);
 
-  /// Asks for pages. False where the number has ended, or never was: then `then` is not called.
+  /// Requests pages. False where the number has ended or is unknown: then `then` is not called.
   bool ask(std::uint64_t number, packed<key_digest> keys, packed<std::uint32_t> blocks, timestamp now, receiver then);
 
-  /// No more pages are asked for under this number. `then` is told what came of those that were, as soon as all have
-  /// been answered; in this call, or in the thread of the last answer, behind its receiver.
+  /// Ends the number: no more pages can be requested under it. `then` receives the counts of those that were, as soon
+  /// as all have been answered; in this call, or in the thread of the last answer, after its receiver.
   void end(std::uint64_t number, ended then);
 
   std::size_t size() const;
@@ -48,7 +49,7 @@ private:
     timestamp until;
     sending_counts counts;
     std::size_t under_way = 0;
-    /// Set when it has ended.
+    /// Set when the number has ended.
     ended then{};
   };
   class question;

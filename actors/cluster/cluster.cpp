@@ -16,11 +16,11 @@ namespace troupe::cluster {
 
 namespace {
 
-/// Of small pages no more than these move together: a file system that is slow has to read them in one go.
+/// The most small pages that move together, because a slow file system has to read them in one go.
 constexpr std::uint32_t chunk_pages = 256;
-/// After a tie could not be made.
+/// The pause after a peer session could not be opened.
 constexpr auto tie_pause = std::chrono::seconds(3);
-/// Peers come and go in small numbers. More than these are idle only after a list was full of false entries.
+/// Peers change in small numbers. More idle entrances than these exist only after a list was full of false entries.
 constexpr std::size_t idle_entrances_kept = 4;
 
 std::vector<std::string> addresses_of(const config::cluster_config& x) {
@@ -80,14 +80,15 @@ void cluster::make_line(const say_hello& first) {
   if (!where)
     return members_.on_answer(first.peer, first.number, tl::unexpected<error>(where.error()), now());
   const auto spare = idle_entrances_.take().value_or(caf::io::middleman_actor{});
-  // A thread that has spawned an actor keeps something of its system until it ends, or spawns one of another, and a
-  // system waits for that when it ends. So actors of the other system are spawned by the opener, which ends before.
+  // A thread that has spawned an actor keeps state of that actor system until the thread ends or spawns an actor of
+  // another system, and a system waits for that at its end. So the opener, which ends earlier, spawns actors of the
+  // other system.
   parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
                                      limit = 2 * parts_.options->cluster.hello_interval, &outside = *parts_.outside,
                                      make = parts_.make_entrance, spare] {
     const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
     if (!opened) {
-      // As if it had not answered: it is greeted again in the next round.
+      // This counts as no answer: the next round sends another hello.
       post([this, first, why = opened.error()] {
         members_.on_answer(first.peer, first.number, tl::unexpected<error>(why), now());
         flush();
@@ -105,7 +106,7 @@ void cluster::make_line(const say_hello& first) {
     post([this, first, made, entrance] {
       lines_[first.peer] = {made, entrance};
       greet(first);
-      // It may be left out by now.
+      // The peer may have been left out by now.
       flush();
     });
   });
@@ -140,14 +141,14 @@ void cluster::on_exit() {
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
   idle_entrances_.clear();
-  // Others need not wait until the lease is over. To say so takes a moment.
+  // The revocation saves other nodes the wait for the lease to expire. It takes a moment, so the opener does it.
   if (channel_)
     parts_.opener->post([channel = std::move(channel_), farewell = etcd_->farewell()] {
       if (farewell)
         channel->end_with(farewell->path, farewell->body, farewell->token);
     });
   channel_.reset();
-  // Waits for what is read, and gives claims back.
+  // These wait for reads in progress and give claims back.
   adopted_reads_.reset();
   adopter_.reset();
   adopted_.clear();
@@ -224,7 +225,7 @@ void cluster::plan_tick() {
 
 void cluster::flush() {
   tell_condition();
-  // What is carried out may lead to more, as an answer that there is no tie.
+  // Carrying out an effect may lead to more effects, such as the answer that there is no session.
   for (;;) {
     auto about_list = etcd_ ? etcd_->take_outbox() : std::vector<etcd_effect>{};
     for (const auto& effect : about_list)
@@ -263,7 +264,7 @@ void cluster::tell_condition() {
       parts_.condition->ends(trouble::peer_away, part);
     else if (!members_.trouble(i).empty())
       parts_.condition->begins(trouble::peer_away, part,
-                               "another node of the cluster is away, and what it has is not found: " +
+                               "a peer is unreachable, and its pages are unavailable until it returns: " +
                                    members_.address(i) + ": " + members_.trouble(i));
   }
 }
@@ -323,7 +324,7 @@ void cluster::follow() {
   rules_.follow(here_, members_, fetching_, now(), adopted);
 }
 
-// -- ties -------------------------------------------------------------------------------------------------------------
+// -- peer sessions ----------------------------------------------------------------------------------------------------
 
 node_client::options cluster::client_options() const {
   const auto& options = *parts_.options;
@@ -344,7 +345,7 @@ void cluster::perform(const open_space& x) {
     post([this, id, opened = std::move(opened)] {
       rules_.on_space_opened(id, opened.has_value(), now());
       if (!opened) {
-        log::get("cluster")->warn("no pages of other nodes for namespace '{}': {}", rules_.name_of(id),
+        log::get("cluster")->warn("cannot fetch pages of peers for namespace '{}': {}; retrying", rules_.name_of(id),
                                   opened.error().text);
         return;
       }
@@ -391,17 +392,17 @@ void cluster::perform(const open_tie& x) {
     post([this, name, opened = std::move(opened)] {
       rules_.on_tie_opened(name, opened.has_value(), now());
       if (!opened) {
-        log::get("cluster")->warn("no pages of namespace {} from {}: {}", to_string(name.second),
+        log::get("cluster")->warn("cannot attach to namespace {} at peer {}: {}; retrying", to_string(name.second),
                                   members_.address(name.first), opened.error().text);
         return;
       }
       ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
                      opened->node.shards};
       follow_learning();
-      // The next one of this peer.
+      // One attempt at a time is made for a peer, so the next one can start now.
       follow();
       flush();
-      log::get("cluster")->info("pages of namespace '{}' are fetched from node '{}' as well",
+      log::get("cluster")->info("peer session opened: namespace '{}' at node '{}'; its pages are fetched on a miss",
                                 rules_.name_of(name.second), opened->node.node_name);
     });
   });
@@ -417,7 +418,7 @@ void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std:
   if (client)
     parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
       if (const auto stopped = client->stop(tie_limit); !stopped)
-        log::get("cluster")->warn("a tie has not come to rest: {}", stopped.error().text);
+        log::get("cluster")->warn("peer session closed before it was quiesced: {}", stopped.error().text);
     });
 }
 
@@ -442,7 +443,7 @@ void cluster::perform(fetch_ask& x) {
     return ask_adopted(*dead, x);
   const auto* const there = ready_tie(x.peer, x.space);
   if (there == nullptr)
-    return fetching_.on_found(x.call, fail(errc::unreachable, "there is no tie to this node any more"), now());
+    return fetching_.on_found(x.call, fail(errc::unreachable, "the session with this peer has ended"), now());
   lookup_task work;
   work.keys.items = std::move(x.keys);
   if (work.keys.size() > there->limits.batch_keys)
@@ -461,18 +462,19 @@ void cluster::perform(fetch_ask& x) {
 }
 
 void cluster::perform(fetch_release& x) {
-  // Of a tie that has ended, all leases have.
+  // The leases of a session end with it, so only those of an open session are released.
   if (const auto* const there = ready_tie(x.peer, x.space))
     ask<void>(
         *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease,
         packed<key_digest>{std::move(x.kept_here)});
 }
 
-// A frame is there before a page is asked for: so it is saved, and while that has its frame, loaded.
+// The save comes first: it allocates a frame, then asks for the page, which is loaded while the frame is pinned.
 void cluster::perform(fetch_move& x) {
   const auto own = spaces_.find(x.space);
   if (own == spaces_.end() || x.rank >= own->second.coming.size())
-    return fetching_.on_moved(x.call, fail(errc::unreachable, "the namespace is not here any more"), {}, now());
+    return fetching_.on_moved(x.call, fail(errc::unreachable, "the namespace has been removed from this node"), {},
+                              now());
   const auto& coming = own->second.coming[x.rank];
   const auto& memory = own->second.memory[x.rank];
   coming->expect(
@@ -491,7 +493,7 @@ void cluster::perform(fetch_move& x) {
       [this, coming, call = x.call, space = x.space, post = poster()](result<transfer_result> saved) {
         coming->end(call, [this, post, call, space, saved = std::move(saved)](const sending_counts& sent) {
           post([this, call, space, saved, sent] {
-            // It was sent away, as when the namespace is removed.
+            // The node ended the save's attachment, as when the namespace is removed.
             if (!saved && saved.error().code == errc::unreachable)
               rules_.on_space_lost(space);
             fetching_.on_moved(call, saved, sent, now());
@@ -506,9 +508,9 @@ void cluster::load(peer_number peer, load_from_peer x) {
   if (const auto* const dead = adopted(peer))
     return load_adopted(peer, *dead, std::move(x));
   const auto* const there = ready_tie(peer, x.space);
-  // One that was made when the namespace was here before has other memory.
+  // A session that was opened before the namespace was removed and made again has other staging buffers.
   if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
-    return x.then(fail(errc::unreachable, "there is no tie to this node any more"));
+    return x.then(fail(errc::unreachable, "the session with this peer has ended"));
   ask<transfer_result>(
       *parts_.outside, there->client->load(x.rank),
       [then = std::move(x.then)](const result<transfer_result>& outcome) { then(outcome); }, std::move(x.work));
@@ -540,7 +542,7 @@ void cluster::perform(const ask_shard& x) {
   const auto told = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
     post([this, call, tie = x.who.peer ? std::optional(tie_name(*x.who.peer, x.space)) : std::nullopt,
           answer = std::move(answer)] {
-      // Shards of an attachment that is over: the tie is to be made anew.
+      // The shards belong to an attachment that has ended, so the session has to be opened again.
       if (tie && !answer && answer.error().code == errc::unreachable)
         rules_.on_answered(*tie, false, now());
       asked_shards_.erase(call);
@@ -555,7 +557,7 @@ void cluster::perform(const ask_shard& x) {
     return ask_it(system(), parts_.shards.at(x.who.shard));
   const auto* const there = ready_tie(*x.who.peer, x.space);
   if (there == nullptr || x.who.shard >= there->shards.size())
-    return learning_.on_told(x.call, fail(errc::unreachable, "there is no tie to this node any more"));
+    return learning_.on_told(x.call, fail(errc::unreachable, "the session with this peer has ended"));
   ask_it(*parts_.outside, there->shards[x.who.shard]);
 }
 

@@ -31,37 +31,37 @@
 
 namespace troupe::cluster {
 
-/// What other nodes, and its own, are to it.
+/// What a `cluster` needs of its own node and of its surroundings.
 struct cluster_parts {
   std::shared_ptr<const config::node_config> options;
   cluster_card self;
   reception_actor reception;
-  /// Of this node.
+  /// The shards of this node.
   std::vector<registry_actor> shards;
   /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
   caf::actor_system* outside = nullptr;
-  /// Makes one more of those who connect; called by the opener.
+  /// Makes another entrance, through which connections are opened. The opener's thread calls it.
   std::function<result<caf::io::middleman_actor>()> make_entrance;
-  /// Ends one of these, with its thread and all connections that it has made; called by the opener.
+  /// Ends one of these, with its thread and all connections that it has made. The opener's thread calls it.
   std::function<void(const caf::io::middleman_actor&)> end_entrance;
   std::shared_ptr<tie_opener> opener;
-  /// Told of peers that are away; may be null.
+  /// Is notified of unreachable peers; may be null.
   std::shared_ptr<node_condition> condition{};
-  /// By which slab files of peers are read; without a reader they are not.
+  /// Reads slab files of peers. Without a reader they are not read.
   io::foreign_storage storage{};
-  /// For what is known of nodes that are dead.
+  /// The budget for the indexes of dead nodes.
   shared_budget memory{};
 };
 
 using cluster_self = cluster_actor::extend<caf::reacts_to<in_turn>>;
 
-/// What a node is towards the others of its cluster: says hello to them, attaches to the namespaces of those that have
-/// the same, as a client does, and fetches pages of theirs, which it saves at its own node, as a client of that.
+/// A node's side of its cluster. Sends hellos to the other nodes, attaches as a client to the namespaces that both
+/// have, fetches pages from them, and saves these at its own node as a client of it.
 ///
-/// The rules are in `membership`, `tie_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where the list of
-/// nodes is in etcd.
-/// What happens in the other actor system, or in the opener's thread, is told back by `in_turn`: an actor is never
-/// scheduled by another system than its own.
+/// The rules are in `membership`, `tie_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where etcd has the
+/// list of nodes.
+/// Events of the other actor system and of the opener's thread arrive as `in_turn`, because only an actor's own system
+/// may schedule it.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -73,35 +73,36 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  /// A namespace of this node, as a client has it that saves what comes from others.
+  /// A namespace of this node, with the client that saves pages of peers into it.
   struct own_space {
     std::shared_ptr<node_client> client{};
     kv_geometry geometry{};
     std::vector<std::shared_ptr<passing_memory>> memory{};
-    /// Of each rank.
+    /// The inbound transfers of each rank.
     std::vector<std::shared_ptr<arrivals>> coming{};
   };
-  /// A namespace of a peer, as a client has it that loads from there.
+  /// A session with a peer: a namespace of the peer, with the client that loads from it.
   struct tie {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
-    /// Of the namespace here, through which its pages pass.
+    /// The staging buffers of the namespace here, through which pages of the peer pass.
     std::vector<std::shared_ptr<passing_memory>> memory{};
-    /// Which run of the peer it is to.
+    /// The run of the peer that the session belongs to.
     std::uint64_t incarnation = 0;
     std::vector<client_shard_actor> shards{};
   };
 
-  /// Who says hello to a peer, and who connects for it: one that is not reached keeps no other waiting.
+  /// The actor that sends hellos to a peer, and the entrance that connects for it. Each peer has its own, so that an
+  /// unreachable peer delays no other.
   struct line {
     peer_line_actor actor{};
     caf::io::middleman_actor entrance{};
   };
 
-  /// A dead node is a peer with a number from here on: of those that live there are never so many.
+  /// The numbers of dead nodes start here; live peers never reach so high a number.
   static constexpr peer_number first_adopted = peer_number{1} << 40U;
 
-  /// Pages that are to come into blocks of passing memory.
+  /// Pages to be loaded from a peer into blocks of a staging buffer.
   struct load_from_peer {
     namespace_id space;
     std::uint32_t rank = 0;
@@ -111,15 +112,15 @@ private:
   };
 
   timestamp now() const { return clock().now(); }
-  /// Has it done in this actor's turn, from wherever it is called.
+  /// Returns a function that runs its argument in this actor's turn. Any thread may call it.
   std::function<void(std::function<void()>)> poster();
 
   caf::result<bring_reply> bring(const bring_request& wanted);
   cluster_stats stats() const;
-  /// Has one spawned, then says hello.
+  /// Has the line spawned, then sends the hello.
   void make_line(const say_hello& first);
   void greet(const say_hello& x);
-  /// Of peers that are left out.
+  /// Drops the lines of peers that were left out.
   void drop_lines();
   void end_idle_entrances();
   void begin_etcd();
@@ -149,12 +150,12 @@ private:
   void perform(const give_up_shard& x);
   void perform(const teach_shard& x);
 
-  /// Asks this node which namespaces it has, and has ties follow.
+  /// Requests the list of namespaces from this node, and updates the peer sessions.
   void look_at_own_spaces();
-  /// Has the node's condition say which peers are away.
+  /// Updates the node's condition with the peers that are unreachable.
   void tell_condition();
   void load(peer_number peer, load_from_peer x);
-  /// Where storage is shared: dead nodes, which are asked as peers are (cluster_adopted.cpp).
+  /// Dead nodes, where storage is shared; they are asked as peers are (cluster_adopted.cpp).
   void begin_adopting();
   void look_at_adopted();
   const adopted_node* adopted(peer_number peer) const;
@@ -163,9 +164,9 @@ private:
   void add_adopted(const namespace_id& space, std::vector<peer_number>& to) const;
   void add_adopted(cluster_stats& to) const;
   void follow();
-  /// Has shards of this node learn from those of peers there are ties to.
+  /// Makes shards of this node learn from those of peers with which there is a session.
   void follow_learning();
-  /// The memory of its ranks stays until nothing of it writes there any more.
+  /// The memory of its ranks is kept until nothing of it writes there any more.
   void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory);
   const tie* ready_tie(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
@@ -177,27 +178,27 @@ private:
   tie_rules rules_;
   shared_learning learning_;
   std::map<peer_number, line> lines_;
-  /// Those of peers that were left out, for the next peers. Each has a thread.
+  /// Entrances of peers that were left out, kept for the next peers. Each has a thread.
   idle_pool<caf::io::middleman_actor> idle_entrances_;
-  /// Where the config names an etcd.
+  /// Set where the config names an etcd.
   std::optional<etcd_rules> etcd_;
   std::shared_ptr<etcd_channel> channel_;
-  /// Where storage is shared.
+  /// Set where storage is shared.
   std::unique_ptr<adopter> adopter_;
   std::unique_ptr<adopted_reads> adopted_reads_;
-  /// By numbers that no peer has, another one for each time that one is adopted.
+  /// By numbers that no peer has. A node gets a new number each time it is adopted.
   std::map<peer_number, adopted_node> adopted_;
   peer_number next_adopted_ = 0;
-  /// Pages of those that are let go of.
+  /// Pages fetched from adopted nodes that have been released since, and those that failed.
   std::uint64_t adopted_pages_ = 0;
   std::uint64_t adopted_failed_ = 0;
-  /// Of this node, by their names here.
+  /// The namespaces of this node, with their names here.
   std::map<namespace_id, std::string> here_;
-  /// Those that are open.
+  /// The namespaces that are open for fetched pages.
   std::map<namespace_id, own_space> spaces_;
   std::map<tie_name, tie> ties_;
   std::map<bring_number, caf::response_promise> waiting_;
-  /// Questions that a shard has not answered.
+  /// Requests that a shard has not answered yet.
   std::map<reuse_call, give_up_function> asked_shards_;
   timestamp next_look_{};
   next_tick tick_;

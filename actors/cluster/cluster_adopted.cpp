@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <utility>
 
-/// Nodes that are dead, and whose pages are read where they have left them: asked as peers are, and without a word to
-/// anybody.
+/// Dead nodes whose pages are read from the directories that they have left. They are asked as peers are, without any
+/// message.
 
 namespace troupe::cluster {
 
 namespace {
 
-/// Other pages than those that were asked for are read as well.
+/// Whether not one page could be read. A read may return pages other than those requested, and these count as readable.
 bool nothing_readable(const transfer_result& x) {
   return x.files_failed > 0 && x.from_files + x.files_stale + x.files_damaged == 0;
 }

@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-/// What the actor `cluster` does for the list of nodes in etcd.
+/// The part of the actor `cluster` that deals with the list of nodes in etcd.
 
 namespace troupe::cluster {
 
@@ -33,7 +33,7 @@ void cluster::begin_etcd() {
   rules.seed = std::random_device{}();
   rules.user = options.etcd.user;
   etcd_.emplace(std::move(rules));
-  // A request that is not answered is asked again while the lease still lasts.
+  // A request that is not answered is repeated while the lease is still valid.
   constexpr duration longest = std::chrono::seconds(3);
   channel_ = std::make_shared<etcd_channel>(
       std::move(members), etcd_access(options.etcd), std::min(longest, options.etcd.lease / 4),

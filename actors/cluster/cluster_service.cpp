@@ -12,11 +12,11 @@ namespace troupe::cluster {
 
 namespace {
 
-/// One for each rank of each namespace of each other node.
+/// One file for each rank of each namespace of each other node.
 constexpr std::uint32_t peer_files_max = 1024;
 
 config::caf_config caf_options(config::caf_config x) {
-  // Its actors say who is to move what; copies have threads of their own.
+  // These actors only coordinate transfers; copies have threads of their own.
   constexpr std::uint32_t enough = 2;
   x.scheduler_threads = enough;
   return x;
@@ -27,14 +27,14 @@ door_options options_of(const config::actors_config& x) {
   out.max_message_bytes = x.max_message_bytes;
   if (x.tls.certificate && x.tls.key && x.tls.ca) {
     out.tls = tls_identity{*x.tls.certificate, *x.tls.key, *x.tls.ca};
-    // Whom this node connects to serves pages to its engines: an engine's certificate is not enough for that.
+    // The node connects to peers that serve pages to its engines, so an engine's certificate is not enough.
     out.required_unit = node_roles::unit;
   }
   return out;
 }
 
-/// How this node reads slab files of the others; without a reader where the storage is not shared, or there is none to
-/// be had, which costs time and nothing else.
+/// Opens the reader of other nodes' slab files. The result has no reader where the storage is not shared or no reader
+/// can be opened; that costs only time, since pages then come over the network.
 io::foreign_storage open_storage(const config::node_config& options) {
   io::foreign_storage out;
   if (!options.storage.shared)
@@ -47,11 +47,11 @@ io::foreign_storage open_storage(const config::node_config& options) {
   out.direct = options.storage.direct && !io::goes_past_the_kernel(how.kind, out.directory / "any");
   auto reader = io::foreign_reader::make(how);
   if (!reader) {
-    log::get("cluster")->warn("slab files of other nodes are not read, their pages come over the network: {}",
+    log::get("cluster")->warn("cannot read slab files of other nodes ({}); their pages are fetched over the network",
                               reader.error().text);
     return out;
   }
-  log::get("cluster")->info("slab files of other nodes are read in '{}', {}", out.directory.string(),
+  log::get("cluster")->info("reading slab files of other nodes in '{}' with {}", out.directory.string(),
                             (*reader)->describe());
   out.reader = std::move(*reader);
   return out;
@@ -63,8 +63,8 @@ result<std::unique_ptr<cluster_service>>
 cluster_service::make(caf::actor_system& system, const config::node_config& options, const node_actor& node,
                       const reception_actor& reception, std::vector<registry_actor> shards,
                       std::shared_ptr<node_condition> condition, const shared_budget& memory) {
-  // What it makes besides an actor system, much of that in actors, which could not say that they get none: the opener,
-  // the way to a first node, two for etcd, and those that read slab files and take over directories.
+  // Counts the threads besides those of the actor system, because actors that start threads could not report a failure:
+  // the opener, the connection to a first node, two for etcd, and those that read slab files and take over directories.
   const std::size_t more_threads =
       2 + (options.cluster.etcd.endpoints.empty() ? 0 : 2) + (options.storage.shared ? 7 : 0);
   const system_config outside(caf_options(options.caf));
@@ -90,7 +90,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.condition = std::move(condition);
   parts.storage = open_storage(options);
   parts.memory = memory;
-  // In the opener's thread, which ends before they do.
+  // Both run in the opener's thread, which ends before the objects that they use.
   parts.make_entrance = [this, how = options_of(options.actors)]() -> result<caf::io::middleman_actor> {
     auto made = doors::make(*outside_, how);
     if (!made)
@@ -115,7 +115,7 @@ cluster_service::~cluster_service() {
     self->receive([](const caf::down_msg&) {});
   }
   actor_ = nullptr;
-  // It leaves all nodes first.
+  // The opener leaves all nodes before the actor system ends.
   opener_.reset();
   doors_.clear();
   outside_.reset();

@@ -63,11 +63,11 @@ result<std::string_view> password_in(std::string_view text) {
   if (text.ends_with('\r'))
     text.remove_suffix(1);
   if (text.empty())
-    return fail(errc::invalid_argument, "is empty: it has one line, the password");
+    return fail(errc::invalid_argument, "is empty; it must have one line, the password");
   if (text.find('\n') != std::string_view::npos)
-    return fail(errc::invalid_argument, "has more than one line, which is the password");
+    return fail(errc::invalid_argument, "has more than one line; it must have only the password");
   if (text.size() > max_password_bytes || !config::is_plain_text(text))
-    return fail(errc::invalid_argument, "is no password: up to 1024 bytes of UTF-8 without control characters");
+    return fail(errc::invalid_argument, "is not a password of up to 1024 bytes of UTF-8 without control characters");
   return text;
 }
 

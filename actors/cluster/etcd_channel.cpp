@@ -25,10 +25,10 @@ namespace beast = boost::beast;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
-/// One request and its answer, on a connection of its own. For one thread, but for `interrupt`.
+/// One request and its answer, on a connection of its own. For one thread, except for `interrupt`.
 class etcd_channel::exchange {
 public:
-  /// From any thread: what is under way ends at once, and nothing begins any more. Looking up a name is not ended.
+  /// Any thread: ends the operation in progress at once and starts no other. A name lookup is not interrupted.
   void interrupt() {
     interrupted_ = true;
     context_.stop();
@@ -36,7 +36,7 @@ public:
 
   bool is_interrupted() const { return interrupted_; }
 
-  /// Sends the request, and has the head of the answer when it returns: its status.
+  /// Sends the request, and returns when the head of the answer has arrived: its status.
   result<unsigned> begin(const member& where, const job& what, const etcd_access& access, duration limit) {
     const auto authority = io::endpoint_text(where.host, where.port);
     const auto failed = [&](const char* doing, const error_code& code) {
@@ -50,7 +50,7 @@ public:
       identity_ = std::move(*loaded);
       tls_.emplace(stream_, *identity_);
       if (!client_detail::expect_host(*tls_->native_handle(), where.host))
-        return fail(errc::unreachable, authority + ": no certificate can be for this name");
+        return fail(errc::unreachable, authority + ": this name cannot be checked against a certificate");
     }
     error_code code;
     tcp::resolver resolver(context_);
@@ -63,15 +63,15 @@ public:
     if (code)
       return failed("cannot connect", code);
     error_code ignored;
-    // So that a watch that nobody serves any more ends some day.
+    // Keep-alive detects a dead member, so that its watch ends.
     stream_.socket().set_option(asio::socket_base::keep_alive(true), ignored);
     if (tls_) {
       ::ERR_clear_error();
       code = run(limit, [&](auto done) { tls_->async_handshake(asio::ssl::stream_base::client, done); });
       if (code)
-        return failed("no TLS", code);
+        return failed("TLS handshake failed", code);
     }
-    // Without a word of what is accepted, etcd's gateway asks in the name of etcd's own certificate.
+    // etcd's gateway forwards a request without an Accept header under etcd's own certificate.
     request_ =
         "POST " + what.path + " HTTP/1.1\r\nHost: " + authority +
         (what.token.empty() ? "" : "\r\nAuthorization: " + what.token) +
@@ -82,11 +82,11 @@ public:
         asio::async_write(to, asio::buffer(request_), [done](error_code x, std::size_t) { done(x); });
       });
     });
-    // It may have a password.
+    // The request may have a password.
     OPENSSL_cleanse(request_.data(), request_.size());
     if (code)
       return failed("cannot send a request", code);
-    // Before memory is made ready for what an answer says of its length.
+    // The limit is set before memory is allocated for the length that the answer claims.
     parser_.body_limit(max_etcd_bytes);
     code = run(limit, [&](auto done) {
       on_stream([&](auto& from) {
@@ -100,10 +100,10 @@ public:
 
   bool is_done() const { return parser_.is_done(); }
 
-  /// What follows has no length that is known.
+  /// Allows an answer of unlimited length.
   void read_without_end() { parser_.body_limit(boost::none); }
 
-  /// What has come of the body since. With no limit, waits as long as it takes.
+  /// Returns what has arrived of the body since. Waits without a limit where `limit` is empty.
   result<std::string> more(std::optional<duration> limit) {
     if (!parser_.is_done()) {
       const auto code = run(limit, [&](auto done) {
@@ -113,13 +113,13 @@ public:
       });
       if (code)
         return fail(code == beast::error::timeout ? errc::timeout : errc::unreachable,
-                    "the answer breaks off: " + text_of(code));
+                    "the answer was cut off: " + text_of(code));
     }
     return std::exchange(parser_.get().body(), {});
   }
 
 private:
-  /// What is said goes over TLS, or over the bare connection where there is none to be.
+  /// Calls `use` with the TLS stream, or with the plain connection where TLS is not configured.
   template <class Use>
   void on_stream(Use use) {
     if (tls_)
@@ -130,7 +130,7 @@ private:
 
   std::string text_of(const error_code& code) {
     if (code == beast::error::timeout)
-      return "it takes too long";
+      return "timed out";
     return tls_ ? client_detail::tls_failure(*tls_->native_handle(), code) : code.message();
   }
 
@@ -141,10 +141,10 @@ private:
     else
       stream_.expires_never();
     context_.restart();
-    // After the restart: an interruption that comes later stops the context.
+    // The flag is checked after the restart: a later interruption stops the context.
     if (interrupted_)
       return asio::error::operation_aborted;
-    // What is left behind by an interruption holds on to it.
+    // Handlers that are left over after an interruption keep this alive.
     const auto ended = std::make_shared<std::optional<error_code>>();
     start([ended](error_code x) { *ended = x; });
     context_.run();
@@ -215,7 +215,7 @@ void etcd_channel::end_with(std::string path, std::string body, std::string toke
     exchange last;
     static_cast<void>(perform(last, {0, std::move(path), std::move(body), std::move(token), false}));
   } catch (const boost::system::system_error&) {
-    // The lease ends by itself.
+    // The lease expires without it.
   }
 }
 
@@ -227,13 +227,13 @@ std::optional<etcd_channel::job> etcd_channel::take(desk& from) {
   return std::exchange(from.next, std::nullopt);
 }
 
-/// As long as an exchange can be interrupted.
+/// Registers an exchange as interruptible while it lives.
 class etcd_channel::seat {
 public:
   seat(etcd_channel& of, desk& at, exchange& with) : mutex_(of.mutex_), at_(at) {
     const std::lock_guard guard(mutex_);
     at_.current = &with;
-    // What came meanwhile found nobody to interrupt.
+    // A job that arrived before found no exchange to interrupt.
     if (of.ending_ || at_.next)
       with.interrupt();
   }
@@ -256,7 +256,7 @@ std::size_t etcd_channel::chosen() {
 
 void etcd_channel::give_up(std::size_t at) {
   const std::lock_guard guard(mutex_);
-  // Unless the other thread has done so.
+  // The other thread may have switched already.
   if (at_ == at)
     at_ = (at_ + 1) % members_.size();
 }
@@ -275,7 +275,7 @@ bool etcd_channel::answer(const job& what, result<etcd_reply>& out) {
     const seat here(*this, asking_, with);
     out = perform(with, what);
     return !with.is_interrupted();
-  } catch (const boost::system::system_error& e) { // no descriptors left, for one
+  } catch (const boost::system::system_error& e) { // no file descriptors left, for example
     out = fail(errc::unreachable, e.what());
     return true;
   }
@@ -302,7 +302,7 @@ result<etcd_reply> etcd_channel::perform(exchange& with, job what) {
         return tl::unexpected<error>(more.error());
       out.body += *more;
       if (out.body.size() > max_etcd_bytes)
-        return fail(errc::limit_exceeded, "the answer of etcd is too long");
+        return fail(errc::limit_exceeded, "etcd's answer exceeds the size limit");
     }
     out.body += with.more(limit_).value_or(std::string{});
     return out;

@@ -18,16 +18,16 @@
 
 namespace troupe::cluster {
 
-/// How requests reach an etcd: two threads that wait for it, one for its answers and one for the lines of a watch.
-/// Whenever a member does not answer, the next request goes to the next one. Over TLS where `etcd_access` has it, and
-/// never without it then: a member whose certificate is refused counts as one that does not answer.
+/// The transport to etcd: two threads that block on it, one for answers and one for the lines of a watch. When a member
+/// does not answer, the next request goes to the next member. Connections use TLS where `etcd_access` has it, and then
+/// never fall back to plain text: a member whose certificate is refused counts as one that does not answer.
 class etcd_channel {
 public:
   struct member {
     std::string host;
     std::uint16_t port = 0;
   };
-  /// Called in the threads of the channel.
+  /// Callbacks, called in the threads of the channel.
   struct listeners {
     std::function<void(std::uint64_t number, result<etcd_reply>)> answered;
     std::function<void(std::uint64_t number, std::string line)> said;
@@ -38,17 +38,17 @@ public:
   etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners told);
   etcd_channel(const etcd_channel&) = delete;
   etcd_channel& operator=(const etcd_channel&) = delete;
-  /// Ends what is under way, which is told of no more.
+  /// Interrupts requests in progress, which are not answered any more.
   ~etcd_channel();
 
-  /// Is answered, unless the channel ends. One at a time: a second one takes the place of a first that has not begun.
+  /// Is answered, unless the channel ends. One request at a time: a second one replaces a first that has not started.
   /// `token`: of a login; empty: none.
   void ask(std::uint64_t number, std::string path, std::string body, std::string token = {});
-  /// Likewise, with what `etcd_access` has for it.
+  /// The same for a login, with the credentials of `etcd_access`.
   void log_in(std::uint64_t number);
-  /// In the place of the watch before.
+  /// Replaces the watch before.
   void watch(std::uint64_t number, std::string body, std::string token = {});
-  /// Ends both threads, then asks this in the calling one; what comes of it is all the same.
+  /// Ends both threads, then sends this request in the calling thread; its result is ignored.
   void end_with(std::string path, std::string body, std::string token = {});
 
 private:
@@ -57,14 +57,14 @@ private:
   struct job {
     std::uint64_t number = 0;
     std::string path;
-    /// Of a login, it is read when it is sent.
+    /// Empty for a login, whose body is read when it is sent.
     std::string body;
     std::string token;
     bool is_login = false;
   };
   struct desk {
     std::optional<job> next;
-    /// What is under way, to be interrupted.
+    /// The exchange in progress, to be interrupted.
     exchange* current = nullptr;
   };
 
@@ -72,9 +72,9 @@ private:
   void run_asker();
   void run_watcher();
   void end();
-  /// Waits for something to do; nothing when the channel ends.
+  /// Waits for a job; empty when the channel ends.
   std::optional<job> take(desk& from);
-  /// Each by an exchange of its own. False where it was interrupted: nobody is to be told.
+  /// Each runs an exchange of its own. False where it was interrupted: then no callback is called.
   bool answer(const job& what, result<etcd_reply>& out);
   bool follow(const job& what);
   result<etcd_reply> perform(exchange& with, job what);

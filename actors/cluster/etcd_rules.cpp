@@ -7,11 +7,11 @@ namespace troupe::cluster {
 
 namespace {
 
-/// An election of etcd's members takes as long as that: no trouble yet.
+/// Failures in a row before a problem is reported. An election of etcd's members causes one.
 constexpr std::uint32_t failures_of_trouble = 2;
-/// More are not looked at: nodes ask each of the others, and tens of them are meant.
+/// The most entries that are used. Nodes send requests to all others, so tens of them are expected.
 constexpr std::size_t max_listed = 256;
-/// What is told once each is remembered as long.
+/// The most texts that are remembered as logged.
 constexpr std::size_t max_remembered = 256;
 
 } // namespace
@@ -26,9 +26,10 @@ etcd_rules::etcd_rules(etcd_options options)
 void etcd_rules::on_time(timestamp now) {
   if (next_event() > now)
     return;
+  // Without a valid token every other request would fail.
   if (needs_login())
     return ask(asking::login, now);
-  // Whichever has waited longer, so that one that fails does not keep the other from its turn.
+  // The track that has waited longer runs first, so that a failing one does not block the other.
   if (registering_.next <= listing_.next)
     register_next(now);
   else
@@ -36,14 +37,16 @@ void etcd_rules::on_time(timestamp now) {
 }
 
 timestamp etcd_rules::next_event() const noexcept {
+  // Requests are sent one at a time; the answer schedules the next one.
   if (asking_ != asking::nothing)
     return timestamp::max();
+  // Where a login is needed, its back-off delays both tracks.
   const auto next = std::min(registering_.next, listing_.next);
   return needs_login() ? std::max(next, login_.next) : next;
 }
 
 void etcd_rules::register_next(timestamp now) {
-  // To put the entry does not prolong its lease: where it is put again and again, the lease has its turn all the same.
+  // The keep-alive takes precedence when it is due, because a put does not prolong the lease and may be repeated often.
   ask(lease_ == 0 ? asking::grant : put_ || renewal_ <= now ? asking::keep_alive : asking::put, now);
 }
 
@@ -69,6 +72,7 @@ void etcd_rules::ask(asking what, timestamp now) {
     out.body = keep_alive_body(lease_);
     break;
   case asking::list:
+  // `nothing` is never requested; the case completes the switch.
   case asking::nothing:
     out.path = "/v3/kv/range";
     out.body = range_body(options_.prefix);
@@ -78,6 +82,7 @@ void etcd_rules::ask(asking what, timestamp now) {
 }
 
 void etcd_rules::on_answer(std::uint64_t number, const result<etcd_reply>& answer, timestamp now) {
+  // Only the answer to the current request counts.
   if (number != request_ || asking_ == asking::nothing)
     return;
   const auto what = std::exchange(asking_, asking::nothing);
@@ -99,8 +104,10 @@ void etcd_rules::on_answer(std::uint64_t number, const result<etcd_reply>& answe
 
 void etcd_rules::failed(track& x, const error& why, timestamp now) {
   ++failed_;
+  // etcd refuses the token, so a login comes before the next request.
   if (why.code == errc::expired)
     logged_in_ = false;
+  // Counted up to the threshold, since only that is compared.
   x.failures = std::min(x.failures + 1, failures_of_trouble);
   x.why = why.text.empty() ? "it does not answer" : why.text;
   x.next = later(now, x.backoff.next());
@@ -114,6 +121,7 @@ void etcd_rules::answered(track& x) {
 
 void etcd_rules::on_login(const etcd_reply& reply, timestamp now) {
   auto token = read_login(reply);
+  // An etcd with authentication disabled needs no token, which counts as a login.
   const bool has_users = token || token.error().code != errc::unsupported;
   if (!token && has_users)
     return failed(login_, token.error(), now);
@@ -121,9 +129,10 @@ void etcd_rules::on_login(const etcd_reply& reply, timestamp now) {
   token_ = has_users ? std::move(*token) : std::string{};
   answered(login_);
   login_.next = now;
+  // Logged once for each time that authentication is disabled.
   if (!std::exchange(told_of_no_users_, !has_users) && !has_users)
-    say(false, "etcd at " + options_.endpoints + " asks nobody who they are, so this node has not logged in as '" +
-                   options_.user + "': its users count from `etcdctl auth enable` on");
+    say(false, "etcd at " + options_.endpoints + " has authentication disabled, so this node has not logged in as '" +
+                   options_.user + "'; it logs in after `etcdctl auth enable`");
 }
 
 void etcd_rules::on_grant(const etcd_reply& reply, timestamp now) {
@@ -132,14 +141,16 @@ void etcd_rules::on_grant(const etcd_reply& reply, timestamp now) {
     return failed(registering_, lease.error(), now);
   lease_ = lease->id;
   renewal_ = later(asked_, keep_alive_pause());
+  // The entry has to be put again under the new lease.
   put_ = false;
-  // What went wrong before is over when the entry is there.
+  // Earlier failures are cleared only when the entry is put, so `answered` is not called here.
   registering_.next = now;
 }
 
 void etcd_rules::on_put(const etcd_reply& reply, timestamp now) {
   const auto revision = read_put(reply);
   if (!revision) {
+    // etcd does not know the lease. The failure is counted too, so that repeated losses back off.
     if (revision.error().code == errc::not_found)
       lease_lost(now);
     return failed(registering_, revision.error(), now);
@@ -152,12 +163,14 @@ void etcd_rules::on_put(const etcd_reply& reply, timestamp now) {
 
 void etcd_rules::on_keep_alive(const etcd_reply& reply, timestamp now) {
   const auto lease = read_keep_alive(reply);
+  // Only not_found means that the lease is lost; after any other error it may still be in force.
   if (!lease && lease.error().code != errc::not_found)
     return failed(registering_, lease.error(), now);
+  // etcd reports an expired lease with a remaining time of 0.
   if (!lease || lease->seconds == 0)
     return lease_lost(now);
   renewal_ = later(asked_, keep_alive_pause());
-  // The lease alone is no place in the list.
+  // A lease without an entry is no registration, so failures are cleared only if the entry is there.
   if (put_)
     answered(registering_);
   registering_.next = put_ ? renewal_ : now;
@@ -165,16 +178,19 @@ void etcd_rules::on_keep_alive(const etcd_reply& reply, timestamp now) {
 
 void etcd_rules::lease_lost(timestamp now) {
   ++leases_lost_;
-  say(true, "the lease of this node in etcd was over before its time, as when etcd was away: it is taken anew");
+  say(true,
+      "lease lost: this node's lease in etcd expired early (etcd may have been unreachable); a new one is requested");
   lease_ = 0;
   put_ = false;
   registering_.next = now;
 }
 
 void etcd_rules::put_again(timestamp now) {
+  // A put is scheduled already.
   if (!put_)
     return;
   put_ = false;
+  // With back-off, in case the entry is removed each time; no later than the renewal of the lease.
   registering_.next = std::min(later(now, registering_.backoff.next()), renewal_);
 }
 
@@ -187,7 +203,7 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
   const auto known = std::exchange(nodes_, {});
   senseless_.clear();
   bool has_own = false;
-  // As of a store that was made anew, or set back, also where that is less than before.
+  // The revision is taken over even if it is lower: the store was made again or restored from a backup.
   revision_ = range->revision;
   for (const auto& x : range->entries) {
     take(x);
@@ -197,15 +213,15 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
     look_at_own(x.value, now);
   }
   std::erase_if(told_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
-  // It was asked for after the entry had been put, so what it has in that place is what is there now, of whatever
-  // revision: a store that was set back counts anew. One of an earlier revision was set back since, and what is told of
-  // the entry by a watch would count as older than that.
+  // The list was requested after the put, so it shows what is in the entry's place now, whatever its revision; a
+  // restored store counts from a lower one. If the list's revision is lower than that of the put, the store was
+  // restored since. The entry is then put again, because events of a watch would count as older than the put.
   if (!has_own || range->revision < put_revision_)
     put_again(now);
   const bool is_news = !std::exchange(was_listed_, true) || known != nodes_;
   if (is_news)
     tell_members();
-  // What is new here should have been seen by the watch.
+  // The watch should have reported a change that the list shows, so a watch that missed it is replaced.
   if (watch_ == 0 || is_news) {
     watch_ = ++last_watch_;
     watch_began_ = now;
@@ -214,18 +230,20 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
 }
 
 void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp now) {
+  // The line is of a watch that was replaced.
   if (number != watch_ || watch_ == 0)
     return;
   const auto news = read_watch(line);
+  // An invalid line also ends the watch; the next list starts a new one.
   if (!news || !news->end.empty())
     return on_watch_end(number, now);
   bool changed = false;
   for (const auto& x : news->entries) {
-    // Of before the list that was read last.
+    // The list that was read last includes it.
     if (x.revision <= revision_)
       continue;
     changed = take(x) || changed;
-    // Of before this node had put it?
+    // Events from before this node's put are about an entry that the put has replaced.
     if (x.key != options_.prefix + options_.address || x.revision <= put_revision_)
       continue;
     if (x.removed)
@@ -233,6 +251,7 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
     else
       look_at_own(x.value, now);
   }
+  // Raised after the loop, because the entries of one transaction have the same revision.
   for (const auto& x : news->entries)
     revision_ = std::max(revision_, x.revision);
   if (changed)
@@ -240,15 +259,18 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
 }
 
 void etcd_rules::on_watch_end(std::uint64_t number, timestamp now) {
+  // The watch was replaced already.
   if (number != watch_ || watch_ == 0)
     return;
   watch_ = 0;
+  // A watch that lasted for a lease worked, so the back-off starts again.
   if (watch_began_ + options_.lease <= now)
     watch_backoff_.reset();
   listing_.next = std::min(listing_.next, later(now, watch_backoff_.next()));
 }
 
 bool etcd_rules::take(const etcd_entry& x) {
+  // Not part of the list; etcd should not return such a key.
   if (!x.key.starts_with(options_.prefix))
     return false;
   const auto address = x.key.substr(options_.prefix.size());
@@ -258,16 +280,19 @@ bool etcd_rules::take(const etcd_entry& x) {
     return nodes_.erase(address) > 0;
   }
   const auto node = read_listed(x.value);
+  // A known node may change its entry even when the list is full.
   const bool has_room = nodes_.size() < max_listed || nodes_.contains(address);
   if (!node || !is_listed_address(address) || !has_room) {
+    // The set is bounded, since anyone with write access can add keys.
     if (senseless_.size() < max_remembered)
       senseless_.insert(x.key);
     if (told_.size() < max_remembered && told_.insert(x.key).second)
-      say(true, "an entry of the list of nodes in etcd is left out, since " +
-                    (!has_room ? "there are " + std::to_string(max_listed) + " already"
+      say(true, "entry in etcd's list of nodes skipped: " +
+                    (!has_room ? "the limit of " + std::to_string(max_listed) + " nodes is reached"
                      : node    ? std::string("its key is not the address of a node")
                                : node.error().text) +
                     ": " + x.key);
+    // The entry may have been valid before.
     return nodes_.erase(address) > 0;
   }
   senseless_.erase(x.key);
@@ -283,21 +308,22 @@ bool etcd_rules::take(const etcd_entry& x) {
 void etcd_rules::tell_names(const std::string& address, const listed_node& x) {
   if (x.node == options_.self.node && address != options_.address && told_.size() < max_remembered &&
       told_.insert(address).second)
-    say(true, "the node at " + address + " is called '" + x.node +
-                  "', as this one is: nothing is wrong with that but what people read; node_name is there to be "
-                  "another one on each");
+    say(true, "duplicate node name: the node at " + address + " is also called '" + x.node +
+                  "'; logs and status cannot tell them apart; set a different node_name on each");
 }
 
 void etcd_rules::look_at_own(std::string_view value, timestamp now) {
   const auto node = read_listed(value);
+  // Before the put, any value in its place is replaced anyway.
   if (!put_ || (node && *node == options_.self))
     return;
-  // One that makes no sense is nobody's.
+  // An invalid value does not belong to another node, so it is overwritten.
   if (!node)
     return put_again(now);
+  // Another node has put its entry at this address. Putting again would only make both overwrite each other.
   if (told_.size() < max_remembered && told_.insert(options_.address).second)
-    say(true, "node '" + node->node + "' is in the list in etcd at " + options_.address +
-                  ", where this one says to be: give each an address of its own (cluster.advertise)");
+    say(true, "duplicate address: node '" + node->node + "' is in etcd's list of nodes at " + options_.address +
+                  ", the address of this node; set a different cluster.advertise on each");
 }
 
 void etcd_rules::tell_members() {
@@ -308,6 +334,7 @@ void etcd_rules::tell_members() {
 }
 
 etcd_rules::condition etcd_rules::state() const noexcept {
+  // The worst condition comes first: without a login neither track makes progress.
   if (login_.failures >= failures_of_trouble)
     return condition::not_let_in;
   if (listing_.failures >= failures_of_trouble)
@@ -320,13 +347,12 @@ std::string etcd_rules::trouble() const {
   switch (state()) {
   case condition::not_let_in:
     return "this node cannot log in as '" + options_.user + "', so the list of nodes cannot be read from " + at +
-           ", and the nodes that were known last are used: " + login_.why;
+           "; the last known nodes stay in use: " + login_.why;
   case condition::not_read:
-    return "the list of nodes cannot be read from " + at +
-           ", and the nodes that were known last are used: " + listing_.why;
+    return "the list of nodes cannot be read from " + at + "; the last known nodes stay in use: " + listing_.why;
   case condition::not_registered:
-    return "this node cannot be put into the list of nodes in " + at +
-           ", and others do not find it: " + registering_.why;
+    return "this node cannot be registered in the list of nodes in " + at +
+           ", so other nodes cannot find it: " + registering_.why;
   case condition::well:
     break;
   }
@@ -337,6 +363,7 @@ void etcd_rules::say_state(condition was) {
   const auto is = state();
   if (is > was)
     say(true, trouble());
+  // A partial improvement is not logged.
   else if (was != condition::well && is == condition::well)
     say(false, "etcd at " + options_.endpoints + " answers again");
 }
@@ -350,6 +377,7 @@ etcd_stats etcd_rules::stats() const {
 }
 
 std::optional<etcd_request> etcd_rules::farewell() const {
+  // Without a lease, a login or an etcd that answers there is nothing to revoke; the lease expires by itself.
   if (lease_ == 0 || needs_login() || !trouble().empty())
     return std::nullopt;
   return etcd_request{0, "/v3/lease/revoke", keep_alive_body(lease_), token_};

@@ -18,29 +18,29 @@
 
 namespace troupe::cluster {
 
-/// Ask etcd; answered by `on_answer`. One at a time.
+/// Send a request to etcd; answered by `on_answer`. One at a time.
 struct etcd_request {
   std::uint64_t number = 0;
   std::string path;
   std::string body;
-  /// Of the login that holds; empty: none.
+  /// The token of the current login; empty: none.
   std::string token{};
 };
-/// Log in, with what the rules do not know; answered like a request.
+/// Log in with credentials that the rules do not have; answered like a request.
 struct etcd_login {
   std::uint64_t number = 0;
 };
-/// Begin a watch, in the place of the one before; each line of it goes to `on_watch`, and its end to `on_watch_end`.
+/// Start a watch that replaces the one before; each line of it goes to `on_watch`, and its end to `on_watch_end`.
 struct etcd_watch {
   std::uint64_t number = 0;
   std::string body;
   std::string token{};
 };
-/// These addresses are in the list.
+/// The addresses that are in the list now.
 struct etcd_members {
   std::vector<std::string> addresses;
 };
-/// Something for the log.
+/// A line for the log.
 struct etcd_told {
   bool bad = false;
   std::string text;
@@ -49,39 +49,40 @@ struct etcd_told {
 using etcd_effect = std::variant<etcd_request, etcd_login, etcd_watch, etcd_members, etcd_told>;
 
 struct etcd_options {
-  /// As people write them, for the log.
+  /// For the log.
   std::string endpoints;
-  /// Ends with a slash; the address of a node follows.
+  /// The prefix of all keys. It ends with a slash; the address of a node follows it.
   std::string prefix;
-  /// Of this node, as others reach it.
+  /// The address of this node for other nodes.
   std::string address;
   listed_node self;
-  /// How long its entry stays when it has died.
+  /// How long the entry stays after this node has died.
   duration lease{};
   duration backoff_min{};
   duration backoff_max{};
   std::uint64_t seed = 0;
-  /// Whom to log in as, for the log; empty: there is no login.
+  /// The user to log in as, for the log; empty: there is no login.
   std::string user{};
 };
 
-/// The list of nodes in etcd, and this one's place in it: plain rules.
+/// The list of nodes in etcd, and this node's entry in it: plain rules.
 ///
-/// Two things go on, and neither waits for the other, since an etcd that is full lets itself be read and not written:
-/// - This node's entry is put under a lease, which is kept alive. Where either is gone, both are made anew.
-/// - The list is read, and watched from that revision on. A watch that ends, as when its revision was compacted, has
-/// the
-///   list read again. It is read once per lease in any case: a watch whose connection has died in silence says nothing,
-///   and one that missed something is begun anew.
+/// Two tracks run independently, because an etcd that is full can be read and not written:
+/// - Registration puts this node's entry under a lease, and keeps the lease alive. If either is lost, both are made
+///   again.
+/// - Listing reads the list, and watches it from that revision on. When a watch ends, the list is read again, as after
+///   a compaction. It is also read once per lease, because a watch whose connection has died silently delivers nothing.
+///   A watch that missed a change is replaced.
 ///
-/// Where there is a login, it comes before both, and again whenever etcd does not take its token any more: tokens end
-/// after some time, with the member that has given them, and when the password changes. An etcd whose users are not
-/// enabled is asked without one until they are, so that they can be enabled under nodes that run.
+/// Where there is a login, it precedes both, and is repeated whenever etcd refuses its token: tokens expire, are lost
+/// with the member that issued them, and become invalid when the password changes. While authentication is disabled in
+/// etcd, requests have no token, so that it can be enabled while nodes run.
 ///
-/// The key of an entry is the address, so that nodes of one name are two entries and no quarrel. Two nodes that say the
-/// same address of themselves leave the entry to whoever came last: it is in the list, which is all that it is for.
+/// The key of an entry is the address, so two nodes with the same name have two entries and do not conflict. If two
+/// nodes advertise the same address, the entry belongs to the one that put it last. The list is still right, since it
+/// only has addresses.
 ///
-/// When etcd does not answer, the list stays as it was known. What nodes do is not decided here: see `membership`.
+/// While etcd does not answer, the last known list stays valid. `membership` decides which nodes are used.
 class etcd_rules {
 public:
   explicit etcd_rules(etcd_options options);
@@ -93,26 +94,26 @@ public:
   void on_watch(std::uint64_t number, std::string_view line, timestamp now);
   void on_watch_end(std::uint64_t number, timestamp now);
 
-  /// Why the list is not known, or this node is not in it; empty while all is well.
+  /// Why the list is not known, or this node is not in it; empty without a problem.
   std::string trouble() const;
   etcd_stats stats() const;
-  /// What takes this node out of the list; nothing where it is not in it, or etcd is away.
+  /// The request that removes this node from the list; empty where the node is not in it, or etcd is unreachable.
   std::optional<etcd_request> farewell() const;
 
   std::vector<etcd_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
   enum class asking : std::uint8_t { nothing, login, grant, put, keep_alive, list };
-  /// One of the two that go on, or what comes before them.
+  /// The state of registration, listing or login.
   struct track {
     reconnect_backoff backoff;
     timestamp next{};
-    /// In a row.
+    /// Failures in a row.
     std::uint32_t failures = 0;
     std::string why{};
   };
 
-  /// From good to bad.
+  /// From best to worst.
   enum class condition : std::uint8_t { well, not_registered, not_read, not_let_in };
 
   void ask(asking what, timestamp now);
@@ -126,18 +127,18 @@ private:
   void on_keep_alive(const etcd_reply& reply, timestamp now);
   void on_list(const etcd_reply& reply, timestamp now);
   void lease_lost(timestamp now);
-  /// The entry is not there, or is another one's.
+  /// Call this when the entry is missing or invalid.
   void put_again(timestamp now);
 
-  /// True if the list is another one now.
+  /// Returns true if the list has changed.
   bool take(const etcd_entry& x);
-  /// What is in the place of this node's entry.
+  /// Checks the value of this node's entry.
   void look_at_own(std::string_view value, timestamp now);
   void tell_names(const std::string& address, const listed_node& x);
   void tell_members();
   void say(bool bad, std::string text) { outbox_.emplace_back(etcd_told{bad, std::move(text)}); }
   condition state() const noexcept;
-  /// When it is worse than it was, and when all is well again.
+  /// Logs when the condition has become worse, and when it is well again.
   void say_state(condition was);
   duration keep_alive_pause() const { return options_.lease / 3; }
 
@@ -151,25 +152,25 @@ private:
   timestamp asked_{};
 
   bool logged_in_ = false;
-  /// Empty as well where etcd asks nobody who they are, which has been told.
+  /// Also empty where authentication is disabled in etcd, which has been logged then.
   std::string token_;
   bool told_of_no_users_ = false;
 
   /// 0: none.
   std::int64_t lease_ = 0;
-  /// When the lease is to be kept alive again, counted from when that was asked for: etcd may have heard it at once.
+  /// When to keep the lease alive again, counted from the last request: etcd may have received that at once.
   timestamp renewal_{};
   bool put_ = false;
   std::int64_t put_revision_ = 0;
 
   /// By address.
   std::map<std::string, listed_node> nodes_;
-  /// Keys of entries that are none, as long as they are there; those that were told of.
+  /// Keys of invalid entries that are still there; then keys and addresses that the log has.
   std::set<std::string> senseless_;
   std::set<std::string> told_;
   bool was_listed_ = false;
   std::int64_t revision_ = 0;
-  /// 0: none is under way.
+  /// 0: no watch is open.
   std::uint64_t watch_ = 0;
   std::uint64_t last_watch_ = 0;
   timestamp watch_began_{};

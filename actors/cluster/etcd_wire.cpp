@@ -16,11 +16,11 @@ namespace {
 using json = nlohmann::json;
 
 constexpr std::string_view digits64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-/// Of a node, in an entry.
+/// The limit of a node name in an entry.
 constexpr std::size_t max_node_name = 256;
-/// What etcd says when it refuses goes into the log.
+/// The most characters of etcd's refusal that go into the log.
 constexpr std::size_t max_refusal = 200;
-/// What lets its bearer in: a few words, or a JWT.
+/// The limit of a token, which is a few words or a JWT.
 constexpr std::size_t max_token_bytes = std::size_t{8} << 10U;
 
 std::string to_base64(std::string_view bytes) {
@@ -58,12 +58,12 @@ std::optional<std::string> from_base64(std::string_view text) {
   return out;
 }
 
-/// The first key behind all that begin with the prefix.
+/// The first key after all those with the prefix.
 std::string end_of(std::string prefix) {
   while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 255)
     prefix.pop_back();
   if (prefix.empty())
-    return std::string(1, '\0'); // etcd's word for the end of all keys
+    return std::string(1, '\0'); // etcd's notation for the end of all keys
   prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
   return prefix;
 }
@@ -78,7 +78,7 @@ std::optional<T> number_of(std::string_view text) {
   return out;
 }
 
-/// 0 where it is left out; nothing where it is no number that makes sense, and none of etcd's is negative.
+/// 0 where it is left out; empty where it is not a number, or is negative, which etcd's never are.
 std::optional<std::int64_t> number_at(const json& x, const char* key) {
   const auto found = x.find(key);
   if (found == x.end())
@@ -106,7 +106,7 @@ std::string text_at(const json& x, const char* key) {
   return found != x.end() && found->is_string() ? found->get<std::string>() : std::string{};
 }
 
-/// What goes into the log, and into JSON.
+/// Makes a text safe for the log and for JSON.
 std::string told(std::string_view text) {
   std::string out(text.substr(0, max_refusal));
   std::ranges::replace_if(
@@ -115,10 +115,10 @@ std::string told(std::string_view text) {
 }
 
 tl::unexpected<error> senseless(std::string_view what) {
-  return fail(errc::corrupt, "what etcd answers is no " + std::string(what));
+  return fail(errc::corrupt, "etcd's answer is not a valid " + std::string(what));
 }
 
-/// Codes of gRPC.
+/// Status codes of gRPC.
 constexpr std::int64_t code_invalid_argument = 3;
 constexpr std::int64_t code_not_found = 5;
 constexpr std::int64_t code_permission_denied = 7;
@@ -127,7 +127,7 @@ constexpr std::int64_t code_unauthenticated = 16;
 
 constexpr unsigned status_fine = 200;
 
-/// The object that an answer is; an error if etcd refuses.
+/// Parses an answer as an object; an error where etcd refuses.
 result<json> read_object(std::string_view text, std::string_view what) {
   auto out = json::parse(text, nullptr, false);
   if (!out.is_object())
@@ -135,13 +135,13 @@ result<json> read_object(std::string_view text, std::string_view what) {
   return out;
 }
 
-/// What etcd says when it refuses.
+/// A refusal by etcd.
 struct etcd_refusal {
   std::int64_t code = 0;
   std::string why;
 };
 
-/// Streams put it into an object of its own; gateways of 3.6 leave `error` out.
+/// Streams put the refusal into an object of its own; gateways of 3.6 leave `error` out.
 etcd_refusal refusal_of(const json& x) {
   const auto inner = x.find("error");
   const auto& at = inner != x.end() && inner->is_object() ? *inner : x;
@@ -154,28 +154,30 @@ etcd_refusal refusal_of(const json& x) {
 
 tl::unexpected<error> refused(const etcd_reply& reply, etcd_refusal x) {
   if (x.why.empty())
-    x.why = "etcd answers " + std::to_string(reply.status);
+    x.why = "etcd answered with status " + std::to_string(reply.status);
   const auto says = [&](std::string_view part) { return x.why.find(part) != std::string::npos; };
   if (x.code == code_not_found)
     return fail(errc::not_found, x.why);
   if (says("user name is empty"))
-    return fail(errc::expired, "etcd wants a login: cluster.etcd.user and cluster.etcd.password_file have it");
+    return fail(errc::expired, "etcd requires a login; set cluster.etcd.user and cluster.etcd.password_file");
   if (x.code == code_unauthenticated || says("revision of auth store is old"))
     return fail(errc::expired, x.why);
   if (x.code == code_permission_denied)
-    return fail(errc::unreachable, x.why + ": the user needs a role with readwrite below the prefix of the nodes");
+    return fail(errc::unreachable,
+                x.why + "; grant the user a role with readwrite permission on the prefix of the nodes");
   return fail(errc::unreachable, x.why);
 }
 
-/// Of what is no JSON: from what stands in front of etcd's gateway, or is no etcd.
+/// The error for an answer that is not JSON: from a proxy in front of etcd's gateway, or from another server.
 std::string plain_refusal(const etcd_reply& reply) {
   const auto says = [&](std::string_view part) { return reply.body.find(part) != std::string::npos; };
   if (says("CommonName of client"))
-    return "an etcd with users takes no certificate that has a common name from those who ask by JSON: use one without "
-           "(cluster.etcd.tls.certificate)";
+    return "etcd with authentication enabled refuses a client certificate with a common name over its JSON gateway; "
+           "use "
+           "one without (cluster.etcd.tls.certificate)";
   if (says("HTTP request to an HTTPS server"))
-    return "etcd speaks TLS there: set cluster.etcd.tls.ca";
-  return "what listens there answers " + std::to_string(reply.status) + ", and is no etcd";
+    return "etcd expects TLS there; set cluster.etcd.tls.ca";
+  return "the listener there answered with status " + std::to_string(reply.status) + " and is not etcd";
 }
 
 result<json> read_reply(const etcd_reply& reply, std::string_view what) {
@@ -205,7 +207,7 @@ std::optional<etcd_entry> entry_of(const json& x) {
   return etcd_entry{std::move(*key), std::move(*value), *revision, false};
 }
 
-/// The list at `key`, each item read by `read`; nothing if one of them makes no sense.
+/// Reads the list at `key`, each item with `read`; false if an item is invalid.
 template <class Read>
 bool read_list(const json& x, const char* key, std::vector<etcd_entry>& out, Read read) {
   const auto found = x.find(key);
@@ -261,15 +263,15 @@ std::string watch_body(std::string_view prefix, std::int64_t from_revision) {
 }
 
 result<std::string> read_login(const etcd_reply& reply) {
-  const auto x = read_object(reply.body, "login");
+  const auto x = read_object(reply.body, "login answer");
   if (reply.status == status_fine) {
     if (!x)
       return tl::unexpected<error>(x.error());
     auto token = text_at(*x, "token");
-    // It becomes part of a header.
+    // The token becomes part of a header, so it must not have spaces or control characters.
     if (token.empty() || token.size() > max_token_bytes ||
         !std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; }))
-      return senseless("login");
+      return senseless("login answer");
     return token;
   }
   if (!x)
@@ -277,11 +279,12 @@ result<std::string> read_login(const etcd_reply& reply) {
   const auto refusal = refusal_of(*x);
   const auto says = [&](std::string_view part) { return refusal.why.find(part) != std::string::npos; };
   if (refusal.code == code_failed_precondition && says("not enabled"))
-    return fail(errc::unsupported, "etcd asks nobody who they are");
-  // Not its own words: they are about what was said.
+    return fail(errc::unsupported, "etcd has authentication disabled");
+  // etcd's own text is not used, because it may repeat the credentials.
   if (refusal.code == code_invalid_argument)
-    return fail(errc::invalid_argument, "etcd knows no such user, or the password is another one: put the right one "
-                                        "into the file that cluster.etcd.password_file names, which is read again");
+    return fail(errc::invalid_argument,
+                "etcd refused the user or its password; put the right password into the file of "
+                "cluster.etcd.password_file, which is read again at each login");
   return refused(reply, refusal);
 }
 
@@ -313,12 +316,12 @@ result<etcd_lease> read_keep_alive(const etcd_reply& reply) {
 }
 
 result<std::int64_t> read_put(const etcd_reply& reply) {
-  const auto x = read_reply(reply, "answer to a put");
+  const auto x = read_reply(reply, "put answer");
   if (!x)
     return tl::unexpected<error>(x.error());
   const auto revision = revision_of(*x);
   if (!revision)
-    return senseless("answer to a put");
+    return senseless("put answer");
   return *revision;
 }
 
@@ -336,25 +339,25 @@ result<etcd_range> read_range(const etcd_reply& reply) {
 }
 
 result<etcd_news> read_watch(std::string_view line) {
-  const auto x = read_object(line, "news of keys");
+  const auto x = read_object(line, "watch event");
   if (!x)
     return tl::unexpected<error>(x.error());
   const auto inner = x->find("result");
   if (inner == x->end() || !inner->is_object()) {
     if (!x->contains("error"))
-      return senseless("news of keys");
+      return senseless("watch event");
     const auto why = refusal_of(*x).why;
     return etcd_news{0, {}, why.empty() ? "etcd has ended the watch" : why};
   }
   etcd_news out;
   const auto revision = revision_of(*inner);
   if (!revision || !read_list(*inner, "events", out.entries, event_of))
-    return senseless("news of keys");
+    return senseless("watch event");
   out.revision = *revision;
   const auto compacted = number_at(*inner, "compact_revision");
   const auto canceled = inner->find("canceled");
   if (compacted.value_or(1) != 0)
-    out.end = "revisions up to then have been compacted";
+    out.end = "the revisions of the watch have been compacted";
   else if (canceled != inner->end() && canceled->is_boolean() && canceled->get<bool>())
     out.end = "etcd has ended the watch: " + told(text_at(*inner, "cancel_reason"));
   return out;
@@ -367,7 +370,7 @@ std::string write_listed(const listed_node& x) {
 
 result<listed_node> read_listed(std::string_view value) {
   const auto x = json::parse(value, nullptr, false);
-  const auto wrong = [] { return fail(errc::corrupt, "it does not say which node it is"); };
+  const auto wrong = [] { return fail(errc::corrupt, "its value does not name a node"); };
   if (!x.is_object())
     return wrong();
   listed_node out{text_at(x, "node"), 0};

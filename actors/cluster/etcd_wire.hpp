@@ -10,8 +10,8 @@
 
 namespace troupe::cluster {
 
-/// What is said to an etcd, and what it answers: its v3 API as JSON over HTTP, which its gateway serves at the port for
-/// clients. Keys and values are base64 there, numbers of 64 bits are text, and what is zero or empty is left out.
+/// Requests to etcd and its answers: the v3 API as JSON over HTTP, which etcd's gateway serves at the client port. Keys
+/// and values are base64 there, 64-bit numbers are text, and fields that are zero or empty are left out.
 
 /// An answer as it came.
 struct etcd_reply {
@@ -19,11 +19,11 @@ struct etcd_reply {
   std::string body;
 };
 
-/// A key as it is, or that it is gone.
+/// The current state of a key, or its deletion.
 struct etcd_entry {
   std::string key;
   std::string value;
-  /// The revision of the store in which it became so.
+  /// The revision of the store that changed it last.
   std::int64_t revision = 0;
   bool removed = false;
 
@@ -38,7 +38,7 @@ struct etcd_range {
 
 struct etcd_lease {
   std::int64_t id = 0;
-  /// 0: it is over.
+  /// The remaining time; 0: it has expired.
   std::int64_t seconds = 0;
 };
 
@@ -46,34 +46,34 @@ struct etcd_lease {
 struct etcd_news {
   std::int64_t revision = 0;
   std::vector<etcd_entry> entries;
-  /// Why nothing follows; empty if something may.
+  /// Why the watch has ended; empty while it continues.
   std::string end;
 };
 
-/// Of an answer, and of a line of a watch: more is no list of nodes.
+/// The limit of an answer and of a line of a watch: more cannot be a list of nodes.
 inline constexpr std::size_t max_etcd_bytes = std::size_t{4} << 20U;
 
 std::string login_body(std::string_view user, std::string_view password);
 std::string grant_body(std::int64_t seconds);
 std::string keep_alive_body(std::int64_t lease);
 std::string put_body(std::string_view key, std::string_view value, std::int64_t lease);
-/// Of all keys that begin so. The prefix is not empty.
+/// A range of all keys with the prefix, which is not empty.
 std::string range_body(std::string_view prefix);
 std::string watch_body(std::string_view prefix, std::int64_t from_revision);
 
-/// The token that lets its bearer in, as it stands in a header. Errors: unsupported where etcd asks nobody who they
-/// are; invalid_argument where user and password do not fit; else as below. Never with what was said to log in.
+/// The token of a login, as it is sent in a header. Errors: unsupported where etcd has authentication disabled;
+/// invalid_argument where user and password do not match; else as below. No error contains the credentials.
 result<std::string> read_login(const etcd_reply& reply);
 
-/// Errors: not_found where etcd knows no such lease; expired where it wants a login, or another one; unreachable for
-/// its other refusals, with its own words; corrupt for what is no answer to that.
+/// Errors: not_found where etcd does not know the lease; expired where it requires a login, or a new one; unreachable
+/// for its other refusals, with etcd's text; corrupt for an answer that cannot be parsed.
 result<etcd_lease> read_grant(const etcd_reply& reply);
 result<etcd_lease> read_keep_alive(const etcd_reply& reply);
 result<std::int64_t> read_put(const etcd_reply& reply);
 result<etcd_range> read_range(const etcd_reply& reply);
 result<etcd_news> read_watch(std::string_view line);
 
-/// What a node says of itself in the list.
+/// The value of a node's entry in the list.
 struct listed_node {
   std::string node;
   std::uint64_t incarnation = 0;
@@ -85,7 +85,7 @@ std::string write_listed(const listed_node& x);
 /// Errors: corrupt.
 result<listed_node> read_listed(std::string_view value);
 
-/// HOST:PORT or [HOST]:PORT, as a node writes it, and nothing else.
+/// Whether it is exactly HOST:PORT or [HOST]:PORT, as a node writes it.
 bool is_listed_address(std::string_view x);
 
 } // namespace troupe::cluster

@@ -83,7 +83,7 @@ void fetching::answer(bring_number who, std::uint32_t keys) {
   outbox_.emplace_back(fetch_answer{who, keys});
 }
 
-// -- who waits --------------------------------------------------------------------------------------------------------
+// -- callers that wait ------------------------------------------------------------------------------------------------
 
 bring_number fetching::bring(const bring_request& wanted, timestamp now) {
   const auto who = ++last_waiting_;
@@ -136,7 +136,7 @@ bool fetching::begin_round(waiting& who, timestamp now) {
   x.until = later(now, options_.move_limit);
   x.asked = peers;
   auto& coming = spaces_.at(x.space).on_their_way;
-  // From the first one on that comes by another round, that one is waited for.
+  // The round ends before the first key that is in another round; the caller waits for that round.
   for (std::uint32_t i = 0; i < x.keys.size(); ++i)
     if (!coming.emplace(x.keys[i], place{number, i}).second)
       x.keys.resize(i);
@@ -175,7 +175,7 @@ void fetching::on_found(fetch_call number, const result<lookup_result>& found, t
 void fetching::choose(round_number number, timestamp now) {
   auto& x = rounds_.at(number);
   x.asked.clear();
-  // Of two that have as much, the one that lives, or is less busy.
+  // Among peers with equally many keys, a live one is preferred, then a less busy one.
   const auto best = std::ranges::max_element(x.offers, [this](const offer& a, const offer& b) {
     if (a.keys != b.keys)
       return a.keys < b.keys;
@@ -206,7 +206,7 @@ void fetching::cut(round& x, std::uint32_t limit) {
   if (limit >= x.limit)
     return;
   auto& coming = spaces_.at(x.space).on_their_way;
-  // Whoever misses them from now on has to ask for itself.
+  // Callers that miss these keys from now on start a round of their own.
   for (auto i = limit; i < x.limit; ++i)
     if (const auto found = coming.find(x.keys[i]); found != coming.end() && &rounds_.at(found->second.round) == &x)
       coming.erase(found);
@@ -221,7 +221,7 @@ std::size_t fetching::pages_of_chunk(const space_entry& space, std::size_t block
   };
   const std::size_t copies = space.copies_at_once;
   const auto share = (pages + copies - 1) / copies;
-  // While one is copied, the next one is on its way.
+  // Half of the blocks are left for the next chunk, which arrives while one is copied.
   const auto most = std::min(fit(options_.chunk_bytes_max), blocks / (2 * copies));
   return std::max({std::min(share, most), fit(options_.chunk_bytes_min), std::size_t{1}});
 }
@@ -299,7 +299,7 @@ void fetching::look_after(round_number number, timestamp now) {
   const bool begun_with_all = std::ranges::all_of(x.ranks, [&](const auto& rank) { return rank.next >= x.limit; });
   if (x.moving && x.calls == 0 && begun_with_all)
     return end_round(number, now);
-  // Whoever shares only the head of the round need not wait for its tail.
+  // A caller that shares only the head of the round does not wait for its tail.
   std::vector<bring_number> done;
   for (const auto& [who, w] : waiting_)
     if (w.round == number && reached(x, w) == w.count)
@@ -338,10 +338,10 @@ void fetching::end_round(round_number number, timestamp now) {
       const auto got = reached(x, w);
       w.have += got;
       w.round = 0;
-      // Who was asked before may have what follows now that there is more of it.
+      // Peers that were asked before may have the next keys now that this node has more of them.
       if (!x.moving || got > 0)
         w.used.clear();
-      // It was asked for the next key, and does not have it, or did not send it.
+      // The source was asked for the next key, and does not have it or did not send it.
       if (x.moving && got < w.count)
         w.used.push_back(x.source.peer);
       next.emplace_back(who, x.moving);
@@ -350,7 +350,7 @@ void fetching::end_round(round_number number, timestamp now) {
   rounds_.erase(number);
   if (space.removed && std::ranges::none_of(rounds_, [&](const auto& r) { return r.second.space == ended; }))
     spaces_.erase(ended);
-  // Where nobody had anything, nobody has anything now.
+  // Where no peer had anything, asking again at once is useless.
   for (const auto& [who, go] : next) {
     if (go)
       go_on(who, now);

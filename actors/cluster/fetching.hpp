@@ -19,9 +19,9 @@
 
 namespace troupe::cluster {
 
-/// One request under way to somebody else; never used twice.
+/// The number of a request to a peer or to this node; never reused.
 using fetch_call = std::uint64_t;
-/// One who waits for pages.
+/// The number of a caller that waits for pages.
 using bring_number = std::uint64_t;
 
 /// A lookup at a peer. Every such call is answered, by `on_found`.
@@ -35,11 +35,11 @@ struct fetch_release {
   peer_number peer = 0;
   namespace_id space;
   ticket lease;
-  /// Of these keys this node has made pages from those under the lease, and keeps them.
+  /// Keys of which this node has made pages from those under the lease, and keeps them.
   std::vector<key_digest> kept_here{};
 };
-/// Pages of a rank, from a peer to this node, as pages that are saved: from blocks of passing memory, which are this
-/// call's until it is answered, by `on_moved`.
+/// Load pages of a rank from a peer and save them at this node, through blocks of a staging buffer, which belong to
+/// this call until it is answered by `on_moved`.
 struct fetch_move {
   fetch_call call = 0;
   peer_number peer = 0;
@@ -47,28 +47,28 @@ struct fetch_move {
   std::uint32_t rank = 0;
   transfer_task work;
 };
-/// So many keys are here, from the first one on.
+/// The answer: the number of leading keys that are here.
 struct fetch_answer {
   bring_number who = 0;
   std::uint32_t keys = 0;
 };
-/// It has not answered in time.
+/// The peer has not answered in time.
 struct fetch_late {
   peer_number peer = 0;
 };
 
 using fetch_effect = std::variant<fetch_ask, fetch_release, fetch_move, fetch_answer, fetch_late>;
 
-/// Of pages that a peer was to send.
+/// Counts of pages that a peer was to send.
 struct sending_counts {
   std::uint64_t failed = 0;
-  /// Of what was sent, what came from its slab files; and what was to, and did not.
+  /// Pages sent that came from the peer's slab files; then those that could not be read from there, by reason.
   std::uint64_t from_files = 0;
   std::uint64_t files_stale = 0;
   std::uint64_t files_damaged = 0;
   std::uint64_t files_failed = 0;
 
-  /// What came of a load of so many pages.
+  /// Adds the outcome of a load of `pages` pages.
   void add(const result<transfer_result>& outcome, std::size_t pages);
 };
 
@@ -79,7 +79,7 @@ struct fetch_counts {
   std::uint64_t pages = 0;
   std::uint64_t bytes = 0;
   std::uint64_t failed = 0;
-  /// Of what was loaded, what came from its slab files; and what was to, and did not.
+  /// Pages loaded that came from the peer's slab files; then those that could not be read from there, by reason.
   std::uint64_t file_pages = 0;
   std::uint64_t file_bytes = 0;
   std::uint64_t files_stale = 0;
@@ -88,79 +88,80 @@ struct fetch_counts {
 };
 
 struct fetching_options {
-  /// For peers to say what they have.
+  /// For peers to answer a lookup.
   duration ask_limit{};
-  /// For whoever waits.
+  /// For a caller to wait.
   duration wait_limit{};
-  /// For the pages of one round.
+  /// For the pages of one round to arrive.
   duration move_limit{};
-  /// Pages that move together, at most; no more than keys that the node takes in one request.
+  /// The most pages that move together; not more than the keys that the node takes in one request.
   std::uint32_t chunk_pages = 32;
-  /// Rounds under way, and who waits for them: one more is told at once that there is nothing.
+  /// The most rounds in progress, and the most callers that wait. One more is answered at once that there is nothing.
   std::size_t rounds_max = 256;
   std::size_t waiting_max = 4096;
-  /// Who is to be asked for pages of a namespace now.
+  /// Returns the peers to ask for pages of a namespace now.
   std::function<std::vector<peer_number>(const namespace_id&)> peers;
-  /// What is fetched stays here, and the peer may let its own go first; else this node does so.
+  /// Whether this node keeps what it fetches and the peer marks its copy to be evicted first; else this node marks its
+  /// own.
   bool keep_copies = true;
-  /// Peers from this number on are dead: they say at once what they have, and are fetched from where no other one has
-  /// as much. To read what they have left may take as long as a file system likes.
+  /// Peers from this number on are dead nodes. They answer lookups at once, and are fetched from only where no live
+  /// peer has as much. Reading what they have left takes as long as the file system needs.
   peer_number first_dead = ~peer_number{0};
-  /// A round is cut into a chunk for each copy that a rank can have under way, as far as these are neither so small
-  /// that their messages cost more than copying side by side gains, nor so large that whoever copies waits for messages
-  /// between one and the next. A page is never cut.
+  /// A round is cut into a chunk for each copy that a rank can have in progress, within these bounds. Below the
+  /// minimum, messages cost more than parallel copies gain; above the maximum, a copy thread waits for messages between
+  /// chunks. A page is never cut.
   std::uint64_t chunk_bytes_min = std::uint64_t{2} << 20U;
   std::uint64_t chunk_bytes_max = std::uint64_t{16} << 20U;
 };
 
-/// Brings pages of other nodes here: plain rules.
+/// Fetches pages of other nodes: plain rules.
 ///
-/// Whoever misses keys waits for a *round*: all peers are asked at once how many of the keys they have, from the first
-/// one on, and lease these. The one that has most of them is fetched from, one that lives before one that is dead; the
-/// others give their leases back. Its pages come in chunks, rank by rank, verified as those of any load are, and are
-/// saved as any page is. So what comes of a round is either pages of this node, or nothing.
+/// A caller that misses keys waits for a *round*: all peers are asked at once how many of the keys they have, from the
+/// first one on, and lease these. The peer that has most of them is the source; a live one is preferred to a dead one.
+/// The others give their leases back. The pages arrive in chunks, rank by rank, are verified as in any load, and are
+/// saved as any page is. So a round results either in pages of this node, or in nothing.
 ///
-/// A key is in one round at most: whoever misses what is on its way waits for the same. If keys are left when a round
-/// has ended, the next one asks all peers but the one that was fetched from, since one may have what follows: parts of
-/// a prefix may lie in turn at several nodes.
+/// A key is in one round at most: a caller that misses a key in transfer waits for that round. If keys are left when a
+/// round has ended, the next one asks all peers but the last source, because the parts of a prefix may be spread over
+/// several nodes.
 ///
-/// So that a cluster does not fill with copies, one of the two nodes that have a page after a fetch lets its own go
-/// before others. Either the peer does, which is told what has been kept here, or this node does, whose pages are
-/// guests then. A peer is told only of pages that were made here under the lease that it has given: not of what was
-/// here before. So of all copies of a page the one that was made last is told of by nobody, whoever copies from whom at
-/// the same time.
+/// To limit copies in the cluster, one of the two nodes that have a page after a fetch evicts its own first. Either the
+/// peer does, after it was notified of what is kept here, or this node does, whose pages are then marked as evicted
+/// first. A peer is notified only of pages that were made here under the lease that it gave, not of pages that were
+/// here before. So the holder of the newest copy of a page is never notified of it, whichever nodes copy from each
+/// other at the same time.
 ///
-/// Nobody waits longer than `wait_limit`, what it has waited before included; a round goes on without whoever waited
-/// for it. A peer that is late, or dies, costs the round, and makes nothing wrong: what counts is what the shards of
+/// No caller waits longer than `wait_limit`, including earlier rounds; a round continues without the caller that waited
+/// for it. A peer that is late or dies costs the round, and never causes wrong data: what counts is what the shards of
 /// this node have in the end.
 class fetching {
 public:
   explicit fetching(fetching_options options) : options_(std::move(options)) {}
 
-  /// Passing memory of a namespace is there, of so many blocks for each of its ranks, of which so many chunks are
-  /// copied at the same time.
+  /// Adds the staging buffers of a namespace: `blocks` blocks for each of its ranks. `copies_at_once`: how many chunks
+  /// are copied at the same time.
   void add_space(const namespace_id& space, std::uint64_t page_bytes, std::uint32_t ranks, std::uint32_t blocks,
                  std::uint32_t copies_at_once = 1);
-  /// It is not to be used any more: rounds end when what is under way has come back, and `is_in_use` until then.
+  /// Stops using it: rounds end when their calls have returned, and `is_in_use` is true until then.
   void remove_space(const namespace_id& space);
   bool is_in_use(const namespace_id& space) const { return spaces_.contains(space); }
 
   bring_number bring(const bring_request& wanted, timestamp now);
 
   void on_found(fetch_call call, const result<lookup_result>& found, timestamp now);
-  /// `outcome`: as of a save. Nothing of the call touches its blocks any more.
+  /// `outcome`: that of the save. The call no longer accesses its blocks.
   void on_moved(fetch_call call, const result<transfer_result>& outcome, const sending_counts& sent, timestamp now);
   void on_tick(timestamp now);
 
-  /// Something may run out.
+  /// Whether a limit may run out.
   bool needs_ticks() const noexcept { return !rounds_.empty() || !waiting_.empty(); }
   std::size_t rounds() const noexcept { return rounds_.size(); }
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
-  /// Of passing memory, in all.
+  /// The blocks in use in all staging buffers.
   std::size_t blocks_in_use() const;
 
   fetch_counts counts(peer_number peer) const;
-  /// Of a peer that is left out.
+  /// Deletes the counts of a peer that is left out.
   void forget(peer_number peer) { counts_.erase(peer); }
 
   std::vector<fetch_effect> take_outbox() { return std::exchange(outbox_, {}); }
@@ -176,17 +177,17 @@ private:
     std::uint64_t page_bytes = 0;
     std::uint32_t copies_at_once = 1;
     bool removed = false;
-    /// Of each rank.
+    /// The free blocks of each rank.
     std::vector<block_shelf> shelves;
     std::unordered_map<key_digest, place> on_their_way;
   };
   struct rank_progress {
-    /// The first page that has not been begun with.
+    /// The first page whose transfer has not started.
     std::uint32_t next = 0;
-    /// Leading pages that are here.
+    /// The number of leading pages that are here.
     std::uint32_t here = 0;
     std::vector<std::uint8_t> done;
-    /// Those of them that were not here before.
+    /// Those of them that this round made.
     std::vector<std::uint8_t> made;
   };
   struct offer {
@@ -200,11 +201,11 @@ private:
     std::vector<key_digest> keys;
     timestamp ask_until;
     timestamp until;
-    /// Peers that have not answered; then what the others offer.
+    /// Peers that have not answered yet; then the offers of those that have.
     std::vector<peer_number> asked;
     std::vector<offer> offers;
     bool moving = false;
-    /// What is fetched from, and how many keys at most.
+    /// The offer that is fetched from, and the most keys to fetch.
     offer source;
     std::uint32_t limit = 0;
     std::vector<rank_progress> ranks;
@@ -214,11 +215,11 @@ private:
     bring_request wanted;
     std::uint32_t have = 0;
     timestamp until;
-    /// What it waits for: so many keys of the round, from that position on.
+    /// The keys that it waits for: `count` keys of the round, from position `first` on.
     round_number round = 0;
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    /// Peers that do not have the next key, as far as is known: they have been fetched from up to there.
+    /// Peers known not to have the next key, since they have been fetched from up to there.
     std::vector<peer_number> used;
   };
   struct call {
@@ -230,26 +231,26 @@ private:
     std::vector<std::uint32_t> blocks;
   };
 
-  /// Goes on with what is missing, or answers.
+  /// Continues with the keys that are missing, or answers.
   void go_on(bring_number who, timestamp now);
-  /// False if there is nobody to ask.
+  /// False if there is no peer to ask.
   bool begin_round(waiting& x, timestamp now);
   void wait_for(waiting& x, const place& where);
   void choose(round_number number, timestamp now);
-  /// Begins with as many chunks as there are blocks for.
+  /// Starts as many chunks as there are free blocks.
   void pump(const namespace_id& space, timestamp now);
   void move(round_number number, round& x, std::uint32_t rank, std::vector<std::uint32_t> blocks, timestamp now);
   void cut(round& x, std::uint32_t limit);
-  /// Lets those go on who have all that they wait for of it, and ends the round if nothing more comes.
+  /// Answers the callers whose keys of the round are all here, and ends the round if nothing more arrives.
   void look_after(round_number number, timestamp now);
   void end_round(round_number number, timestamp now);
   void answer(bring_number who, std::uint32_t keys);
-  /// Keys whose pages were all made by the round.
+  /// The keys whose pages the round made in all ranks.
   static std::vector<key_digest> made_by(const round& x);
   static std::uint32_t here(const round& x);
   static std::uint32_t reached(const round& x, const waiting& who);
   std::size_t moving_from(peer_number peer) const;
-  /// Of a peer that was asked; nobody's if it was left out meanwhile.
+  /// The counts of a peer that was asked; scratch counts if it was left out meanwhile.
   fetch_counts& counts_for(peer_number peer);
   std::size_t pages_of_chunk(const space_entry& space, std::size_t blocks, std::uint32_t pages) const;
   bool is_dead(peer_number peer) const noexcept { return peer >= options_.first_dead; }

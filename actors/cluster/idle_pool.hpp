@@ -9,9 +9,9 @@
 
 namespace troupe::cluster {
 
-/// A pool of objects that are expensive to make and wait for their next use: the one that was put in last is taken
-/// first. Of those that wait, `kept` stay for good; the others are handed out to be ended once they have waited for
-/// `patience`, so that a burst leaves nothing behind. For one thread.
+/// A pool of expensive objects that wait for their next use; the one that was put in last is taken first. `kept` of
+/// them stay for good. The others are handed out to be ended once they have waited for `patience`, so that a burst
+/// leaves nothing behind. For one thread.
 template <class T>
 class idle_pool {
 public:
@@ -19,7 +19,7 @@ public:
 
   void put(T x, timestamp now) { idle_.push_back({std::move(x), now}); }
 
-  /// Empty where nothing waits.
+  /// Empty where no object waits.
   std::optional<T> take() {
     if (idle_.empty())
       return std::nullopt;
@@ -28,7 +28,8 @@ public:
     return out;
   }
 
-  /// The one that has waited longest, if there are too many and its time is over. Asked until there is none.
+  /// The object that has waited longest, if there are more than `kept` and it has waited for `patience`. Call it until
+  /// it returns none.
   std::optional<T> take_expired(timestamp now) {
     if (idle_.size() <= kept_ || now - idle_.front().since < patience_)
       return std::nullopt;

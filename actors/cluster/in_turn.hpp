@@ -7,7 +7,7 @@
 
 namespace troupe::cluster {
 
-/// Something to be done in the actor's own turn, from another thread of this process.
+/// A function to run in the actor's own turn, sent from another thread of this process.
 struct in_turn {
   std::shared_ptr<std::function<void()>> what;
 };

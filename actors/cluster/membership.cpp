@@ -11,10 +11,10 @@ bool same_spaces(const std::vector<cluster_space>& a, const std::vector<cluster_
   return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.id == y.id && x.name == y.name; });
 }
 
-/// Nodes that are started together do not find each other at once, nor itself.
+/// Failures before the log says so. Nodes that are started together do not find each other, or themselves, at once.
 constexpr std::uint32_t told_failures = 2;
 
-/// What does not pass by itself: somebody has to change a config or a certificate.
+/// Whether retrying does not help until an operator changes a config or a certificate.
 bool is_refusal(errc code) {
   return code == errc::identity_mismatch || code == errc::not_owner || code == errc::unsupported;
 }
@@ -56,7 +56,7 @@ void membership::on_listed(const std::vector<std::string>& addresses, timestamp 
       ++i;
       continue;
     }
-    // Of one that nobody has ever reached, nobody has been told.
+    // The log mentions only peers that were reached before.
     if (x.card.incarnation != 0 && !x.self)
       say_left_out(x);
     i = peers_.erase(i);
@@ -67,8 +67,8 @@ void membership::on_listed(const std::vector<std::string>& addresses, timestamp 
 }
 
 void membership::say_left_out(const entry& x) {
-  say(false, "node '" + x.card.node + "' at " + x.address +
-                 " is not in the list of nodes any more, and does not answer: it is left out");
+  say(false, "peer removed: node '" + x.card.node + "' at " + x.address +
+                 " is not in the list of nodes any more and does not answer");
 }
 
 void membership::on_late(peer_number peer) {
@@ -104,7 +104,7 @@ void membership::on_answer(peer_number at, std::uint64_t number, const result<cl
   if (answer->node.cluster != options_.self.cluster)
     return away(at,
                 {errc::identity_mismatch, "node '" + answer->node.node + "' is part of cluster '" +
-                                              answer->node.cluster + "', and this one of '" + options_.self.cluster +
+                                              answer->node.cluster + "', and this node of '" + options_.self.cluster +
                                               "'"},
                 now);
   welcome(at, *answer, now);
@@ -120,15 +120,15 @@ void membership::welcome(peer_number at, const cluster_welcome& answer, timestam
     x.self = true;
     x.card = answer.node;
     x.trouble.clear();
-    say(false, x.address + " is this node itself");
+    say(false, x.address + " is this node's own address; it is not used as a peer");
     return;
   }
   const bool changed = !x.up || x.card.incarnation != answer.node.incarnation || !same_spaces(x.spaces, answer.spaces);
   if (!x.up || x.card.incarnation != answer.node.incarnation)
-    say(false, "node '" + answer.node.node + "' at " + x.address + " is there" +
+    say(false, "peer connected: node '" + answer.node.node + "' at " + x.address + " is available" +
                    (x.card.incarnation == 0                         ? ""
                     : x.card.incarnation == answer.node.incarnation ? " again"
-                                                                    : ", and has begun anew"));
+                                                                    : " after a restart"));
   x.up = true;
   x.lag = std::max<duration>(now - x.asked_at, duration::zero());
   x.card = answer.node;
@@ -145,11 +145,12 @@ void membership::away(peer_number at, const error& why, timestamp now) {
   const bool refused = is_refusal(why.code);
   x.next = later(now, refused ? options_.backoff_max : x.backoff.next());
   if (was_up)
-    say(true, "node '" + x.card.node + "' at " + x.address + " is away: " + why.text + "; what it has is not found");
+    say(true, "peer disconnected: node '" + x.card.node + "' at " + x.address + " (" + why.text +
+                  "); its pages are unavailable until it returns");
   else if (refused ? x.trouble != why.text : x.failures == told_failures)
     say(true, "no node of this cluster at " + x.address + ": " + why.text);
   x.failures = was_up || refused ? told_failures + 1 : std::min(x.failures + 1, told_failures + 1);
-  x.trouble = why.text.empty() ? "it does not answer" : why.text;
+  x.trouble = why.text.empty() ? "no answer" : why.text;
   if (was_up)
     outbox_.emplace_back(peer_went{at});
   if (!x.fixed && !x.listed) {
@@ -162,7 +163,7 @@ void membership::on_lost(peer_number at, timestamp now) {
   const auto found = peers_.find(at);
   if (found == peers_.end() || !found->second.up)
     return;
-  // The answer to a hello that is under way says nothing any more.
+  // The answer to a hello that was sent before has no meaning any more.
   found->second.waiting = false;
   away(at, {errc::unreachable, "the connection has ended"}, now);
 }

@@ -15,27 +15,27 @@
 
 namespace troupe::cluster {
 
-/// Another node of the cluster: those of the config from 0 on, in their order, then others as they come. Never used for
-/// another one.
+/// The number of another node of the cluster: those of the config from 0 on, in their order, then others as they are
+/// found. A number is never reused.
 using peer_number = std::size_t;
 
-/// Says hello to a peer, and tells `on_answer` what became of it.
+/// Sends a hello to a peer; answered by `on_answer`.
 struct say_hello {
   peer_number peer = 0;
   std::uint64_t number = 0;
 };
 
-/// Something for the log.
+/// A line for the log.
 struct peer_news {
   bool bad = false;
   std::string text;
 };
 
-/// A peer is there, or is there again, or has other namespaces than before.
+/// A peer has connected, connected again, or has other namespaces than before.
 struct peer_came {
   peer_number peer = 0;
 };
-/// Nothing is to be asked of it.
+/// A peer has disconnected and takes no requests.
 struct peer_went {
   peer_number peer = 0;
 };
@@ -50,46 +50,46 @@ struct membership_options {
   std::uint64_t seed = 0;
 };
 
-/// Which nodes of a cluster are there: plain rules.
+/// Tracks which nodes of a cluster are reachable: plain rules.
 ///
-/// Each is told who this one is, again and again while it answers, and with growing pauses while it does not. A node
-/// that is in its own list knows itself by its incarnation, and leaves itself alone. One of another cluster, or one
-/// that refuses this one, is asked again with the longest pause, since somebody may mend that.
+/// Sends hellos to every node, at a fixed interval while it answers and with growing pauses while it does not. A node
+/// recognizes itself in its own list by its incarnation, and skips that entry. A node of another cluster, or one that
+/// refuses this one, is tried again with the longest pause, because an operator may correct that.
 ///
-/// A peer that was late with an answer is not asked for pages until it has answered a hello again: one that stands
-/// still costs one lookup its time, and not each.
+/// A peer that answered too late is not asked for pages until it has answered a hello again. So a peer that hangs
+/// delays one lookup, and not each.
 ///
-/// Beside those of the config there are those of a list, as etcd has it. The list is a hint: a node that it has no more
-/// is left out when it does not answer either, and one that answers stays, whatever the list says. So a list that is
-/// lost, or empty by mistake, costs nothing, and a node that has died is not looked for forever.
+/// The nodes are those of the config and those of a list, such as etcd's. The list is a hint: a node that has left the
+/// list is left out only when it does not answer either, and a node that answers stays. So a list that is lost, or
+/// empty by mistake, does no harm, and a dead node is not tried forever.
 class membership {
 public:
   membership(const membership_options& options, std::vector<std::string> addresses);
 
-  /// All of them, in order.
+  /// All peers, in order.
   std::vector<peer_number> numbers() const;
-  /// False of one that was left out: nothing is known of it.
+  /// False for a peer that was left out: nothing is known of it.
   bool is_known(peer_number peer) const { return peers_.contains(peer); }
   const std::string& address(peer_number peer) const { return at(peer).address; }
   const cluster_card& card(peer_number peer) const { return at(peer).card; }
-  /// What it has said last.
+  /// The namespaces of its last answer.
   const std::vector<cluster_space>& spaces(peer_number peer) const { return at(peer).spaces; }
   bool is_self(peer_number peer) const { return at(peer).self; }
   bool is_up(peer_number peer) const { return at(peer).up; }
-  /// It is to be asked for pages.
+  /// Whether it may be asked for pages.
   bool is_usable(peer_number peer) const { return at(peer).up && !at(peer).suspect; }
-  /// From the last hello that it has answered to the answer, as it was seen here; zero while it is not up.
+  /// From when the last answered hello was sent to when the answer arrived here; zero while the peer is not up.
   duration lag(peer_number peer) const { return at(peer).lag; }
-  /// Why it is not up; empty where nobody has asked yet.
+  /// Why it is not up; empty before the first attempt has ended.
   const std::string& trouble(peer_number peer) const { return at(peer).trouble; }
 
-  /// These are in the list now. What is there already keeps its number.
+  /// Takes over the addresses that are in the list now. Peers that are known already keep their numbers.
   void on_listed(const std::vector<std::string>& addresses, timestamp now);
 
   void on_answer(peer_number peer, std::uint64_t number, const result<cluster_welcome>& answer, timestamp now);
-  /// The connection to it has ended.
+  /// Call this when the connection to the peer has ended.
   void on_lost(peer_number peer, timestamp now);
-  /// It has not answered a lookup in time.
+  /// Call this when the peer has not answered a lookup in time.
   void on_late(peer_number peer);
 
   void on_time(timestamp now);
@@ -107,15 +107,15 @@ private:
     timestamp next{};
     timestamp asked_at{};
     duration lag{};
-    /// Of the hello under way, or the last one.
+    /// Of the hello that waits for an answer, or the last one.
     std::uint64_t number = 0;
-    /// In a row, as far as they were not told of.
+    /// Failures in a row, counted up to those that are logged.
     std::uint32_t failures = 0;
     bool waiting = false;
     bool up = false;
     bool self = false;
     bool suspect = false;
-    /// Of the config: is never left out.
+    /// An address of the config, which is never left out.
     bool fixed = false;
     bool listed = false;
   };

@@ -19,7 +19,7 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
   if (!attached)
     return tl::unexpected<error>(attached.error());
   out.node = std::move(*attached);
-  // So that a rank has the same memory at all nodes.
+  // The ranks are sorted so that a rank uses the same memory at all nodes.
   std::ranges::sort(out.node.ranks, {}, &rank_endpoint::rank);
   const auto& geometry = out.node.space.geometry;
   if (like)
@@ -38,7 +38,7 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
       out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
     node_client::rank_memory rank;
     rank.rank = out.node.ranks[i].rank;
-    // What comes from another node is scattered, into a frame or a block; from its block, a page is saved at this one.
+    // Pages from another node are scattered, into a frame or a block. A page is saved at this node from its block.
     rank.mover = make_passing_mover(out.memory[i],
                                     like ? passing_calls{1, out.copies_at_once} : passing_calls{out.copies_at_once, 1});
     if (!like) {

@@ -11,7 +11,7 @@
 
 namespace troupe::cluster {
 
-/// Pages of one order on their way into their frames.
+/// The pages of one order while they are transferred into their frames.
 class passing_copier::passage {
 public:
   passage(std::shared_ptr<passing_memory> memory, copy_engine_state::open_gather job, const copy_order& order,
@@ -27,7 +27,7 @@ public:
   passage& operator=(const passage&) = delete;
   ~passage() { arrive(); }
 
-  /// Nothing is written any more: the blocks are blocks again. Any thread.
+  /// Call this when nothing is written any more: the target frames are detached from the blocks. Any thread.
   void arrive() {
     if (!arrived_.exchange(true))
       for (const auto& move : job_->moves())
@@ -47,8 +47,8 @@ public:
     return out;
   }
 
-  /// Takes the verdicts over. What was sent and has not landed lies in the blocks: these are returned, by their places
-  /// among the moves.
+  /// Takes over the results. Pages that were sent but did not go to their frames are in the blocks: their positions
+  /// among the moves are returned.
   std::vector<std::size_t> judge(const result<transfer_result>& outcome) {
     std::vector<std::size_t> in_blocks;
     bool is_missing = false;
@@ -60,14 +60,15 @@ public:
       if (move.verdict == errc::ok && !move.checksum)
         in_blocks.push_back(i);
     }
-    // Nothing else ever writes to a block: what lies there now would be something else.
+    // Only reads of slab files write to a block. If more pages are in blocks than came from files, a block has other
+    // bytes.
     if (outcome && in_blocks.size() > outcome->from_files)
       for (const auto i : std::exchange(in_blocks, {}))
         job_->moves()[i].verdict = errc::internal;
     return in_blocks;
   }
 
-  /// These moves, as an order of their own.
+  /// Makes an order of these moves alone.
   copy_order order_of(const std::vector<std::size_t>& moves) const {
     copy_order out{order_.owner, {}};
     for (const auto i : moves)
@@ -75,7 +76,7 @@ public:
     return out;
   }
 
-  /// How they ended.
+  /// Takes over the results of these moves.
   void judge(const std::vector<std::size_t>& moves, const result<copy_reply>& outcome) {
     for (std::size_t i = 0; i < moves.size(); ++i)
       job_->moves()[moves[i]].verdict = code_at(outcome, i);
@@ -103,7 +104,7 @@ passing_copier::passing_copier(caf::actor_config& config, std::shared_ptr<copy_e
       memory_(std::move(memory)), copier_(std::move(copier)) {}
 
 void passing_copier::on_exit() {
-  promises_.fail_all({errc::unreachable, "the copies between two nodes have ended"});
+  promises_.fail_all({errc::unreachable, "the copier of transfers between nodes has stopped"});
   if (copier_)
     send_exit(copier_, caf::exit_reason::user_shutdown);
   copier_ = nullptr;
@@ -138,7 +139,7 @@ caf::result<copy_reply> passing_copier::gather(const copy_order& order) {
                                  [this, request, what, outcome] { on_sent(request, what, outcome); })});
       });
   if (!asked)
-    promises_.deliver(request, to_caf(error{errc::expired, "nobody waits for these pages any more"}));
+    promises_.deliver(request, to_caf(error{errc::expired, "the request for these pages has expired"}));
   return promise;
 }
 

@@ -16,14 +16,13 @@ namespace troupe::cluster {
 
 using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<in_turn>>;
 
-/// The copy engine of the client that saves what comes from other nodes. For it, to gather pages is to have them sent:
-/// while their frames are pinned these stand in for the blocks of the order, so that what the other node has is copied
-/// once, from its frame to the one of this node. `copy_order::ready_event` is the number under which `arrivals` knows
-/// who sends them.
+/// The copy engine of the client that saves pages of other nodes. Its gather requests the pages from their sender.
+/// While their frames are pinned, these stand in for the blocks of the order, so that a page is copied once, from the
+/// other node's frame to the one of this node. `copy_order::ready_event` is the number under which `arrivals` knows the
+/// sender.
 ///
-/// What lies in a block and not in the frame when it has been sent, as from a file, is gathered by a `copy_engine`, as
-/// everything else is that one does; it ends with this. Behind a page that has not come no other is kept: its key would
-/// not be found.
+/// A `copy_engine`, which ends with this actor, gathers everything else, and pages that arrived in a block instead of
+/// the frame, as from a file. After a missing page no later one is kept, because its key would not be found.
 class passing_copier : public passing_copier_base::base {
 public:
   passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,

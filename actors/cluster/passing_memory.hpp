@@ -17,33 +17,34 @@
 
 namespace troupe::cluster {
 
-/// A frame of this node that stands in for a block: what is copied to the block goes there at once.
+/// A frame of this node that stands in for a block: a copy to the block goes to the frame instead.
 struct landing_frame {
-  /// Where the page is to be; its size is the geometry's.
+  /// The target of the page; the geometry has its size.
   std::byte* page = nullptr;
-  /// The memory of the frame, for as long as somebody may write there.
+  /// The memory of the frame, kept for as long as it may be written to.
   std::shared_ptr<const void> keeps{};
-  /// What the page is there by now, verified. Of whoever copies, then of whoever is told that it is done.
+  /// The checksum of the page in the frame, once it is verified. The copy thread sets it; after the completion the
+  /// receiver reads it.
   std::optional<io::page_checksum> arrived{};
 };
 
-/// Memory that pages of one rank pass through, on their way from another node to this one: as a KV cache whose blocks
-/// lie as pages do, so that a copy is one piece for each layer.
+/// The staging buffer of one rank, for pages on their way from another node to this one. It looks like a KV cache whose
+/// blocks have the layout of a page, so a copy is one piece for each layer.
 ///
-/// A page that comes through a frame of its own needs no memory but the one that it stays in: then a frame of this node
-/// stands in for the block, and nothing is ever written to the block itself.
+/// A page that is copied into a frame directly needs no staging memory: then the frame stands in for the block, and the
+/// block itself is not written.
 class passing_memory {
 public:
   passing_memory(const kv_geometry& geometry, std::uint32_t blocks);
 
-  /// The memory is the owner's of this.
+  /// The view refers to memory of this object, whose owner keeps it alive.
   const kv_cache_view& view() const noexcept { return view_; }
   /// All blocks, one behind the other, each as the payload of a page.
   std::span<std::byte> blocks() const noexcept { return {bytes_.get(), view_.geometry.page_bytes() * view_.blocks}; }
 
-  /// From now on the frame stands in for the block, until null does. Any thread; so is the other one.
+  /// Makes the frame stand in for the block until null is set. Any thread, and so for `landing`.
   void lead(std::uint32_t block, std::shared_ptr<landing_frame> to);
-  /// Null: the block itself is written.
+  /// Null where the block itself is written.
   std::shared_ptr<landing_frame> landing(std::uint32_t block) const;
 
 private:
@@ -53,10 +54,10 @@ private:
   std::unordered_map<std::uint32_t, std::shared_ptr<landing_frame>> landings_;
 };
 
-/// As many blocks as have room in so many bytes; four at least, so that some arrive while others are taken over.
+/// The number of blocks that fit into `bytes`; at least four, so that some arrive while others are saved.
 std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept;
 
-/// Which blocks of it are in use.
+/// Tracks which blocks of a staging buffer are free.
 class block_shelf {
 public:
   explicit block_shelf(std::uint32_t blocks = 0) : all_(blocks) {
@@ -67,7 +68,7 @@ public:
   std::size_t size() const noexcept { return all_; }
   std::size_t free() const noexcept { return free_.size(); }
   std::size_t in_use() const noexcept { return all_ - free_.size(); }
-  /// There are so many.
+  /// There have to be `count` free blocks.
   std::vector<std::uint32_t> take(std::size_t count) {
     std::vector<std::uint32_t> out(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
     free_.resize(free_.size() - count);

@@ -14,8 +14,8 @@ namespace troupe::cluster {
 
 namespace {
 
-/// Past the caches: what is written into a frame is much, and read by another one if at all, and memory that is written
-/// whole need not be read before.
+/// Copies with stores that bypass the CPU caches: a frame is large, other processes read it if at all, and memory that
+/// is overwritten completely need not be read first.
 void copy_out(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
 #ifdef __SSE2__
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(__m128i) == 0) {
@@ -31,7 +31,7 @@ void copy_out(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcep
   std::memcpy(to, from, bytes);
 }
 
-/// Such stores come after all others unless somebody waits for them.
+/// Orders these stores before later ones, which the CPU does not guarantee without a fence.
 void wait_for_copies() noexcept {
 #ifdef __SSE2__
   _mm_sfence();
@@ -77,8 +77,8 @@ private:
     });
   }
 
-  /// Both frames are memory of others as well. What is summed is what is sent on, read once; if somebody writes to
-  /// either meanwhile, what is sealed is not what lies there, and nobody takes it for the page.
+  /// Other processes can write to both frames. The checksum is of the bytes that are copied, which are read once. If a
+  /// frame is changed meanwhile, the checksum does not match it, and the page is refused.
   static bool land(const block_move& move, landing_frame& frame) {
     const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
       copy_out(frame.page + at, move.page + at, bytes);
@@ -91,7 +91,7 @@ private:
     return true;
   }
 
-  /// `move_one` says whether the page is what it should be.
+  /// `move_one` returns whether the page is valid.
   template <class MoveOne>
   result<void> move_each(std::span<block_move> moves, const device_events& events, MoveOne move_one) {
     if (auto ok = without(events); !ok)

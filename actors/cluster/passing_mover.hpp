@@ -9,29 +9,29 @@
 
 namespace troupe::cluster {
 
-/// Calls of each direction that are carried out at once; each takes a thread.
+/// The number of calls of each direction that run at once; each needs a thread.
 struct passing_calls {
   std::uint32_t gathers = 1;
   std::uint32_t scatters = 1;
 };
 
-/// Moves pages from and to passing memory, of which a block is a page as it lies: each byte is read once and written
-/// once, where a mover for an engine's KV cache takes a detour.
+/// Makes a mover between frames and a staging buffer, whose blocks have the layout of a page: each byte is read once
+/// and written once, without the intermediate copy of a mover for an engine's KV cache.
 ///
-/// The frames on the other side are memory of others as well, who may write to them at any time; passing memory is this
-/// process' alone, and nobody writes to a block that is being gathered. So a scatter sums what has arrived, where
-/// nobody else can reach it, and a gather what it sends. What is promised of `page_mover` holds, but for one thing: of
-/// a page that is found `corrupt`, its block has been written. Whoever fetches looks at no block whose page has failed.
+/// Other processes may write to the frames at any time. The staging buffer is private to this process, and a block that
+/// is being gathered is not written. So a scatter computes the checksum of the bytes that have arrived in private
+/// memory, and a gather that of the bytes that it sends. The guarantees of `page_mover` hold with one exception: the
+/// block of a page that is found `corrupt` has been written. The fetch ignores blocks of failed pages.
 ///
-/// Where a frame stands in for a block, a scatter writes there, and the page has to be sealed with the checksum that
-/// has arrived with it.
+/// Where a frame stands in for a block, a scatter writes to the frame, and the page has to be sealed with the checksum
+/// that arrived with it.
 ///
-/// It keeps the memory.
+/// The mover keeps the memory alive.
 std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory,
                                                passing_calls at_once = {});
 
-/// How many calls suit a machine, for each of so many ranks: one core copies far fewer bytes than
-/// memory takes. Ranks fetch at the same time, and share the cores.
+/// The number of calls that suit a machine, for each of `ranks` ranks. One core copies far fewer bytes than the memory
+/// bandwidth allows. Ranks fetch at the same time and share the cores.
 std::uint32_t calls_for(std::uint32_t cores, std::size_t ranks) noexcept;
 
 } // namespace troupe::cluster

@@ -43,14 +43,14 @@ peer_line::behavior_type peer_line::make_behavior() {
                 [this, promise, hello](const caf::node_id&, caf::strong_actor_ptr& found,
                                        const std::set<std::string>& interfaces) {
                   if (!found || !system().assignable(interfaces, system().message_types<reception_actor>()))
-                    return not_reached(promise, "what listens there is no node of this version");
+                    return not_reached(promise, "the listener there is not a node of this version");
                   node_ = caf::actor_cast<reception_actor>(found);
                   monitor(node_);
                   greet(promise, hello);
                 },
                 [this, promise](const caf::error& e) mutable {
                   if (auto why = from_caf(e); why.code == errc::not_owner) {
-                    why.text = "no node is reached at " + to_string(where_) + ": " + why.text;
+                    why.text = "cannot connect to a node at " + to_string(where_) + ": " + why.text;
                     promise.deliver(to_caf(why));
                     return;
                   }

@@ -10,10 +10,10 @@
 
 namespace troupe::cluster {
 
-/// Says hello to one node, and tells what it has answered.
+/// An actor that sends hellos to one node and returns its answers.
 using peer_line_actor = caf::typed_actor<caf::replies_to<cluster_hello>::with<cluster_welcome>>;
 
-/// Connects where there is no connection, and sees when it ends. Every hello is answered within twice `limit`.
+/// Connects where there is no connection, and detects its end. Every hello is answered within twice `limit`.
 class peer_line : public peer_line_actor::base {
 public:
   /// `on_lost` is called in this actor's thread when the connection has ended.

@@ -7,9 +7,9 @@ namespace troupe::cluster {
 
 namespace {
 
-/// What a clock has advanced by counts so much less at each round.
+/// Weight of earlier rounds in the advance of a clock, at each new round.
 constexpr double fading = 0.95;
-/// Beyond it a pace says nothing: one of the two stands still.
+/// A ratio beyond this is ignored: one of the two shards receives no keys.
 constexpr double largest_pace = 1000;
 
 } // namespace
@@ -94,12 +94,12 @@ void shared_learning::on_told(reuse_call call, const result<reuse_reply>& told) 
     x.learns = false;
     return break_off(x);
   }
-  // It may have gone meanwhile.
+  // The shard may have disconnected meanwhile.
   const auto found = x.shards.find(who);
   auto counts = told ? reuse_counts::of_numbers(told->counts.items) : std::nullopt;
   if (found != x.shards.end() && counts) {
     auto& known = found->second;
-    // One that began anew has the clock run backwards.
+    // The clock of a restarted shard runs backwards.
     if (known.has_clock && told->clock >= known.clock)
       known.advance = known.advance * fading + static_cast<double>(told->clock - known.clock);
     else
@@ -128,7 +128,7 @@ void shared_learning::end(const namespace_id& space, space_entry& x) {
       if (who == here->first || !known.told)
         continue;
       const auto pace = here->second.advance / known.advance;
-      // Until both have had keys, ages are taken to be the same.
+      // Until both have received keys, their ages are taken to be equal.
       const auto comparable = std::isfinite(pace) && pace > 1 / largest_pace && pace < largest_pace;
       lesson.counts += comparable ? known.counts.at_pace(pace) : known.counts;
     }

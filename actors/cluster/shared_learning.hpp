@@ -18,29 +18,29 @@
 
 namespace troupe::cluster {
 
-/// One question to a shard; never used twice.
+/// The number of a request to a shard; never reused.
 using reuse_call = std::uint64_t;
 
 /// A shard of this node, or of a peer.
 struct learning_shard {
-  /// Nothing: of this node.
+  /// Empty for a shard of this node.
   std::optional<peer_number> peer;
   std::uint32_t shard = 0;
 
   friend auto operator<=>(const learning_shard&, const learning_shard&) = default;
 };
 
-/// What has the shard seen of a namespace? Every such call is answered, by `on_told`, or given up.
+/// Asks the shard for its reuse statistics of a namespace. Every such call is answered by `on_told`, or cancelled.
 struct ask_shard {
   reuse_call call = 0;
   namespace_id space;
   learning_shard who;
 };
-/// Nobody waits for the answer any more.
+/// Cancels a call: its answer is not needed any more.
 struct give_up_shard {
   reuse_call call = 0;
 };
-/// To a shard of this node: what the others have seen.
+/// Sends a shard of this node the statistics of the others.
 struct teach_shard {
   namespace_id space;
   std::uint32_t shard = 0;
@@ -50,35 +50,35 @@ struct teach_shard {
 using learning_effect = std::variant<ask_shard, give_up_shard, teach_shard>;
 
 struct learning_options {
-  /// Between two rounds, at least; and for each shard that is asked.
+  /// The pause between two rounds, at least, and the addition for each shard that is asked.
   duration pause = std::chrono::milliseconds(500);
   duration pause_per_shard = std::chrono::milliseconds(10);
-  /// Questions under way at once.
+  /// The most requests in progress at once.
   std::size_t asked_at_once = 16;
-  /// For the answers of a round. None is waited for any longer.
+  /// The time for the answers of a round. Later answers are ignored.
   duration limit = std::chrono::seconds(10);
 };
 
-/// What shards learn from each other: plain rules.
+/// Shares reuse statistics between shards: plain rules.
 ///
-/// Each shard sees when those keys are used again that come to it, and learns from that which to let go
-/// (`reuse_policy`). Where requests of one conversation go to several nodes in turn, each sees a part of all uses. So
-/// in rounds, a namespace at a time, all shards of this node and of its peers are asked what they have seen, and each
-/// shard of this node is told the sum of what the others have. What is told is what a shard has seen itself, never what
-/// it was told: so nothing counts twice, however often it is told.
+/// Each shard sees when its keys are used again, and learns from that which to evict (`reuse_policy`). Where requests
+/// of one conversation go to several nodes in turn, each sees a part of all uses. So in rounds, a namespace at a time,
+/// all shards of this node and of its peers are asked for their statistics, and each shard of this node receives the
+/// sum of those of the others. A shard reports only its own observations, never what it received, so nothing is counted
+/// twice, however often it is sent.
 ///
-/// Ages are numbers of keys that came in at a shard, and a shard that is given more keys is faster. So what another one
-/// has seen is moved to the ages that it would have here: by how many keys came in there and here meanwhile, of late.
+/// Ages are counted in keys that were added to a shard, so a shard that receives more keys ages faster. The statistics
+/// of another shard are scaled to the ages here, by the ratio of keys that were recently added there and here.
 ///
-/// A shard that does not answer is left out until it does; what is told is advice on the order of eviction. When the
-/// last peer of a namespace is gone, its shards are told nothing, so that they forget what others have seen. One whose
-/// own shards learn nothing, as their policy says, is not asked about again.
+/// A shard that does not answer is left out until it does; the statistics only influence the order of eviction. When
+/// the last peer of a namespace has disconnected, its shards receive an empty sum, so that they forget what others have
+/// seen. A namespace whose own shards do not learn, as their policy says, is not asked about again.
 class shared_learning {
 public:
   explicit shared_learning(learning_options options = {}) : options_(options) {}
 
-  /// Which shards there are now for a namespace: `own` of this node, and of each peer so many. One without peers is not
-  /// asked about. A peer that is given with another `incarnation` is another one.
+  /// The shards of a namespace: `own` of this node, and a number of each peer. A namespace without peers is not asked
+  /// about. A peer with another `incarnation` counts as another peer.
   struct peer_shards {
     peer_number peer = 0;
     std::uint64_t incarnation = 0;
@@ -92,7 +92,7 @@ public:
   /// When `on_time` has something to do.
   timestamp next_event() const;
 
-  /// Of keys that the peer has seen, so many count here now, over all namespaces, about.
+  /// About how many keys that the peer has seen count here now, over all namespaces.
   std::uint64_t learned_from(peer_number peer) const;
 
   std::vector<learning_effect> take_outbox() { return std::exchange(outbox_, {}); }
@@ -100,10 +100,10 @@ public:
 private:
   struct known_shard {
     std::uint64_t incarnation = 0;
-    /// In this round.
+    /// Whether it has answered in this round.
     bool told = false;
     std::uint64_t clock = 0;
-    /// How far the clock went on between rounds, the latest counting most.
+    /// How far the clock advanced between rounds, weighted towards the latest.
     double advance = 0;
     bool has_clock = false;
     reuse_counts counts;
@@ -111,23 +111,23 @@ private:
   struct space_entry {
     std::uint32_t own = 0;
     std::map<learning_shard, known_shard> shards;
-    /// Those of this round that have not been asked, or have not answered.
+    /// Shards of this round that have not been asked; then those that have not answered.
     std::deque<learning_shard> to_ask;
     std::map<reuse_call, learning_shard> asked;
     bool in_round = false;
-    /// Its own shards have not said otherwise.
+    /// False once its own shards have said that they do not learn.
     bool learns = true;
     timestamp until;
     timestamp next;
 
-    /// There is nobody else to learn from otherwise.
+    /// Whether there are shards of peers to learn from.
     bool has_others() const noexcept { return shards.size() > own; }
   };
 
   void begin(space_entry& x, timestamp now) const;
   void ask_more(const namespace_id& space, space_entry& x);
   void end(const namespace_id& space, space_entry& x);
-  /// Without anything having come of it.
+  /// Ends the round without a result.
   void break_off(space_entry& x);
   static bool is_over(const space_entry& x) { return x.to_ask.empty() && x.asked.empty(); }
 

@@ -9,18 +9,18 @@
 
 namespace troupe::cluster {
 
-/// A thread for what waits: attaching to nodes, and leaving them. One after the other, in the order in which it was
-/// asked for.
+/// A thread for blocking calls: attaching to nodes and leaving them. Runs them one after the other, in the order of
+/// their posting.
 class tie_opener {
 public:
   tie_opener();
   tie_opener(const tie_opener&) = delete;
   tie_opener& operator=(const tie_opener&) = delete;
-  /// Ends when all has been done.
+  /// Returns when all that was posted has run.
   ~tie_opener();
 
   void post(std::function<void()> what);
-  /// Left out if the end has come when its turn has.
+  /// Skips `what` if the opener is ending when its turn comes.
   void post_unless_ending(std::function<void()> what);
 
 private:

@@ -15,12 +15,13 @@ bool has_space(const membership& peers, const tie_name& tie) {
 result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
                        std::size_t ranks) {
   if (there.id != space)
-    return fail(errc::identity_mismatch, "the namespace is another one there by now");
+    return fail(errc::identity_mismatch, "the namespace at the peer has been replaced by another one");
   bool same = there.geometry == geometry && there.ranks.size() == ranks;
   for (std::size_t i = 0; same && i < ranks; ++i)
     same = there.ranks[i] == i;
   if (!same)
-    return fail(errc::identity_mismatch, "it has other pages or ranks there than here, under the same identity");
+    return fail(errc::identity_mismatch,
+                "page size or ranks at the peer differ from those here under the same identity");
   return {};
 }
 
@@ -105,11 +106,11 @@ void tie_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fe
       ++i;
       continue;
     }
-    // To its end, also when it is here again meanwhile: then it is opened anew after that.
+    // The removal is completed also when the namespace is back meanwhile; it is opened again after that.
     x.leaving = true;
     pages.remove_space(id);
     const auto of_this = [space = id](const auto& tie) { return tie.first.second == space; };
-    // Ties to it, of which nothing is under way when that has come back, pass pages through the same memory.
+    // Sessions for it pass pages through the same memory, and have nothing in progress once that has been returned.
     if (pages.is_in_use(id) ||
         std::ranges::any_of(ties_, [&](const auto& t) { return of_this(t) && t.second.is == phase::opening; })) {
       ++i;

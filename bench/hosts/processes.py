@@ -71,7 +71,7 @@ class Nodes:
     def wait_until_tied(self):
         """Until each fetches pages from all others."""
         others = len(self.processes) - 1
-        while not all(log.read_text(encoding="utf-8").count("are fetched from") >= others for log in self.logs):
+        while not all(log.read_text(encoding="utf-8").count("peer session opened") >= others for log in self.logs):
             if any(process.poll() is not None for process in self.processes):
                 sys.exit("a node has ended")
             time.sleep(0.1)

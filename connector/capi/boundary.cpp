@@ -7,7 +7,7 @@ namespace troupe::capi {
 
 namespace {
 
-// The header says the numbers once more.
+// The header repeats the numbers of `errc`.
 static_assert(errc_count == TROUPE_NO_MEMORY + 1, "a new code of errc needs its name in troupe.h");
 template <errc Code, troupe_code Number>
 constexpr bool same_number = static_cast<int>(Code) == static_cast<int>(Number);
@@ -23,7 +23,7 @@ static_assert(same_number<errc::ok, TROUPE_OK> && same_number<errc::not_found, T
 
 std::atomic<std::uint64_t> forks{0};
 
-/// As much of the text as fits, without half a character.
+/// The length of the text that fits, without a partial character.
 std::size_t whole_characters(std::string_view text, std::size_t room) {
   if (text.size() <= room)
     return text.size();
@@ -35,7 +35,7 @@ std::size_t whole_characters(std::string_view text, std::size_t room) {
 } // namespace
 
 std::int32_t report(const error& what, troupe_error* to) noexcept {
-  // A defect that calls itself "ok" is none the less one.
+  // An error with the code ok is a defect, and reported as one.
   const auto code = what.code == errc::ok ? errc::internal : what.code;
   const auto number = static_cast<std::int32_t>(code);
   constexpr std::size_t before_text = offsetof(troupe_error, text);
@@ -60,8 +60,8 @@ void watch_forks() {
 
 result<void> handle::check() const {
   if (!is_of_this_process())
-    return fail(errc::unsupported, "the handle was made before this process was forked, and its threads are in the "
-                                   "other one: connect again here");
+    return fail(errc::unsupported, "the handle was made before this process was forked, and its threads exist only in "
+                                   "the parent; connect again here");
   if (closed())
     return fail(errc::shutting_down, "the handle has been shut down");
   return {};

@@ -13,14 +13,14 @@
 #include <string_view>
 #include <type_traits>
 
-/// What every function of the C interface does at its edges: structs of other sizes, errors, exceptions, handles that
-/// belong to another process or are used by two threads.
+/// The boundary of the C interface: structs of other sizes, errors, exceptions, handles of another process, and handles
+/// used by two threads.
 namespace troupe::capi {
 
-/// Fills what the caller gave, if anything, and returns the code.
+/// Fills the caller's struct, if there is one, and returns the code.
 std::int32_t report(const error& what, troupe_error* to) noexcept;
 
-/// Runs what a function does; `f` returns a `result<void>`. Nothing it throws comes out.
+/// Runs the body of a function; `f` returns a `result<void>`. Exceptions become errors.
 template <class F>
 std::int32_t guarded(troupe_error* to, F f) noexcept {
   try {
@@ -29,15 +29,14 @@ std::int32_t guarded(troupe_error* to, F f) noexcept {
   } catch (const std::exception& e) {
     return report({errc::internal, e.what()}, to);
   } catch (...) {
-    return report({errc::internal, "something was thrown that is no exception"}, to);
+    return report({errc::internal, "a value that is not an exception was thrown"}, to);
   }
 }
 
-/// Sizes that a struct of a caller may have: those of all versions are multiples of 8, so that none ends inside a
-/// pointer.
+/// The largest size of a caller's struct. Sizes of all versions are multiples of 8, so that none ends inside a pointer.
 inline constexpr std::uint32_t struct_bytes_max = 65536;
 
-/// The struct as this library knows it: zeroes behind the end of a shorter one. `name` is for errors.
+/// Reads the struct in this library's version: a shorter one is extended with zeroes. `name` is for errors.
 template <class T>
 result<T> read(const T* from, std::string_view name) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0 && offsetof(T, size) == 0);
@@ -48,29 +47,30 @@ result<T> read(const T* from, std::string_view name) {
   std::uint32_t size = 0;
   std::memcpy(&size, bytes, sizeof size);
   if (size < 8 || size % 8 != 0 || size > struct_bytes_max)
-    return fault(errc::invalid_argument, ".size is " + std::to_string(size) + ", and should be sizeof of the struct");
+    return fault(errc::invalid_argument, ".size is " + std::to_string(size) + "; it must be sizeof of the struct");
   T out{};
   std::memcpy(&out, bytes, std::min<std::size_t>(size, sizeof(T)));
   for (std::size_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)
-      return fault(errc::unsupported, " sets a member that this library does not know: it is of interface version " +
-                                          std::to_string(TROUPE_INTERFACE_VERSION));
+      return fault(errc::unsupported,
+                   " sets a member that this library does not know; the library has interface version " +
+                       std::to_string(TROUPE_INTERFACE_VERSION));
   out.size = static_cast<std::uint32_t>(sizeof(T));
   return out;
 }
 
-/// Whether `write` can take it.
+/// Whether `write` accepts it.
 template <class T>
 result<void> check_room(const T* to, std::string_view name) {
   if (to == nullptr)
     return fail(errc::invalid_argument, std::string(name) + " is NULL");
   if (to->size < 8 || to->size % 8 != 0 || to->size > struct_bytes_max)
     return fail(errc::invalid_argument,
-                std::string(name) + ".size is " + std::to_string(to->size) + ", and should be sizeof of the struct");
+                std::string(name) + ".size is " + std::to_string(to->size) + "; it must be sizeof of the struct");
   return {};
 }
 
-/// Writes no more than the caller has room for, and leaves its `size` as it is.
+/// Writes at most the bytes of the caller's struct, and keeps its `size`.
 template <class T>
 void write(T from, T* to) noexcept {
   const auto size = to->size;
@@ -78,11 +78,11 @@ void write(T from, T* to) noexcept {
   std::memcpy(to, &from, std::min<std::size_t>(size, sizeof(T)));
 }
 
-/// How often this process is the child of a fork, as far as anybody looks: counted from the first connection on.
+/// The number of forks between the first connection and this process. `watch_forks` starts the count.
 std::uint64_t fork_generation() noexcept;
 void watch_forks();
 
-/// What every handle begins with.
+/// The base of every handle.
 class handle {
 public:
   handle() : generation_(fork_generation()) {}
@@ -95,10 +95,10 @@ public:
   bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   void close() noexcept { closed_.store(true, std::memory_order_release); }
 
-  /// Whether it may be used: unsupported, shutting_down.
+  /// Whether it may be used. Errors: unsupported, shutting_down.
   result<void> check() const;
 
-  /// For handles of one thread at a time.
+  /// Marks a handle for one thread at a time as used.
   class use {
   public:
     explicit use(handle& x) noexcept : x_(x), alone_(!x.used_.test_and_set(std::memory_order_acquire)) {}
@@ -121,7 +121,7 @@ private:
   std::atomic_flag used_ = ATOMIC_FLAG_INIT;
 };
 
-/// `guarded` for a function of a handle that one thread uses at a time: busy where two do.
+/// `guarded` for a function of a handle for one thread at a time: busy where two use it.
 template <class Handle, class F>
 std::int32_t guarded_use(Handle* x, troupe_error* to, F f) noexcept {
   return guarded(to, [&]() -> result<void> {
@@ -136,15 +136,14 @@ std::int32_t guarded_use(Handle* x, troupe_error* to, F f) noexcept {
   });
 }
 
-/// Destroys what `*_create` made; in a child of its process it stays, because what would have to be waited for is not
-/// there.
+/// Destroys the result of `*_create`. In a child process the object stays, because its threads do not exist there.
 template <class Handle>
 void destroy(Handle* x) noexcept {
   if (x == nullptr || !x->is_of_this_process())
     return;
   try {
     delete x;
-  } catch (...) { // NOLINT(bugprone-empty-catch): there is nobody to tell
+  } catch (...) { // NOLINT(bugprone-empty-catch): no error can be returned
   }
 }
 

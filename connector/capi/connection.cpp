@@ -14,7 +14,7 @@ namespace troupe::capi {
 
 namespace {
 
-/// An engine has other use for its cores, and one per core of a large machine, in every worker, would be a crowd.
+/// Few threads, because the engine needs its cores, and each of its workers has a connection of its own.
 constexpr std::uint32_t threads_default = 4;
 constexpr std::uint64_t window_bytes_default = std::uint64_t{512} << 20U;
 
@@ -23,12 +23,12 @@ std::atomic<bool> level_is_set{false};
 result<void> set_level(std::string_view level) {
   if (!log::set_level(level))
     return fail(errc::invalid_argument,
-                "'" + std::string(level) + "' is no level of logs: trace, debug, info, warn, error or off");
+                "'" + std::string(level) + "' is not a log level: trace, debug, info, warn, error or off");
   level_is_set = true;
   return {};
 }
 
-/// An engine has a log of its own, in which only what matters is wanted from others.
+/// The engine has a log of its own, where only warnings of a library are useful.
 void set_first_level() {
   if (level_is_set)
     return;
@@ -51,10 +51,11 @@ result<connector::runtime_options> runtime_options_of(const troupe_connect_optio
     if (!*text)
       return tl::unexpected(text->error());
   if (address->empty())
-    return fail(errc::invalid_argument, "options.address is empty: HOST:PORT, the path of a node's socket, or its "
+    return fail(errc::invalid_argument, "options.address is empty; give HOST:PORT, the path of a node's socket, or its "
                                         "data_dir");
   if (x->threads > 1024)
-    return fail(errc::invalid_argument, "options.threads is " + std::to_string(x->threads) + ": 1024 at most");
+    return fail(errc::invalid_argument,
+                "options.threads is " + std::to_string(x->threads) + "; at most 1024 are allowed");
   const bool waits = !(x->wait_for_node_seconds < 0);
   const auto wait = waits
                         ? seconds_of(x->wait_for_node_seconds, std::chrono::seconds(5), "options.wait_for_node_seconds")
@@ -101,7 +102,7 @@ const char* troupe_library_version(void) {
 const char* troupe_code_name(std::int32_t code) {
   if (code < 0 || code >= errc_count)
     return "unknown";
-  return to_string(static_cast<errc>(code)).data(); // of literals
+  return to_string(static_cast<errc>(code)).data(); // a literal
 }
 
 std::int32_t troupe_connect(const troupe_connect_options* options, troupe_connection** out, troupe_error* error) {

@@ -7,12 +7,12 @@
 
 namespace troupe::capi {
 
-/// What halves and pools share. Lives as long as the last of them.
+/// The state that halves and pools share. Lives as long as the last of them.
 struct connection_core {
   std::unique_ptr<connector::runtime> runtime;
 };
 
-/// The core of a handle that may be used.
+/// The core of a usable handle.
 result<std::shared_ptr<connection_core>> core_of(troupe_connection* connection);
 
 } // namespace troupe::capi

@@ -16,7 +16,7 @@ namespace troupe::capi {
 
 namespace {
 
-/// What a node lets each text of a namespace have is 256 bytes; longer ones keep their beginning, for people.
+/// A node accepts 256 bytes for each text of a namespace. Longer texts keep their beginning, for display.
 constexpr std::size_t space_text_max = 200;
 
 std::string digest_text(std::string_view text) {
@@ -36,7 +36,7 @@ void append(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }
 
-/// A dtype that nodes know, for elements of so many bytes; one of the same size where they do not know what was said.
+/// A dtype that nodes know, for elements of `element_bytes`; one of the same size where `said` is unknown to them.
 std::string_view known_dtype(std::string_view said, std::uint32_t element_bytes) {
   struct known {
     std::string_view name;
@@ -48,11 +48,11 @@ std::string_view known_dtype(std::string_view said, std::uint32_t element_bytes)
       std::ranges::find_if(all, [&](const known& x) { return x.bytes == element_bytes && x.name == said; });
   if (same != all.end())
     return same->name;
-  return std::ranges::find(all, element_bytes, &known::bytes)->name; // 1, 2 or 4, as the geometry's bounds say
+  return std::ranges::find(all, element_bytes, &known::bytes)->name; // 1, 2 or 4 by the bounds of the geometry
 }
 
-/// All that tells engines apart and has no member of its own in a namespace. `dtype`: as the engine calls it, where
-/// nodes call it otherwise.
+/// A digest of everything that distinguishes engines and has no member of its own in a namespace. `dtype`: the engine's
+/// name, where nodes use another one.
 std::string salt_of(std::string_view layout, std::string_view hash_algorithm, std::string_view dtype,
                     std::string_view salt) {
   if (layout.empty() && hash_algorithm.empty() && dtype.empty())
@@ -65,7 +65,7 @@ std::string salt_of(std::string_view layout, std::string_view hash_algorithm, st
   return digest_text(out);
 }
 
-/// `bytes` a token as heads × head size × bytes of an element, within the bounds that geometries have.
+/// Describes `bytes` per token as heads × head size × bytes of an element, within the bounds of geometries.
 result<kv_layer_shape> opaque_shape(std::uint64_t bytes) {
   kv_layer_shape out;
   out.parts = 1;
@@ -81,7 +81,7 @@ result<kv_layer_shape> opaque_shape(std::uint64_t bytes) {
   }
   return fail(errc::invalid_argument,
               "geometry.opaque_block_bytes: " + std::to_string(bytes) +
-                  " bytes a token cannot be described; at most 64 MiB with small factors can: use smaller pages");
+                  " bytes per token cannot be described; at most 64 MiB with small factors can; use smaller pages");
 }
 
 result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block_tokens) {
@@ -98,11 +98,12 @@ result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block
     out.element_bytes = x->element_bytes;
   } else {
     if (x->parts != 0 || x->heads != 0 || x->head_size != 0 || x->element_bytes != 0)
-      return fail(errc::invalid_argument, "geometry: parts, heads, head_size and element_bytes are 0 where blocks are "
-                                          "opaque, because opaque_block_bytes says all");
+      return fail(errc::invalid_argument,
+                  "geometry: parts, heads, head_size and element_bytes must be 0 where blocks are "
+                  "opaque; only opaque_block_bytes is used");
     if (x->opaque_block_bytes % block_tokens != 0)
       return fail(errc::invalid_argument, "geometry.opaque_block_bytes: " + std::to_string(x->opaque_block_bytes) +
-                                              " bytes are no multiple of the " + std::to_string(block_tokens) +
+                                              " bytes are not a multiple of the " + std::to_string(block_tokens) +
                                               " tokens of a block");
     if (out.block_tokens != block_tokens)
       return fail(errc::invalid_argument, "geometry.page_tokens: where blocks are opaque, a page is one block");
@@ -118,10 +119,11 @@ result<kv_geometry> geometry_of(const troupe_geometry& said, std::uint32_t block
     return tl::unexpected(sound.error());
   if (out.block_tokens % block_tokens != 0)
     return fail(errc::invalid_argument, "geometry.page_tokens: " + std::to_string(out.block_tokens) +
-                                            " tokens are no whole number of blocks of " + std::to_string(block_tokens));
+                                            " tokens are not a multiple of the engine's block of " +
+                                            std::to_string(block_tokens));
   if (out.page_bytes() > max_page_bytes)
     return fail(errc::invalid_argument, "geometry: a page would have " + std::to_string(out.page_bytes()) +
-                                            " bytes, and at most " + std::to_string(max_page_bytes) + " are possible");
+                                            " bytes; at most " + std::to_string(max_page_bytes) + " are possible");
   return out;
 }
 
@@ -134,7 +136,7 @@ result<connector::key_source> keys_of(std::uint32_t keys) {
   case TROUPE_KEYS_ROLLING:
     return connector::key_source::rolling_chunk_hash;
   default:
-    return fail(errc::invalid_argument, "engine.keys: " + std::to_string(keys) + " is no source of keys");
+    return fail(errc::invalid_argument, "engine.keys: " + std::to_string(keys) + " is not a source of keys");
   }
 }
 
@@ -147,13 +149,14 @@ result<connector::disk_hits> disk_hits_of(std::uint32_t hits) {
   case TROUPE_DISK_HITS_NEVER:
     return connector::disk_hits::never;
   default:
-    return fail(errc::invalid_argument, "engine.disk_hits: " + std::to_string(hits) + " is none of TROUPE_DISK_HITS_…");
+    return fail(errc::invalid_argument,
+                "engine.disk_hits: " + std::to_string(hits) + " is not one of TROUPE_DISK_HITS_…");
   }
 }
 
 result<bool> flag_of(std::uint32_t x, const char* name) {
   if (x > 1)
-    return fail(errc::invalid_argument, std::string(name) + " is " + std::to_string(x) + ", and should be 0 or 1");
+    return fail(errc::invalid_argument, std::string(name) + " is " + std::to_string(x) + "; it must be 0 or 1");
   return x == 1;
 }
 
@@ -164,8 +167,8 @@ result<std::string_view> text_of(const char* text, std::string_view name) {
     return std::string_view{};
   const auto length = ::strnlen(text, text_bytes_max + 1);
   if (length > text_bytes_max)
-    return fail(errc::limit_exceeded,
-                std::string(name) + " has more than " + std::to_string(text_bytes_max) + " bytes, or no NUL");
+    return fail(errc::limit_exceeded, std::string(name) + " has more than " + std::to_string(text_bytes_max) +
+                                          " bytes, or does not end with NUL");
   return std::string_view(text, length);
 }
 
@@ -205,7 +208,7 @@ result<std::span<const connector::block_hash>> hashes_of(const std::uint8_t* dat
                                                          std::vector<connector::block_hash>& room) {
   static_assert(sizeof(connector::block_hash) == 32 && alignof(connector::block_hash) == 1);
   if (data == nullptr && count > 0)
-    return fail(errc::invalid_argument, std::string(name) + " is NULL, and should have elements");
+    return fail(errc::invalid_argument, std::string(name) + " is NULL but must have elements");
   if (hash_bytes == sizeof(connector::block_hash))
     return std::span(reinterpret_cast<const connector::block_hash*>(data), count);
   room.assign(count, {});
@@ -217,7 +220,7 @@ result<std::span<const connector::block_hash>> hashes_of(const std::uint8_t* dat
 result<duration> seconds_of(double seconds, duration if_zero, std::string_view name) {
   constexpr double year = 365.0 * 86400;
   if (!(seconds >= 0 && seconds <= year))
-    return fail(errc::invalid_argument, std::string(name) + ": from 0 to a year, in seconds");
+    return fail(errc::invalid_argument, std::string(name) + ": must be from 0 to a year, in seconds");
   if (seconds == 0)
     return if_zero;
   return std::chrono::duration_cast<duration>(std::chrono::duration<double>(seconds));
@@ -254,7 +257,8 @@ result<engine_terms> engine_of(const troupe_engine* engine) {
   to.min_load_tokens = x->min_load_tokens;
   out.hash_bytes = or_default(x->hash_bytes, 32);
   if (out.hash_bytes < 8 || out.hash_bytes > 32)
-    return fail(errc::invalid_argument, "engine.hash_bytes is " + std::to_string(out.hash_bytes) + ": 8 to 32");
+    return fail(errc::invalid_argument,
+                "engine.hash_bytes is " + std::to_string(out.hash_bytes) + "; it must be 8 to 32");
   result<void> sound;
   const auto take = [&sound](auto& target, auto value, auto convert) {
     if (!sound)
@@ -326,7 +330,7 @@ result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks
   if (!said)
     return tl::unexpected(said.error());
   if (layer_count != geometry.layer_count())
-    return fail(errc::identity_mismatch, std::to_string(layer_count) + " layers, and the namespace has " +
+    return fail(errc::identity_mismatch, std::to_string(layer_count) + " layers, but the namespace has " +
                                              std::to_string(geometry.layer_count()));
   kv_cache_view out;
   out.geometry = geometry;

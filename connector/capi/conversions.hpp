@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-/// From what callers of the C interface say to what Troupe understands, and back. Everything is checked: a caller may
+/// Conversions between the structs of the C interface and Troupe's types. Everything is checked, because a caller may
 /// be a program in a language without types.
 namespace troupe::capi {
 
@@ -33,14 +33,14 @@ template <class T>
 result<std::span<const T>> array_of(const T* data, std::size_t count, std::string_view name) {
   if (data == nullptr && count > 0)
     return fail(errc::invalid_argument,
-                std::string(name) + " is NULL, and should have " + std::to_string(count) + " elements");
+                std::string(name) + " is NULL but must have " + std::to_string(count) + " elements");
   return std::span<const T>(data, count);
 }
 
-/// Fills `out`, whose memory is used again, with views of the ids.
+/// Fills `out`, whose memory is reused, with views of the ids.
 result<void> read_ids(const troupe_ids& ids, std::string_view name, std::vector<std::string_view>& out);
 
-/// Ids to hand out, whose memory is used again.
+/// Ids for an output, whose memory is reused.
 class id_list {
 public:
   template <class Ids>
@@ -64,20 +64,20 @@ private:
   std::size_t count_ = 0;
 };
 
-/// Hashes of the caller as the halves want them: views where they have 32 bytes, else padded into `room`.
+/// The caller's hashes in the form of the halves: views where they have 32 bytes, else padded into `room`.
 result<std::span<const connector::block_hash>> hashes_of(const std::uint8_t* data, std::size_t count,
                                                          std::uint32_t hash_bytes, std::string_view name,
                                                          std::vector<connector::block_hash>& room);
 
-/// Seconds as a duration, with a default for 0. Errors: invalid_argument for what is negative, no number, or above a
-/// year.
+/// Seconds as a duration, with a default for 0. Errors: invalid_argument for a value that is negative, not a number, or
+/// above a year.
 result<duration> seconds_of(double seconds, duration if_zero, std::string_view name);
 
 /// 16 bytes, the most significant first, as keys are written in hexadecimal.
 key_digest digest_of(const std::uint8_t* bytes) noexcept;
 void put_digest(const key_digest& x, std::uint8_t* to) noexcept;
 
-/// What the C interface knows of an engine beyond `engine_options`.
+/// The options of an engine in the C interface, including those that `engine_options` does not have.
 struct engine_terms {
   connector::engine_options options;
   std::uint32_t hash_bytes = 32;
@@ -85,19 +85,18 @@ struct engine_terms {
 
 result<engine_terms> engine_of(const troupe_engine* engine);
 
-/// A namespace, and what it says of the bytes of blocks that are opaque.
+/// A namespace, and the bytes of its opaque blocks.
 struct space_terms {
   namespace_spec spec;
-  /// 0: they are not.
+  /// 0: blocks are not opaque.
   std::uint64_t opaque_block_bytes = 0;
 };
 
-/// A namespace with the engine's share in it. Tokens of a block: `block_tokens`; 0: a block is a whole page.
+/// A namespace with the engine's share in it. `block_tokens`: tokens of a block; 0: a block is a whole page.
 result<space_terms> space_of(const troupe_namespace* space, std::uint32_t world_size, std::uint32_t block_tokens);
 
-/// The cache of a worker, or a pool, of which the layers are said by the caller. `opaque_block_bytes`: of the
-/// namespace's geometry as the caller said it. Errors: as of `validate`, and identity_mismatch where layers are
-/// missing.
+/// The cache of a worker or of a pool, from the caller's layers. `opaque_block_bytes`: from the caller's geometry.
+/// Errors: as of `validate`, and identity_mismatch for a wrong number of layers.
 result<kv_cache_view> cache_of(const kv_geometry& geometry, std::uint32_t blocks_per_page,
                                std::uint64_t opaque_block_bytes, const troupe_layer* layers, std::size_t layer_count,
                                std::uint32_t blocks);

@@ -14,7 +14,7 @@ using namespace troupe;
 
 namespace {
 
-/// Of one call.
+/// The most keys of one call.
 constexpr std::size_t pool_keys_max = std::size_t{1} << 20U;
 constexpr std::uint32_t pool_key_bytes_max = 64;
 
@@ -23,7 +23,7 @@ constexpr std::uint32_t pool_key_bytes_max = 64;
 struct troupe_pages : capi::handle {
   std::shared_ptr<capi::connection_core> core;
   std::unique_ptr<connector::page_pool> pool;
-  /// Of the namespace; begins what longer keys are hashed with.
+  /// The namespace's id, with which longer keys are hashed.
   std::array<std::byte, 16> scope{};
   std::uint32_t key_bytes = 16;
 
@@ -31,7 +31,7 @@ struct troupe_pages : capi::handle {
   std::string stats;
 
   ~troupe_pages() {
-    pool.reset(); // before the threads that it needs
+    pool.reset(); // before the threads that it uses
   }
 
   result<std::vector<key_digest>> keys_of(const std::uint8_t* keys, std::size_t count) const;
@@ -39,7 +39,8 @@ struct troupe_pages : capi::handle {
 
 result<std::vector<key_digest>> troupe_pages::keys_of(const std::uint8_t* keys, std::size_t count) const {
   if (count > pool_keys_max)
-    return fail(errc::limit_exceeded, std::to_string(count) + " keys; a call takes " + std::to_string(pool_keys_max));
+    return fail(errc::limit_exceeded,
+                std::to_string(count) + " keys; a call accepts at most " + std::to_string(pool_keys_max));
   const auto bytes = capi::array_of(keys, count * key_bytes, "keys");
   if (!bytes)
     return tl::unexpected(bytes.error());
@@ -52,7 +53,7 @@ result<std::vector<key_digest>> troupe_pages::keys_of(const std::uint8_t* keys, 
       std::copy_n(key, 16, digest.begin());
     } else if (!sha256.digest({scope, std::as_bytes(std::span(key, key_bytes))},
                               std::as_writable_bytes(std::span(digest)))) {
-      return fail(errc::unsupported, "OpenSSL has no SHA-256 here, which keys are hashed with that have not 16 bytes");
+      return fail(errc::unsupported, "OpenSSL has no SHA-256, which is needed for keys of other than 16 bytes");
     }
     out[i] = capi::digest_of(digest.data());
     if (out[i].is_null())
@@ -63,7 +64,7 @@ result<std::vector<key_digest>> troupe_pages::keys_of(const std::uint8_t* keys, 
 
 namespace {
 
-/// For handles that any number of threads use.
+/// For handles that several threads may use at once.
 template <class F>
 std::int32_t with_pool(troupe_pages* pages, troupe_error* error, F f) noexcept {
   return capi::guarded(error, [&]() -> result<void> {
@@ -121,7 +122,7 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
       return tl::unexpected(said.error());
     const auto key_bytes = said->key_bytes == 0 ? 16 : said->key_bytes;
     if (key_bytes < 8 || key_bytes > pool_key_bytes_max)
-      return fail(errc::invalid_argument, "options.key_bytes is " + std::to_string(key_bytes) + ": 8 to 64");
+      return fail(errc::invalid_argument, "options.key_bytes is " + std::to_string(key_bytes) + "; it must be 8 to 64");
     connector::pool_options how;
     how.rank = said->rank;
     how.batch_pages = said->batch_pages;
@@ -129,12 +130,12 @@ std::int32_t troupe_pages_create(troupe_connection* connection, const troupe_nam
     if (!lease)
       return tl::unexpected(lease.error());
     how.lease = *lease;
-    // A page is one block, whatever number of tokens it has.
+    // A page is one block, whatever its number of tokens.
     auto wanted = capi::space_of(space, 1, 0);
     if (!wanted)
       return tl::unexpected(wanted.error());
     if (how.rank >= wanted->spec.world_size)
-      return fail(errc::out_of_range, "options.rank is " + std::to_string(how.rank) + ", and the world size " +
+      return fail(errc::out_of_range, "options.rank is " + std::to_string(how.rank) + "; the world size is " +
                                           std::to_string(wanted->spec.world_size));
     const auto cache =
         capi::cache_of(wanted->spec.geometry, 1, wanted->opaque_block_bytes, layers, layer_count, blocks);

@@ -16,21 +16,21 @@ using namespace troupe;
 
 namespace {
 
-/// Tokens or hashes of the requests of a step, flat.
+/// The most tokens or hashes of all requests of a step together.
 constexpr std::size_t elements_max = std::numeric_limits<std::uint32_t>::max();
 
-/// Where the elements of request i begin and end in an array of all requests.
+/// The range of the elements of request i in an array of all requests.
 struct piece {
   std::size_t first = 0;
   std::size_t count = 0;
 };
 
-/// Checks that `ends` never goes back and ends within `total`.
+/// Checks that `ends` never decreases and ends within `total`.
 result<void> check_ends(const std::uint32_t* ends, std::size_t requests, std::size_t total, const char* name) {
   std::uint32_t last = 0;
   for (std::size_t i = 0; i < requests; ++i) {
     if (ends[i] < last)
-      return fail(errc::invalid_argument, std::string(name) + " goes back");
+      return fail(errc::invalid_argument, std::string(name) + " decreases");
     last = ends[i];
   }
   if (last > total)
@@ -57,7 +57,7 @@ struct troupe_scheduler : capi::handle {
   std::uint64_t hit_requests = 0;
   std::uint64_t hit_tokens = 0;
 
-  // Room that is used again.
+  // Buffers that are reused.
   std::vector<connector::block_hash> hashes;
   std::vector<connector::token_id> unknown_tokens;
   std::vector<connector::multimodal_item> items;
@@ -76,10 +76,10 @@ struct troupe_scheduler : capi::handle {
   } events;
 
   ~troupe_scheduler() {
-    half.reset(); // before the threads that it needs
+    half.reset(); // before the threads that it uses
   }
 
-  /// Tokens that the caller may leave out where they are only counted.
+  /// Tokens of the caller, which may be left out where they are only counted.
   result<std::span<const connector::token_id>> tokens_of(const std::uint32_t* data, std::size_t count,
                                                          const char* name) {
     if (data != nullptr || count == 0 || !counts_tokens)
@@ -138,7 +138,7 @@ result<void> troupe_scheduler::read_step(const troupe_step& step) {
     return sound;
   const auto count = ids.size();
   if (step.new_requests > count)
-    return fail(errc::invalid_argument, "step.new_requests is more than there are requests");
+    return fail(errc::invalid_argument, "step.new_requests is larger than the number of requests");
   if (count > 0 && (step.computed_tokens == nullptr || step.scheduled_tokens == nullptr))
     return fail(errc::invalid_argument, "step.computed_tokens or step.scheduled_tokens is NULL");
   if (std::max({step.blocks.count, step.token_count, step.hash_count}) > elements_max)
@@ -154,7 +154,7 @@ result<void> troupe_scheduler::read_step(const troupe_step& step) {
     return tl::unexpected(all_hashes.error());
   if ((step.token_ends != nullptr && step.token_firsts == nullptr) ||
       (step.hash_ends != nullptr && step.hash_firsts == nullptr))
-    return fail(errc::invalid_argument, "step: token_ends need token_firsts, and hash_ends need hash_firsts");
+    return fail(errc::invalid_argument, "step: token_ends requires token_firsts, and hash_ends requires hash_firsts");
   result<void> sound;
   if (step.block_ends != nullptr)
     sound = check_ends(step.block_ends, count, blocks->size(), "step.block_ends");

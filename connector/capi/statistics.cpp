@@ -69,10 +69,10 @@ result<connector_stats> read_stats(std::string_view text) {
     return out;
   const auto json = nlohmann::json::parse(text, nullptr, false);
   const auto fault = [](const char* name) {
-    return fail(errc::invalid_argument, std::string("the statistics are no text of this library: ") + name);
+    return fail(errc::invalid_argument, std::string("the statistics were not made by this library: ") + name);
   };
   if (!json.is_object())
-    return fault("no JSON object");
+    return fault("not a JSON object");
   const char* bad = nullptr;
   for_members(lists, [&](const char* name, auto member) {
     const auto x = json.find(name);

@@ -1,26 +1,26 @@
 /** \file
  * Troupe for inference engines that are not written in C++: both halves of an engine's connector, pages of host memory
- * by key, and statistics. Everything is a C function of libtroupe.so; docs/c-interface.md goes from nothing to a hit.
+ * by key, and statistics. All functions are C functions of libtroupe.so; docs/c-interface.md is a complete example.
  *
- * Rules that hold for all of it:
+ * Common rules:
  *
- * - **Nothing starts when the library is loaded.** Threads and sockets belong to a connection and begin with
- *   `troupe_connect`. Load it before or after `fork`, but connect after: handles of the parent answer
- *   TROUPE_UNSUPPORTED in a child, and `*_destroy` of them does nothing there.
- * - **Structs** that the caller fills begin with `size`, which is `sizeof` of the struct as the caller was compiled. A
- *   shorter one (an older caller) has zeroes behind its end; a longer one (a newer caller) is accepted where what the
- *   library does not know is zero, and is TROUPE_UNSUPPORTED otherwise. Zero is the default of every member, so that
- *   `troupe_engine e = {0}; e.size = sizeof e;` is a valid beginning. Structs without `size` never change.
- *   Structs that the library fills likewise: no more than `size` bytes are written.
- * - **Errors**: functions that can fail return a `troupe_code`, 0 for success, and fill the `troupe_error` that the
- *   caller gives (which may be NULL) with the code and a sentence. After success it is not touched. Outputs are not
- *   touched after an error. No exception and no signal comes out, and nothing is called back.
- * - **Memory** that is passed in is read during the call and not kept, but for the KV cache or pool that is registered.
- *   What is handed out (`troupe_bytes`, `troupe_ids`, arrays) belongs to the handle and is valid until the same
- *   function is called again with that handle, or the handle is destroyed. NULL is allowed for arrays of length 0.
+ * - **Loading the library starts nothing.** Threads and sockets belong to a connection and begin with
+ *   `troupe_connect`. The library may be loaded before or after `fork`, but connect after: handles of the parent
+ *   return TROUPE_UNSUPPORTED in a child, and `*_destroy` does nothing there.
+ * - **Structs** that the caller fills begin with `size`, which is `sizeof` of the struct in the caller's build. A
+ *   shorter one (an older caller) is extended with zeroes; a longer one (a newer caller) is accepted where the members
+ *   that the library does not know are zero, and is TROUPE_UNSUPPORTED otherwise. Zero is the default of every member,
+ *   so that `troupe_engine e = {0}; e.size = sizeof e;` is a valid start. Structs without `size` never change.
+ *   For structs that the library fills, at most `size` bytes are written.
+ * - **Errors**: functions that can fail return a `troupe_code`, 0 for success, and fill the caller's `troupe_error`
+ *   (which may be NULL) with the code and a sentence. It is not changed after success. Outputs are not changed after an
+ *   error. The library throws no exceptions, raises no signals and makes no callbacks.
+ * - **Memory** that is passed in is read during the call and not kept, except a registered KV cache or pool. Outputs
+ *   (`troupe_bytes`, `troupe_ids`, arrays) belong to the handle and are valid until the same function is called again
+ *   with that handle, or the handle is destroyed. NULL is allowed for arrays of length 0.
  * - **Threads**: a connection may be used by any threads at once, and so may `troupe_pages`. A scheduler half and a
  *   worker half are used by one thread at a time each; different handles at the same time. No hook of the scheduler
- *   half waits for anything; which functions of the others wait is said with them.
+ *   half blocks; the other functions say where they wait.
  * - **Text** is UTF-8, ends with NUL, and has at most 4096 bytes; NULL is the empty text.
  */
 #ifndef TROUPE_CAPI_TROUPE_H
@@ -39,14 +39,14 @@
 extern "C" {
 #endif
 
-/** Raised with each new function or member. Nothing that is here is removed or changes its meaning while the library's
- * soname, libtroupe.so.1, is the same. */
+/** Raised with each new function or member. While the library's soname, libtroupe.so.1, is the same, nothing in this
+ * file is removed or changes its meaning. */
 #define TROUPE_INTERFACE_VERSION 2
 
-/** What the loaded library implements. May be called at any time. */
+/** The interface version of the loaded library. May be called at any time. */
 TROUPE_API uint32_t troupe_interface_version(void);
 
-/** Of the build, as "0.9.0"; static. */
+/** The version of the build, as "0.9.0"; static. */
 TROUPE_API const char* troupe_library_version(void);
 
 /* ---------------------------------------------------------------------------------------------------------- errors */
@@ -80,34 +80,34 @@ typedef enum troupe_code {
   TROUPE_NO_MEMORY = 24
 } troupe_code;
 
-/** What went wrong, in a sentence that says the way out where there is one. `text` ends with NUL, and is cut at a
- * character's end where it would be longer. */
+/** A failure: its code, and a sentence that says what to do where that is known. `text` ends with NUL, and is cut after
+ * a whole character where it would be longer. */
 typedef struct troupe_error {
   uint32_t size;
   int32_t code;
   char text[1016];
 } troupe_error;
 
-/** "not_found", …; "unknown" for numbers that are none. Static. */
+/** "not_found", …; "unknown" for other numbers. Static. */
 TROUPE_API const char* troupe_code_name(int32_t code);
 
 /* ------------------------------------------------------------------------------------------------------------ data */
 
-/** Bytes that the library has made. `data` is NULL where `length` is 0. */
+/** Bytes that the library owns. `data` is NULL where `length` is 0. */
 typedef struct troupe_bytes {
   const uint8_t* data;
   size_t length;
 } troupe_bytes;
 
-/** Ids of requests: `count` texts, each ending with NUL, one behind the other, `length` bytes with all NULs. In either
- * direction. An id is neither empty nor has it a NUL inside, and it has at most 4096 bytes. */
+/** Ids of requests: `count` texts, each ending with NUL, one after the other, `length` bytes with all NULs. Used in
+ * both directions. An id is not empty, has no NUL inside, and has at most 4096 bytes. */
 typedef struct troupe_ids {
   const char* data;
   size_t length;
   size_t count;
 } troupe_ids;
 
-/** A block that there is not, as one that a sliding window has dropped: in lists of a request's blocks. */
+/** A missing block, such as one that a sliding window has dropped: in lists of a request's blocks. */
 #define TROUPE_NULL_BLOCK UINT32_MAX
 
 /** Blocks, in the numbers of the engine. */
@@ -123,36 +123,37 @@ typedef struct troupe_connection troupe_connection;
 
 typedef struct troupe_connect_options {
   uint32_t size;
-  /** Threads of actors, which move no bytes; 0: four. */
+  /** Threads for actors, which do not copy data; 0: four. */
   uint32_t threads;
-  /** HOST:PORT, the path of the node's socket, or its `data_dir`. Needed. */
+  /** HOST:PORT, the path of the node's socket, or its `data_dir`. Required. */
   const char* address;
   /** PEM files, for a node that wants TLS: all or none. */
   const char* certificate;
   const char* key;
   const char* authorities;
-  /** How the node's log calls this process; "engine" if empty. */
+  /** The name of this process in the node's log; "engine" if empty. */
   const char* client_name;
-  /** What may be pinned of the node's memory at once, per rank; half for loads, half for saves. 0: 512 MiB. */
+  /** The most bytes of the node's memory that may be pinned at once, per rank; half for loads, half for saves. 0: 512
+   * MiB. */
   uint64_t window_bytes;
   /** How long creating a half, or registering memory, waits for a node that cannot be reached. 0: 5 seconds; negative:
-   * not at all. Afterwards the half works without one (no hits, nothing saved, loads fail), and attaches in the
-   * background, as when a node is lost later. Only a node that is there and does not fit is an error. */
+   * no wait. After that the half works without a node (no hits, nothing saved, loads fail), and attaches in the
+   * background, as after the loss of a node. It is an error only if the node is reachable and does not fit. */
   double wait_for_node_seconds;
-  /** A request to the node that takes longer has failed. 0: 10 seconds. */
+  /** The timeout of a request to the node. 0: 10 seconds. */
   double request_timeout_seconds;
 } troupe_connect_options;
 
-/** Starts the threads, and asks nobody yet: a node that is absent is no error. Errors: invalid_argument for an address
- * that is none, or TLS files that are not complete; io_error where the process may make no more threads or open no more
+/** Starts the threads. It sends no request yet, so an unreachable node is no error. Errors: invalid_argument for an
+ * invalid address or an incomplete set of TLS files; io_error where the process cannot create more threads or open more
  * files: then none are left. */
 TROUPE_API int32_t troupe_connect(const troupe_connect_options* options, troupe_connection** out, troupe_error* error);
 
-/** NULL does nothing. What was made with it goes on working: threads end with the last of these. */
+/** NULL does nothing. Halves and pools of the connection continue to work: the threads end with the last of them. */
 TROUPE_API void troupe_connection_destroy(troupe_connection* connection);
 
-/** Least level of what this process logs to standard error: "trace", "debug", "info", "warn", "error" or "off". "warn"
- * unless the environment's TROUPE_LOG says otherwise. */
+/** The lowest level of log lines that this process writes to standard error: "trace", "debug", "info", "warn", "error"
+ * or "off". The default is "warn", or the environment's TROUPE_LOG. */
 TROUPE_API int32_t troupe_set_log_level(const char* level, troupe_error* error);
 
 /* ------------------------------------------------------------------------------------------------------- namespace */
@@ -160,12 +161,12 @@ TROUPE_API int32_t troupe_set_log_level(const char* level, troupe_error* error);
 /** Shape of one rank's share of one page: of all layers, for `page_tokens` tokens. Bytes of a page: layers × parts ×
  * heads × head_size × element_bytes × page_tokens.
  *
- * Where K and V of a token lie side by side (logical [blocks, heads, tokens, 2 × head size], as vLLM registers), say
+ * Where K and V of a token are contiguous (logical [blocks, heads, tokens, 2 × head size], as vLLM registers), use
  * `parts` 1 and twice the head size: that is one piece of memory. MLA: parts 1, heads 1.
  *
- * Opaque blocks, where only the engine knows what is inside (as vLLM's CPU backend, which packs K by instruction set):
+ * Opaque blocks have a content that only the engine knows (as vLLM's CPU backend, which packs K by instruction set):
  * set `opaque_block_bytes`, the bytes of one block of one layer, and leave parts, heads, head_size and element_bytes 0.
- * They must be a multiple of the engine's `block_tokens`. */
+ * The bytes must be a multiple of the engine's `block_tokens`. */
 typedef struct troupe_geometry {
   uint32_t size;
   uint32_t layers;
@@ -173,32 +174,32 @@ typedef struct troupe_geometry {
   uint32_t heads;
   uint32_t head_size;
   uint32_t element_bytes;
-  /** Tokens of a page, a whole number of the engine's blocks; where these are opaque, one. 0: one block. */
+  /** Tokens of a page, a multiple of the engine's block; exactly one block where these are opaque. 0: one block. */
   uint32_t page_tokens;
   uint32_t reserved;
   uint64_t opaque_block_bytes;
 } troupe_geometry;
 
 /** Everything that must be equal for two engines to share pages. The node makes the namespace when the first half or
- * pool that says it attaches. One of another identity under the same name is refused. */
+ * pool with it attaches. A namespace with another identity under the same name is refused. */
 typedef struct troupe_namespace {
   uint32_t size;
-  /** Different pages of each key. 0: as `troupe_engine` has it; for pools 1. */
+  /** The number of different pages of each key. 0: from `troupe_engine`; for pools 1. */
   uint32_t world_size;
-  /** How people and logs call it. Empty: "engine-" and 16 digits of the identity, so that any two engines that fit
-   * meet, and those that do not cannot collide. */
+  /** The name for display and logs. Empty: "engine-" and 16 digits of the identity, so that engines that fit share a
+   * namespace, and others cannot collide. */
   const char* name;
   const char* model;
   const char* revision;
   const char* dtype;
-  /** Order of bytes inside a block, where the engine's is not implied by the rest: "LBHNC", "cpu-avx512", … With
-   * context parallelism, here or in `hash_algorithm`, also among how many workers tokens alternate and how many at a
-   * time: nothing else of a namespace tells that. */
+  /** The order of bytes inside a block, where the other members do not imply it: "LBHNC", "cpu-avx512", … With context
+   * parallelism it has to include, here or in `hash_algorithm`, among how many workers tokens alternate and how many
+   * tokens at a time, because no other member does. */
   const char* layout;
-  /** Of the engine's block hashes: "sha256_cbor", … */
+  /** The algorithm of the engine's block hashes: "sha256_cbor", … */
   const char* hash_algorithm;
   const char* salt;
-  /** Needed. */
+  /** Required. */
   const troupe_geometry* geometry;
 } troupe_namespace;
 
@@ -207,58 +208,58 @@ typedef struct troupe_namespace {
 enum {
   /** Keys are made from the engine's own block hashes. */
   TROUPE_KEYS_ENGINE_HASHES = 0,
-  /** As vLLM's HF3FS connector: MD5 chained over texts of tokens. */
+  /** As in vLLM's HF3FS connector: MD5 chained over texts of tokens. */
   TROUPE_KEYS_MD5_CHAIN = 1,
   /** SHA-256 chained over the tokens of pages. */
   TROUPE_KEYS_ROLLING = 2
 };
 
-/** What becomes of the part of a hit that the node has on disk only. A hit is cut there: what lies before is loaded. */
+/** What happens to the part of a hit that is only on the node's disk. A hit is cut there: the part before is loaded. */
 enum {
   TROUPE_DISK_HITS_ALWAYS = 0,
-  /** Loaded where that is expected to take no longer than computing it, by what was measured. */
+  /** Loaded if that is expected to take no longer than computing it, by measurements. */
   TROUPE_DISK_HITS_WHEN_FASTER = 1,
   /** Computed. */
   TROUPE_DISK_HITS_NEVER = 2
 };
 
-/** What both halves of one engine must agree on. */
+/** Options in which both halves of one engine must agree. */
 typedef struct troupe_engine {
   uint32_t size;
-  /** 0 is 1 in these three. Workers are numbered stage by stage, inside a stage by tensor-parallel rank. */
+  /** 0 means 1 in these three. Workers are numbered stage by stage, inside a stage by tensor-parallel rank. */
   uint32_t tensor_parallel;
   uint32_t pipeline_parallel;
   uint32_t context_parallel;
   /** 1: all tensor-parallel workers of a stage hold the same KV (MLA); one saves, all load. */
   uint32_t kv_replicated;
-  /** Tokens of a block, as one worker's tensors hold them. 0: 16. */
+  /** Tokens of a block in one worker's tensors. 0: 16. */
   uint32_t block_tokens;
   /** TROUPE_KEYS_… */
   uint32_t keys;
   /** Bytes of one of the engine's hashes, 8 to 32. 0: 32. */
   uint32_t hash_bytes;
-  /** 1: only prompts are saved, and not what the model has generated. */
+  /** 1: only prompts are saved, and not generated tokens. */
   uint32_t prompts_only;
   /** 1: loads end inside the step that begins them: `troupe_matched.asynchronous` is 0, loaded requests are not named
    * as received, and `troupe_worker_start_load` comes before the forward pass and waits. Not for engines that schedule
-   * a step before the output of the one before is there. */
+   * a step before they have the output of the step before. */
   uint32_t synchronous_loads;
-  /** Hits of fewer tokens count as none, because computing them is quicker. */
+  /** Hits of fewer tokens count as none, because computing them is faster. */
   uint32_t min_load_tokens;
   /** TROUPE_DISK_HITS_… */
   uint32_t disk_hits;
-  /** When a synchronous load must have ended; what it has not filled then is a load error. 0: 5. */
+  /** The time limit of a synchronous load; blocks not filled by then are load errors. 0: 5. */
   double synchronous_load_seconds;
-  /** How long what a lookup has found must stay there. 0: 30. */
+  /** How long the pages found by a lookup stay leased. 0: 30. */
   double lease_seconds;
-  /** A lookup that takes longer counts as a miss. 0: 5. */
+  /** The time after which a lookup counts as a miss. 0: 5. */
   double lookup_patience_seconds;
-  /** When a load or save must have ended. 0: 30. */
+  /** The time limit of a load or save. 0: 30. */
   double task_deadline_seconds;
 } troupe_engine;
 
-/** The identity of a namespace as 32 hexadecimal digits and a NUL, and its name as it will be made. Any two processes
- * of an engine must get the same. Asks nobody. `engine` may be NULL for pools. `name` is static for the thread, until
+/** The identity of a namespace as 32 hexadecimal digits and a NUL, and the name that it will have. Any two processes of
+ * an engine must get the same. Sends no request. `engine` may be NULL for pools. `name` is static for the thread, until
  * its next call. */
 TROUPE_API int32_t troupe_namespace_identity(const troupe_namespace* space, const troupe_engine* engine,
                                              char identity[33], const char** name, troupe_error* error);
@@ -272,17 +273,17 @@ typedef struct troupe_scheduler troupe_scheduler;
 typedef struct troupe_multimodal {
   uint32_t first_token;
   uint32_t tokens;
-  /** Says what the input is: equal hashes, equal KV. Not NUL-terminated. */
+  /** Identifies the input: equal hashes mean equal KV. Not NUL-terminated. */
   const char* hash;
   size_t hash_length;
 } troupe_multimodal;
 
 /** A request as the engine's scheduler knows it. Tokens and hashes are those from `first_token` and `first_hash` on:
- * all of them each time, or only what has come since they were last said. Only what is certain: no drafts. With
+ * all of them each time, or only those that are new since the last call. They must be final: no drafts. With
  * TROUPE_KEYS_ENGINE_HASHES `tokens` may be NULL in spite of its count: then tokens are only counted. */
 typedef struct troupe_request {
   uint32_t size;
-  /** 1: tokens do not say what the KV is (as prompts given as embeddings): nothing is loaded or saved. */
+  /** 1: tokens do not determine the KV (as with prompts given as embeddings): nothing is loaded or saved. */
   uint32_t uncacheable;
   const char* id;
   const uint32_t* tokens;
@@ -300,74 +301,74 @@ typedef struct troupe_request {
   size_t multimodal_count;
 } troupe_request;
 
-/** Answer to "how much of this request is in the cache?". */
+/** How much of a request is in the cache. */
 typedef struct troupe_matched {
   uint32_t size;
-  /** 0: not known yet, ask again in a later step. */
+  /** 0: not known yet, call again in a later step. */
   uint32_t known;
-  /** Beyond those that the engine has computed. */
+  /** Tokens beyond those that the engine has computed. */
   uint32_t tokens;
   /** 1: they are loaded between steps, and the request waits until all workers have named it as received. */
   uint32_t asynchronous;
 } troupe_matched;
 
-/** Where tokens that are loaded come from, as far as the lookup knew. */
+/** The tiers of tokens that are loaded, as far as the lookup knew. */
 typedef struct troupe_hit_sources {
   uint32_t size;
   /** Memory of the node. */
   uint32_t memory;
   uint32_t disk;
-  /** It could not be told. */
+  /** The tier is not known. */
   uint32_t unknown;
 } troupe_hit_sources;
 
-/** What the engine's scheduler has decided for a step. Of `requests.count` requests, the first `new_requests` are new,
- * the others ran before. Element i of an array belongs to request i. */
+/** The engine's scheduling of a step. Of `requests.count` requests, the first `new_requests` are new, the others ran
+ * before. Element i of an array belongs to request i. */
 typedef struct troupe_step {
   uint32_t size;
   uint32_t new_requests;
   troupe_ids requests;
-  /** Tokens whose KV is there before the step, wherever it came from. */
+  /** Tokens whose KV exists before the step, from any source. */
   const uint32_t* computed_tokens;
   /** Tokens that the step computes. */
   const uint32_t* scheduled_tokens;
-  /** 1: comes back after a preemption: its blocks replace what was known. NULL: none does. */
+  /** 1: resumed after a preemption: its blocks replace the earlier ones. NULL: none is. */
   const uint8_t* resumed;
   /** Request i has blocks[block_ends[i - 1]] up to before blocks[block_ends[i]], with block_ends[-1] = 0. New and
    * resumed requests: all blocks. Others: those that were added in this step. `block_ends` NULL: no request has any. */
   const uint32_t* block_ends;
   troupe_blocks blocks;
-  /** Tokens of request i from position token_firsts[i] on, in the same manner. `token_ends` NULL: none is new. `tokens`
+  /** Tokens of request i from position token_firsts[i] on, in the same form. `token_ends` NULL: none is new. `tokens`
    * NULL as in `troupe_request`. */
   const uint32_t* token_firsts;
   const uint32_t* token_ends;
   const uint32_t* tokens;
   size_t token_count;
-  /** Hashes of request i from block hash_firsts[i] on, likewise. */
+  /** Hashes of request i from block hash_firsts[i] on, in the same form. */
   const uint32_t* hash_firsts;
   const uint32_t* hash_ends;
   const uint8_t* hashes;
   size_t hash_count;
-  /** Preempted while this step was scheduled: their blocks may belong to others already. */
+  /** Requests that were preempted while this step was scheduled: their blocks may belong to others already. */
   troupe_ids preempted;
 } troupe_step;
 
-/** What all workers reported after a step: each worker's lists, joined as the engine joins them. */
+/** The reports of all workers after a step: each worker's lists, joined by the engine. */
 typedef struct troupe_worker_output {
   uint32_t size;
   uint32_t reserved;
   troupe_ids sent;
   troupe_ids received;
-  /** Of those in `received`, where at least one worker named them as failed. */
+  /** Those in `received` that at least one worker named as failed. */
   troupe_ids failed;
   /** Of all workers. */
   troupe_blocks load_errors;
-  /** What `troupe_worker_meta` returned, of each worker that said something: `worker_meta_count` pieces. */
+  /** The results of `troupe_worker_meta`, of each worker with one: `worker_meta_count` pieces. */
   const troupe_bytes* worker_meta;
   size_t worker_meta_count;
 } troupe_worker_output;
 
-/** What has come into the cache or left it; there may be thousands. */
+/** Pages that were added to the cache or removed; there may be thousands. */
 enum { TROUPE_EVENT_STORED = 0, TROUPE_EVENT_REMOVED = 1, TROUPE_EVENT_ALL_CLEARED = 2 };
 
 typedef struct troupe_events {
@@ -386,23 +387,23 @@ typedef struct troupe_events {
   size_t key_count;
 } troupe_events;
 
-/** Waits for the node as `wait_for_node_seconds` says. Errors: identity_mismatch and the like where the node is there
- * and something does not fit; io_error where the process may make no more threads. */
+/** Waits for the node for `wait_for_node_seconds`. Errors: identity_mismatch and others where the node is reachable and
+ * something does not fit; io_error where the process cannot create more threads. */
 TROUPE_API int32_t troupe_scheduler_create(troupe_connection* connection, const troupe_namespace* space,
                                            const troupe_engine* engine, troupe_scheduler** out, troupe_error* error);
 
-/** Lets go of everything. NULL does nothing. */
+/** Releases everything. NULL does nothing. */
 TROUPE_API void troupe_scheduler_destroy(troupe_scheduler* scheduler);
 
-/** As destroying, but the handle stays valid: every later call is TROUPE_SHUTTING_DOWN. */
+/** The same, but the handle stays valid: every later call is TROUPE_SHUTTING_DOWN. */
 TROUPE_API int32_t troupe_scheduler_shutdown(troupe_scheduler* scheduler, troupe_error* error);
 
-/** 0 where a node has been found that fits; otherwise the reason why there is none yet: unreachable, timeout or
- * shutting_down while it is looked for, or has no room for one more client; another code where it never will be. A node
- * that was there once counts as found. Until then nothing that is said of requests is kept. */
+/** 0 once a fitting node has been found; otherwise the reason: unreachable, timeout or shutting_down while the node is
+ * looked for, or has no room for one more client; another code for a permanent failure. A node that was attached once
+ * counts as found. Until then the library keeps no state of requests. */
 TROUPE_API int32_t troupe_scheduler_attached(troupe_scheduler* scheduler, troupe_error* error);
 
-/** A request has come: its lookup begins. May be left out. */
+/** Announces a request, so that its lookup begins. Optional. */
 TROUPE_API int32_t troupe_scheduler_on_new_request(troupe_scheduler* scheduler, const troupe_request* request,
                                                    troupe_error* error);
 
@@ -411,12 +412,12 @@ TROUPE_API int32_t troupe_scheduler_on_new_request(troupe_scheduler* scheduler, 
 TROUPE_API int32_t troupe_scheduler_matched(troupe_scheduler* scheduler, const troupe_request* request,
                                             uint32_t computed_tokens, troupe_matched* out, troupe_error* error);
 
-/** The engine has allocated blocks: `blocks` are all of the request's, `external_tokens` how many tokens it expects to
- * be loaded: what `troupe_scheduler_matched` said, or 0. May come a second time with 0 when a load has ended. */
+/** The engine has allocated blocks: `blocks` are all of the request's, `external_tokens` is the number of tokens to be
+ * loaded: the result of `troupe_scheduler_matched`, or 0. May be called again with 0 when a load has ended. */
 TROUPE_API int32_t troupe_scheduler_allocated(troupe_scheduler* scheduler, const char* request, const uint32_t* blocks,
                                               size_t block_count, uint32_t external_tokens, troupe_error* error);
 
-/** What the workers have to do in this step: bytes for `troupe_worker_bind` of every worker. Once per step. */
+/** The work of the workers in this step: bytes for `troupe_worker_bind` of every worker. Once per step. */
 TROUPE_API int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, const troupe_step* step, troupe_bytes* out,
                                                troupe_error* error);
 
@@ -424,40 +425,40 @@ TROUPE_API int32_t troupe_scheduler_build_meta(troupe_scheduler* scheduler, cons
 TROUPE_API int32_t troupe_scheduler_finished(troupe_scheduler* scheduler, const char* request, int32_t* keep_blocks,
                                              troupe_error* error);
 
-/** What the workers said, before the engine acts on it. */
+/** The reports of the workers, before the engine acts on them. */
 TROUPE_API int32_t troupe_scheduler_worker_output(troupe_scheduler* scheduler, const troupe_worker_output* output,
                                                   troupe_error* error);
 
 /** Events since the last call. */
 TROUPE_API int32_t troupe_scheduler_take_events(troupe_scheduler* scheduler, troupe_events* out, troupe_error* error);
 
-/** Nothing that was saved so far will be found by this engine again. */
+/** Everything saved so far becomes invisible to this engine. */
 TROUPE_API int32_t troupe_scheduler_reset_cache(troupe_scheduler* scheduler, troupe_error* error);
 
-/** How many workers must name a request before it counts as sent or received. */
+/** The number of workers that must name a request before it counts as sent or received. */
 TROUPE_API int32_t troupe_scheduler_finished_count(troupe_scheduler* scheduler, uint32_t* out, troupe_error* error);
 
-/** Requests the connector knows of; 0 when the engine has none. */
+/** The number of requests with state in the connector; 0 when the engine has none. */
 TROUPE_API int32_t troupe_scheduler_tracked_requests(troupe_scheduler* scheduler, size_t* out, troupe_error* error);
 
-/** Of `tokens` tokens that the last answer for this request promised, how many were in which tier; after
- * `troupe_scheduler_allocated`, before the request has ended. Zeroes for a request that is not known. */
+/** The tiers of `tokens` tokens of the last result for this request; after `troupe_scheduler_allocated`, before the
+ * request has ended. Zeroes for an unknown request. */
 TROUPE_API int32_t troupe_scheduler_hit_sources(troupe_scheduler* scheduler, const char* request, uint32_t tokens,
                                                 troupe_hit_sources* out, troupe_error* error);
 
-/** JSON object of numbers: "attached" (0 or 1), "tracked_requests", and counted since creation "hit_requests" and
- * "hit_tokens": what was found by lookups and taken by the engine, and "passed_over_tokens": what was found and is
- * computed because of `troupe_engine.disk_hits`. */
+/** JSON object of numbers: "attached" (0 or 1), "tracked_requests", and, counted since creation, "hit_requests" and
+ * "hit_tokens" (found by lookups and used by the engine) and "passed_over_tokens" (found, but computed because of
+ * `troupe_engine.disk_hits`). */
 TROUPE_API int32_t troupe_scheduler_stats(troupe_scheduler* scheduler, troupe_bytes* out, troupe_error* error);
 
 /* ----------------------------------------------------------------------------------------------------- worker half */
 
-/** The connector inside one worker of the engine: carries out what the scheduler half has decided. */
+/** The connector inside one worker of the engine: carries out the decisions of the scheduler half. */
 typedef struct troupe_worker troupe_worker;
 
-/** One layer's KV cache: the content (head_size × element_bytes) of block b, part p, token t and head h lies at base +
- * b × block_stride + p × part_stride + t × token_stride + h × head_stride. Strides are bytes. Opaque blocks: only
- * `block_stride` counts, and a block is what lies from there on. `bytes` may be touched from `base` on. */
+/** One layer's KV cache: the content (head_size × element_bytes) of block b, part p, token t and head h is at base + b
+ * × block_stride + p × part_stride + t × token_stride + h × head_stride. Strides are bytes. Opaque blocks: only
+ * `block_stride` is used, and each block is contiguous. The library accesses at most `bytes` bytes from `base` on. */
 typedef struct troupe_layer {
   void* base;
   uint64_t bytes;
@@ -467,78 +468,79 @@ typedef struct troupe_layer {
   uint64_t head_stride;
 } troupe_layer;
 
-/** What `troupe_worker_get_finished` says. */
+/** The result of `troupe_worker_get_finished`. */
 typedef struct troupe_finished {
   uint32_t size;
   uint32_t reserved;
   /** Finished requests whose blocks may be freed. */
   troupe_ids sent;
-  /** Requests whose load has ended, well or not. */
+  /** Requests whose load has ended, successfully or not. */
   troupe_ids received;
   /** Those of `received` of which at least one block could not be loaded. */
   troupe_ids failed;
 } troupe_finished;
 
 /** Worker `worker` of the engine, with its KV cache on GPU `gpu` (CUDA's number in this process), or in host memory if
- * negative. Asks nobody yet. */
+ * negative. Sends no request yet. */
 TROUPE_API int32_t troupe_worker_create(troupe_connection* connection, const troupe_namespace* space,
                                         const troupe_engine* engine, uint32_t worker, int32_t gpu, troupe_worker** out,
                                         troupe_error* error);
 
-/** As `troupe_worker_shutdown`, and the handle is gone. NULL does nothing. */
+/** Calls `troupe_worker_shutdown`, and frees the handle. NULL does nothing. */
 TROUPE_API void troupe_worker_destroy(troupe_worker* worker);
 
-/** The worker's KV cache: one element per layer, in the order of the model's layers; blocks are numbered from 0. The
- * memory stays the engine's and must outlive its registration. Waits for the node as `wait_for_node_seconds` says.
+/** Registers the worker's KV cache: one element per layer, in the order of the model's layers; blocks are numbered from
+ * 0. The memory stays the engine's and must outlive its registration. Waits for the node for `wait_for_node_seconds`.
  * Errors: identity_mismatch and invalid_argument where something does not fit; device_error where the GPU cannot be
- * used; exists where there is a registration; io_error where the process may make no more threads. */
+ * used; exists where there is a registration; io_error where the process cannot create more threads. */
 TROUPE_API int32_t troupe_worker_register(troupe_worker* worker, const troupe_layer* layers, size_t layer_count,
                                           uint32_t blocks, troupe_error* error);
 
-/** As `troupe_worker_shutdown`, but the worker may register again: as before an engine sleeps. Loads that were under
- * way count as failed. */
+/** As `troupe_worker_shutdown`, but the worker may register again: for engines that sleep. Loads in progress count as
+ * failed. */
 TROUPE_API int32_t troupe_worker_unregister(troupe_worker* worker, troupe_error* error);
 
 /** As `troupe_scheduler_attached`. */
 TROUPE_API int32_t troupe_worker_attached(troupe_worker* worker, troupe_error* error);
 
-/** Returns when blocks of preempted requests may be overwritten. Once per step before anything writes blocks, before or
+/** Returns when blocks of preempted requests may be overwritten. Once per step before blocks are written, before or
  * after `troupe_worker_bind` with the same bytes. Waits for no copy and no disk. */
 TROUPE_API int32_t troupe_worker_handle_preemptions(troupe_worker* worker, const uint8_t* meta, size_t length,
                                                     troupe_error* error);
 
-/** The bytes of `troupe_scheduler_build_meta` for this step. corrupt where they are none; nothing is bound then. */
+/** The bytes of `troupe_scheduler_build_meta` for this step. corrupt where they are not valid; nothing is bound then.
+ * */
 TROUPE_API int32_t troupe_worker_bind(troupe_worker* worker, const uint8_t* meta, size_t length, troupe_error* error);
 
-/** The step is over. */
+/** Call this at the end of the step. */
 TROUPE_API int32_t troupe_worker_clear(troupe_worker* worker, troupe_error* error);
 
-/** Begins the loads of the bound metadata, and does not wait, but for synchronous ones: until their blocks are filled
- * or `synchronous_load_seconds` have passed. `event`: a cudaEvent_t behind all work that may still touch blocks which
- * are allocated now; NULL where that work has been completed. It must exist until shutdown. */
+/** Begins the loads of the bound metadata. Waits only for synchronous ones: until their blocks are filled or
+ * `synchronous_load_seconds` have passed. `event`: a cudaEvent_t recorded after all work that may still access blocks
+ * which are allocated now; NULL where that work has been completed. It must exist until shutdown. */
 TROUPE_API int32_t troupe_worker_start_load(troupe_worker* worker, void* event, troupe_error* error);
 
-/** Begins the saves of the bound metadata, and does not wait. `event`: behind the step's work that writes these blocks;
- * NULL where it has been completed. In every step, also before or after the reports below. */
+/** Begins the saves of the bound metadata, and does not wait. `event`: recorded after the step's work that writes these
+ * blocks; NULL where it has been completed. Call it in every step, before or after the reports below. */
 TROUPE_API int32_t troupe_worker_save(troupe_worker* worker, void* event, troupe_error* error);
 
-/** Requests whose loads are over or, once finished, whose saves are. `finished` (may be NULL) are the ids of requests
- * that have finished. */
+/** Requests whose loads have ended or, once finished, whose saves have. `finished` (may be NULL) are the ids of
+ * requests that have finished. */
 TROUPE_API int32_t troupe_worker_get_finished(troupe_worker* worker, const troupe_ids* finished, troupe_finished* out,
                                               troupe_error* error);
 
-/** Blocks that loads of requests named so far did not fill. Once each. */
+/** Blocks that loads of the requests named so far did not fill. Each is returned once. */
 TROUPE_API int32_t troupe_worker_load_errors(troupe_worker* worker, troupe_blocks* out, troupe_error* error);
 
-/** For `troupe_worker_output.worker_meta`; length 0 where there is nothing to say. */
+/** For `troupe_worker_output.worker_meta`; length 0 where there is nothing to report. */
 TROUPE_API int32_t troupe_worker_meta(troupe_worker* worker, troupe_bytes* out, troupe_error* error);
 
-/** What the worker did since the last call, as a JSON object with the members of `troupe_metric_descriptions`; length 0
- * where no transfer has ended. */
+/** The worker's statistics since the last call, as a JSON object with the members of `troupe_metric_descriptions`;
+ * length 0 where no transfer has ended. */
 TROUPE_API int32_t troupe_worker_stats(troupe_worker* worker, troupe_bytes* out, troupe_error* error);
 
-/** Takes nothing more, lets what is under way end for a bounded time, and lets go of the cache's memory. Every later
- * call but destroying is TROUPE_SHUTTING_DOWN. */
+/** Accepts no more work, waits for transfers in progress for a bounded time, and releases the cache's memory. Every
+ * later call except destroying is TROUPE_SHUTTING_DOWN. */
 TROUPE_API int32_t troupe_worker_shutdown(troupe_worker* worker, troupe_error* error);
 
 /* -------------------------------------------------------------------------------------------- pages of host memory */
@@ -548,44 +550,44 @@ typedef struct troupe_pages troupe_pages;
 
 typedef struct troupe_pages_options {
   uint32_t size;
-  /** Whose pages these are: 0 … world_size - 1. */
+  /** The rank of the pages: 0 … world_size - 1. */
   uint32_t rank;
-  /** Bytes of each key, 8 to 64. Keys of 16 bytes are taken as they are, and none is all zeroes; others are hashed
+  /** Bytes of each key, 8 to 64. Keys of 16 bytes are used unchanged, and must not be all zeroes; others are hashed
    * together with the namespace's identity. 0: 16. */
   uint32_t key_bytes;
   /** Pages per request to the node; 0: 128. */
   uint32_t batch_pages;
-  /** How long found pages must stay there, and how long a transfer may take. 0: 30. */
+  /** How long found pages stay leased, and the time limit of a transfer. 0: 30. */
   double lease_seconds;
 } troupe_pages_options;
 
 /** The pool that pages are read from and written to. `layers` as for a worker: a page is one block of it, and
- * `page_tokens` of the geometry (0: 1) are its tokens. A pool in which each page is one piece of memory is one layer,
- * opaque, with `opaque_block_bytes` the bytes of a page. Errors as of `troupe_worker_register`. Waits for the node as
- * `wait_for_node_seconds` says; without one, nothing is found or saved until it is there. */
+ * `page_tokens` of the geometry (0: 1) are its tokens. A pool in which each page is contiguous is one opaque layer,
+ * with the bytes of a page as `opaque_block_bytes`. Errors as of `troupe_worker_register`. Waits for the node for
+ * `wait_for_node_seconds`; without a node, nothing is found or saved until it is reachable. */
 TROUPE_API int32_t troupe_pages_create(troupe_connection* connection, const troupe_namespace* space,
                                        const troupe_pages_options* options, const troupe_layer* layers,
                                        size_t layer_count, uint32_t blocks, troupe_pages** out, troupe_error* error);
 
-/** Waits until nothing touches the pool's memory any more. NULL does nothing. No other thread may be inside a call. */
+/** Waits until the pool's memory is not accessed any more. NULL does nothing. No other thread may be inside a call. */
 TROUPE_API void troupe_pages_destroy(troupe_pages* pages);
 
 /** As `troupe_scheduler_attached`. */
 TROUPE_API int32_t troupe_pages_attached(troupe_pages* pages, troupe_error* error);
 
-/** How many keys from the first on are there completely, with the pages of all ranks. Waits at most so long. A node
- * that is not there is 0 keys and no error. */
+/** The number of leading keys that are complete, with the pages of all ranks. Waits for at most `limit_seconds`. An
+ * unreachable node means 0 keys and is no error. */
 TROUPE_API int32_t troupe_pages_exist(troupe_pages* pages, const uint8_t* keys, size_t count, double limit_seconds,
                                       size_t* found, troupe_error* error);
 
 /** Reads the page of key i into block blocks[i] of the pool. `results[i]` (count elements, or NULL) is a troupe_code;
- * *done the number of pages that were read. After the limit what has not ended is given up: its result is timeout, and
- * nothing is written to its block after the return. The call itself fails only where it makes no sense. */
+ * *done is the number of pages that were read. Reads that have not ended at the limit are cancelled: their result is
+ * timeout, and their blocks are not written after the return. The call itself fails only for invalid arguments. */
 TROUPE_API int32_t troupe_pages_get(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
                                     double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
 
-/** Saves block blocks[i] of the pool as the page of key i. Likewise; a page that was there already counts as done, and
- * its result is TROUPE_OK. */
+/** Saves block blocks[i] of the pool as the page of key i, in the same way. A page that existed already counts as done,
+ * and its result is TROUPE_OK. */
 TROUPE_API int32_t troupe_pages_put(troupe_pages* pages, const uint8_t* keys, const uint32_t* blocks, size_t count,
                                     double limit_seconds, int32_t* results, size_t* done, troupe_error* error);
 
@@ -597,17 +599,17 @@ TROUPE_API int32_t troupe_pages_shutdown(troupe_pages* pages, troupe_error* erro
 
 /* ------------------------------------------------------------------------------------------------------ statistics */
 
-/* These need no handle. What they hand out is static for the thread, until it calls the same function again. */
+/* These need no handle. Their outputs are static for the thread, until it calls the same function again. */
 
 /** JSON array of objects: "name" of the Prometheus metric, "kind" ("histogram", "counter", "gauge"), "help", "buckets"
  * (of histograms), "member" of the statistics. */
 TROUPE_API int32_t troupe_metric_descriptions(troupe_bytes* out, troupe_error* error);
 
-/** Joins statistics of several workers, or of several steps: JSON texts as of `troupe_worker_stats`. */
+/** Joins statistics of several workers, or of several steps: JSON texts of `troupe_worker_stats`. */
 TROUPE_API int32_t troupe_stats_aggregate(const troupe_bytes* stats, size_t count, troupe_bytes* out,
                                           troupe_error* error);
 
-/** Statistics as an engine logs them: a JSON object of numbers under names for people, always the same in the same
+/** Statistics for the log of an engine: a JSON object of numbers under display names, always the same in the same
  * order. */
 TROUPE_API int32_t troupe_stats_reduce(const uint8_t* stats, size_t length, troupe_bytes* out, troupe_error* error);
 

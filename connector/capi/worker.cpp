@@ -18,11 +18,11 @@ struct troupe_worker : capi::handle {
   std::uint32_t blocks_per_page = 1;
   std::uint64_t opaque_block_bytes = 0;
 
-  /// Metadata that were decoded and not bound yet: preemptions are said with the same bytes.
+  /// Metadata that was decoded and is not bound yet, since preemptions are in the same bytes.
   std::optional<connector::connector_metadata> decoded;
   std::vector<std::uint8_t> decoded_from;
 
-  // Room that is used again.
+  // Buffers that are reused.
   std::vector<std::string_view> ids;
   capi::id_list sent;
   capi::id_list received;
@@ -32,10 +32,10 @@ struct troupe_worker : capi::handle {
   std::string stats;
 
   ~troupe_worker() {
-    half.reset(); // before the threads that it needs
+    half.reset(); // before the threads that it uses
   }
 
-  /// The metadata, in `decoded`.
+  /// Decodes the metadata into `decoded`.
   result<void> decode(const std::uint8_t* data, std::size_t length);
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Leases of lookups that are held at once; then the oldest goes.
+/// The most leases of lookups that are held at once; then the oldest is released.
 constexpr std::size_t pool_leases_max = 64;
 
 class live_page_pool final : public page_pool {
@@ -30,19 +30,19 @@ public:
 
   ~live_page_pool() override { shutdown(); }
 
-  /// Looks for the node as long as the connection says, and in the background where it may be absent.
+  /// Waits for the node within the connection's limit, then in the background where the node may be absent.
   result<void> start() {
     auto first = attach(node_.attach_limit);
     if (first || !node_.node_may_be_absent || !is_absence(first.error()))
       return first;
     log::get("connector")
-        ->warn("pool of pages: the node is not there, so nothing is found or saved until it is: {}",
+        ->warn("page pool: node unreachable, nothing is found or saved until it is reachable: {}",
                to_string(first.error()));
     return background_.start(
         std::move(first.error()), [this] { return attach(background_attach_limit); },
         [](const error& why) {
           log::get("connector")
-              ->error("pool of pages: nothing will be found, as the node does not fit: {}", to_string(why));
+              ->error("page pool: cannot use this node, nothing is found or saved: {}", to_string(why));
         });
   }
 
@@ -64,7 +64,7 @@ public:
       work.keys.items.assign(keys.begin() + static_cast<std::ptrdiff_t>(found),
                              keys.begin() + static_cast<std::ptrdiff_t>(found + count));
       work.lease_for = std::min(options_.lease, lease_max_);
-      // An answer that comes too late finds nobody, and what it holds runs out by itself.
+      // A late answer is ignored, and its lease expires by itself.
       auto promise = std::make_shared<std::promise<result<lookup_result>>>();
       auto answer = promise->get_future();
       ask<lookup_result>(
@@ -102,11 +102,11 @@ public:
     if (closed_.exchange(true))
       return;
     background_.stop();
-    const std::unique_lock alone(in_use_); // calls under way end by their limits
+    const std::unique_lock alone(in_use_); // calls in progress end by their limits
     if (!at_work_.exchange(false))
       return;
     if (const auto stopped = client_->stop(std::chrono::seconds(10)); !stopped)
-      log::get("connector")->error("pool of pages: {}", to_string(stopped.error()));
+      log::get("connector")->error("page pool: {}", to_string(stopped.error()));
     client_.reset();
   }
 
@@ -191,7 +191,7 @@ private:
     return out;
   }
 
-  /// Waits for the answer, which comes at the deadline or shortly after: coordinators promise that.
+  /// Waits for the answer, which coordinators guarantee at the deadline or shortly after.
   void submit(bool load, transfer_task work, std::span<errc> out) {
     const auto since = steady_clock::now();
     auto promise = std::make_shared<std::promise<result<transfer_result>>>();
@@ -243,7 +243,7 @@ private:
   pool_options options_;
   kv_cache_view cache_;
 
-  /// Held by every call, so that the client stays until they have ended.
+  /// Held by every call, so that the client lives until they have ended.
   std::shared_mutex in_use_;
   std::atomic<bool> closed_{false};
 
@@ -256,7 +256,7 @@ private:
   std::uint32_t batch_keys_ = 1;
   duration lease_max_{};
   std::atomic<bool> at_work_{false};
-  /// The last member: it must have ended before the others do.
+  /// The last member, because its thread uses the others.
   background_attach background_;
 };
 
@@ -267,7 +267,7 @@ result<std::unique_ptr<page_pool>> make_page_pool(caf::actor_system& system, con
   if (auto sound = validate(cache); !sound)
     return tl::unexpected(std::move(sound.error()));
   if (cache.blocks_per_page != 1)
-    return fail(errc::unsupported, "a page of a pool is one block");
+    return fail(errc::unsupported, "a page of a pool has to be one block");
   auto out = std::make_unique<live_page_pool>(system, node, options, cache);
   if (auto started = out->start(); !started)
     return tl::unexpected(std::move(started.error()));

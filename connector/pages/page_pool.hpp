@@ -13,39 +13,40 @@
 
 namespace troupe::connector {
 
-/// Pages by key, for an engine that has a pool of them in host memory and asks for them itself, as SGLang does. Calls
+/// Pages by key, for an engine that has a pool of them in host memory and requests them itself, as SGLang does. Calls
 /// wait for their answer, for a bounded time. Any number of threads at once.
 class page_pool {
 public:
   page_pool() = default;
   page_pool(const page_pool&) = delete;
   page_pool& operator=(const page_pool&) = delete;
-  /// As `shutdown`.
+  /// Calls `shutdown`.
   virtual ~page_pool() = default;
 
   /// As `scheduler_half::attached`.
   virtual result<void> attached() const = 0;
 
-  /// How many keys from the first on are there completely, with the pages of all ranks; they stay for the time of a
-  /// lease. 0 where the node cannot be asked within the limit.
+  /// The number of leading keys that are complete, with the pages of all ranks; they stay for the time of a lease. 0
+  /// where the node does not answer within the limit.
   virtual std::size_t exist(std::span<const key_digest> keys, duration limit) = 0;
 
-  /// Reads the page of each key into a block of the pool: for each key ok, or why its block was not written. After
-  /// `limit` what has not ended is given up, and nothing is written any more when this returns. Errors:
-  /// invalid_argument, out_of_range where keys and blocks do not fit, or a block does not exist; nothing is read then.
+  /// Reads the page of each key into a block of the pool. Returns for each key ok, or why its block was not written.
+  /// Reads that have not ended after `limit` are cancelled, and no block is written after the return. Errors:
+  /// invalid_argument, out_of_range where the numbers of keys and blocks differ, or a block does not exist; nothing is
+  /// read then.
   virtual result<std::vector<errc>> get(std::span<const key_digest> keys, std::span<const block_id> blocks,
                                         duration limit) = 0;
 
-  /// Saves a block as the page of each key. Keys that follow each other are those of one sequence. For each key ok, or
-  /// exists where the page was there before, or why it was not saved. What was given up at the limit is never
+  /// Saves a block as the page of each key. Consecutive keys are those of one sequence. Returns for each key ok, or
+  /// exists where the page existed before, or why it was not saved. A save that was cancelled at the limit is never
   /// published.
   virtual result<std::vector<errc>> put(std::span<const key_digest> keys, std::span<const block_id> blocks,
                                         duration limit) = 0;
 
-  /// Since the last call.
+  /// The statistics since the last call.
   virtual connector_stats take_stats() = 0;
 
-  /// Waits until nothing touches the pool's memory any more, for a bounded time. Later calls find and save nothing.
+  /// Waits until the pool's memory is not accessed any more, for a bounded time. Later calls find and save nothing.
   virtual void shutdown() = 0;
 };
 

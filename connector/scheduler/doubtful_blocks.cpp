@@ -11,7 +11,7 @@ void doubtful_blocks::load_begins(std::span<const block_id> blocks) {
   ++under_way_;
   open_.insert(blocks.begin(), blocks.end());
   open_.erase(null_block);
-  // Whatever they held is written over.
+  // Their earlier content is overwritten.
   for (const auto x : blocks)
     bad_.erase(x);
 }
@@ -29,7 +29,7 @@ std::size_t doubtful_blocks::run(std::span<const block_id> blocks, std::size_t r
     }
     return blocks.size();
   }
-  // While loads are under way they may turn out to be right.
+  // While loads are in progress these blocks may turn out to be right.
   auto& spoilt = under_way_ > 0 ? open_ : bad_;
   spoilt.insert(first, blocks.end());
   spoilt.erase(null_block);

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Answers of lookups, on their way from actors' threads to the engine's.
+/// Passes answers of lookups from actors' threads to the engine's.
 class answer_inbox {
 public:
   struct answer {
@@ -45,7 +45,7 @@ private:
   std::vector<answer> answers_;
 };
 
-/// What there is once the node is known.
+/// The state that exists once the node is attached.
 struct attachment {
   std::unique_ptr<node_client> client;
   scheduler_options options;
@@ -80,12 +80,11 @@ result<attachment> attach(caf::actor_system& system, const half_connection& node
   return out;
 }
 
-/// The rules, driven by the engine's thread: what they want asked goes to the lookup coordinator, whose answers wait in
-/// the inbox until the next hook. So no hook waits for an actor, and none needs a lock but for the moment in which
-/// there is an answer.
+/// The rules, driven by the engine's thread. Their requests go to the lookup coordinator, whose answers wait in the
+/// inbox until the next hook. So no hook waits for an actor, and the lock is held only while an answer is passed.
 ///
-/// Before there is a node there are no rules: requests of that time take no part until they are preempted or asked
-/// about again.
+/// Before a node is attached there are no rules: requests of that time are ignored until they are preempted or looked
+/// up again.
 class live_scheduler_half final : public scheduler_half {
 public:
   live_scheduler_half(caf::actor_system& system, const half_connection& node, const engine_options& engine)
@@ -105,7 +104,7 @@ public:
       if (auto fits = blocks_per_page(*node_.where.space, engine_); !fits)
         return tl::unexpected(std::move(fits.error()));
     log::get("connector")
-        ->warn("scheduler: the node is not there, so nothing is found until it is: {}", to_string(made.error()));
+        ->warn("scheduler: node unreachable, nothing is found until it is reachable: {}", to_string(made.error()));
     return background_.start(
         std::move(made.error()),
         [this]() -> result<void> {
@@ -114,12 +113,11 @@ public:
             return tl::unexpected(std::move(late.error()));
           arrived_ = std::move(*late);
           has_arrived_.store(true, std::memory_order_release);
-          log::get("connector")->info("scheduler: the node is there now");
+          log::get("connector")->info("scheduler: attached to the node");
           return {};
         },
         [](const error& why) {
-          log::get("connector")
-              ->error("scheduler: nothing will be found, as the node does not fit: {}", to_string(why));
+          log::get("connector")->error("scheduler: cannot use this node, nothing is found: {}", to_string(why));
         });
   }
 
@@ -240,7 +238,7 @@ private:
   }
 
   void perform(lookup_release& x) {
-    // A lease that could not be given back runs out by itself.
+    // A lease that could not be released expires by itself.
     ask<void>(
         system_, client_->lookup(), [](const result<void>&) {}, release_atom_v, x.lease);
   }
@@ -251,12 +249,12 @@ private:
   std::unique_ptr<node_client> client_;
   std::shared_ptr<answer_inbox> inbox_ = std::make_shared<answer_inbox>();
   std::optional<scheduler_state> state_;
-  /// Of the time without a node.
+  /// Resets before a node was attached.
   std::uint32_t resets_ = 0;
-  /// Written by the thread in the background before the flag is, and read by the engine's after it.
+  /// Written by the background thread before the flag is set, and read by the engine's thread after that.
   attachment arrived_;
   std::atomic<bool> has_arrived_{false};
-  /// The last member: it must have ended before the others do.
+  /// The last member, because its thread uses the others.
   background_attach background_;
 };
 

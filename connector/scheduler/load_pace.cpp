@@ -12,7 +12,7 @@ double length_of(duration x) noexcept {
   return std::chrono::duration<double>(x).count();
 }
 
-/// What an event of no duration took, so that no pace is without end.
+/// The duration of an event that took no measurable time, so that no pace is infinite.
 constexpr double shortest = 1e-6;
 
 } // namespace
@@ -31,8 +31,8 @@ std::optional<double> fading_pace::seconds_per_token() const noexcept {
   return seconds_ / tokens_;
 }
 
-// An engine that schedules ahead runs a step when the next one begins, another one runs it at once. So what a step took
-// is the longer of the two times after its beginning, if it is not smaller than the steps beside it.
+// An engine that schedules ahead runs a step when the next one begins, others run it at once. So the duration of a step
+// is the longer of the two intervals after its beginning, if the step is not smaller than its neighbours.
 void load_pace::step(timestamp now, std::uint32_t tokens, bool goes_on, bool waits) noexcept {
   std::rotate(steps_.begin(), steps_.begin() + 1, steps_.end());
   steps_.back() = {now, tokens, goes_on, waits};
@@ -52,22 +52,22 @@ void load_pace::loaded(const hit_sources& tokens, duration took, bool whole, std
   auto time = std::max(length_of(took), shortest);
   const auto computed = compute_.seconds_per_token();
   if (beside > 0)
-    // The step computed when it had the tokens. What is left cannot be told well where that was most of the time.
+    // The step computed after it had the tokens. If computing took most of the time, the rest is not accurate.
     time = std::max(time - computed.value_or(0) * beside, time / 10);
   if (tokens.disk == 0) {
     if (whole)
       memory_.add(all, time, now);
     return;
   }
-  // The disk is not quicker than both together.
+  // The disk is not faster than both together.
   const auto from_memory = memory_.seconds_per_token().value_or(0) * tokens.memory;
   const auto from_disk = std::max(time - from_memory, time * tokens.disk / all);
-  // A load that fails may be over at once. But one that took longer than computing has shown what it is worth.
+  // A failed load may end at once, which says nothing. A load that took longer than computing is a valid measurement.
   if (whole || (computed && from_disk > *computed * tokens.disk))
     disk_.add(tokens.disk, from_disk, now);
 }
 
-/// The end for which the whole hit is there soonest, and of such the last: what each page gains or loses is summed up.
+/// The end for which the whole hit is ready earliest, and the last of such ends: sums up the gain or loss of each page.
 std::uint32_t load_pace::quickest_end(std::uint32_t first, std::span<const std::uint8_t> on_disk) const noexcept {
   const auto computed = compute_.seconds_per_token().value_or(0);
   const auto by_disk = disk_.seconds_per_token().value_or(0) - computed;

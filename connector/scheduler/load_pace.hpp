@@ -12,13 +12,13 @@
 
 namespace troupe::connector {
 
-/// Tokens in a time, of which what was seen long ago counts less. Nothing makes it unknown again.
+/// A rate of tokens per time, in which older measurements have less weight. Once known, it stays known.
 class fading_pace {
 public:
   explicit fading_pace(duration half_life) : half_life_(half_life) {}
 
   void add(double tokens, double seconds, timestamp now) noexcept;
-  /// Of one token, in seconds; nothing if none was seen.
+  /// The time of one token, in seconds; empty before the first measurement.
   std::optional<double> seconds_per_token() const noexcept;
 
 private:
@@ -30,28 +30,29 @@ private:
 
 struct load_pace_options {
   disk_hits rule = disk_hits::always;
-  /// Tokens of a step that tells how quickly prompts are computed: one that decodes computes few, and takes as long.
+  /// The fewest tokens of a step that measures prompt computation: a decoding step computes few tokens in the same
+  /// time.
   std::uint32_t step_tokens_min = 256;
-  /// After which something that was seen counts half.
+  /// The time after which a measurement has half the weight.
   duration half_life = std::chrono::seconds(60);
-  /// Of so many hits of which something would be computed, one is loaded further, to see whether it still takes longer:
-  /// so many tokens from the disk, and as many as make the request wait twice as long, but one page at least.
+  /// Of this number of hits that would be cut, one is loaded further, to measure again: `explore_tokens` from the disk,
+  /// limited to the number that makes the request wait twice as long, but at least one page.
   std::uint32_t explore_every = 16;
   std::uint32_t explore_tokens = 4096;
-  /// The same for hits that arrive before disk and computing have been measured, the first of them included: a load
-  /// that is long enough to measure the disk, and short enough to be borne where it is slow.
+  /// The same for hits before disk and computing have been measured, including the first: a load that is long enough to
+  /// measure the disk, and short enough where the disk is slow.
   std::uint32_t first_look_tokens = 2048;
-  /// How long computing is expected to take before it has been measured.
+  /// The expected time of computing before it has been measured.
   duration computing_guess = std::chrono::seconds(1);
 };
 
-/// How much of a hit is loaded. With `disk_hits::when_faster` no more than is expected to be there sooner than if it
-/// were computed, by what was measured: loads from the disk, loads from memory, and steps that computed prompts. Until
-/// disk and computing have been measured, hits are cut at the first page on disk, but for one in `explore_every`, the
-/// first included, of which `first_look_tokens` are loaded from the disk. Pages in memory are never the reason to
-/// compute.
+/// Decides how much of a hit is loaded. With `disk_hits::when_faster` no more is loaded than is expected to be ready
+/// sooner than by computing, according to measurements of loads from the disk, loads from memory, and steps that
+/// computed prompts. Until disk and computing have been measured, hits are cut at the first page on disk, except for
+/// one in `explore_every`, including the first, of which `first_look_tokens` are loaded from the disk. Pages in memory
+/// are never the reason to compute.
 ///
-/// It is about how long the request takes, and about nothing else: loads beside forward passes leave the GPU to others.
+/// The decision is only about the latency of the request: loads beside forward passes leave the GPU to others.
 ///
 /// Plain rules, with the time as an argument.
 class load_pace {
@@ -59,22 +60,22 @@ public:
   explicit load_pace(const load_pace_options& options)
       : options_(options), memory_(options.half_life), disk_(options.half_life), compute_(options.half_life) {}
 
-  /// A step begins that computes so many tokens. `goes_on`: with requests that ran in the one before, so that the
-  /// engine has not been idle in between. `waits`: for loads.
+  /// A step begins that computes `tokens` tokens. `goes_on`: whether requests of the step before continue, so that the
+  /// engine has not been idle in between. `waits`: whether it waits for loads.
   void step(timestamp now, std::uint32_t tokens, bool goes_on, bool waits = false) noexcept;
 
-  /// A load of so many tokens has ended on all workers. `whole`: nothing of it failed. `beside`: tokens that were
+  /// A load of these tokens has ended on all workers. `whole`: whether all of it succeeded. `beside`: tokens that were
   /// computed in the same time by a step that waited for it.
   void loaded(const hit_sources& tokens, duration took, bool whole, std::uint32_t beside, timestamp now) noexcept;
 
-  /// Of a hit, of which page `first` is the first that the engine does not have: up to before which page it is to be
-  /// loaded. `on_disk` has one mark per page; without any all of `pages` are loaded. Counts as a decision.
+  /// The page before which the load of a hit ends. `first` is the first page that the engine does not have; `on_disk`
+  /// has one mark per page; if it is empty all of `pages` are loaded. Counts as a decision.
   std::uint32_t worth_loading(std::uint32_t first, std::uint32_t pages, std::span<const std::uint8_t> on_disk,
                               std::uint32_t page_tokens) noexcept;
 
-  /// How long computing so many tokens is expected to take.
+  /// The expected time of computing `tokens` tokens.
   duration computing(std::uint32_t tokens) const noexcept;
-  /// Whether the node is to read into memory what is computed because the disk is slow.
+  /// Whether the node should read pages into memory that are computed because the disk is slow.
   bool reads_ahead() const noexcept { return options_.rule == disk_hits::when_faster; }
 
   // In seconds; for tests and logs.
@@ -91,9 +92,10 @@ private:
   };
 
   std::uint32_t quickest_end(std::uint32_t first, std::span<const std::uint8_t> on_disk) const noexcept;
-  /// Whether disk and computing are known.
+  /// Whether disk and computing have been measured.
   bool measured() const noexcept { return disk_.seconds_per_token() && compute_.seconds_per_token(); }
-  /// Of a hit of which so many tokens would be computed, and which is loaded further: how many of the disk.
+  /// For a hit that is loaded further although `cut_tokens` would be computed: the number of tokens to load from the
+  /// disk.
   double tokens_to_explore(std::uint32_t cut_tokens) const noexcept;
 
   load_pace_options options_;
@@ -102,7 +104,7 @@ private:
   fading_pace compute_;
   /// The last steps, the newest at the end.
   std::array<past_step, 4> steps_{};
-  /// Since one was loaded further.
+  /// Cut hits since one was loaded further.
   std::uint32_t cuts_ = 0;
   /// Whether a hit was loaded to measure the disk for the first time.
   bool looked_ = false;

@@ -49,7 +49,7 @@ hit_sources request_tracker::sources(std::uint32_t first, std::uint32_t last) co
 
 bool request_tracker::allocated(std::span<const block_id> blocks, std::uint32_t external_tokens) {
   if (phase_ == phase::loading || phase_ == phase::to_load)
-    return false; // the second call for a load: nothing has changed
+    return false; // the second call for a load changes nothing
   replace_blocks(blocks);
   if (phase_ != phase::asking)
     return false;
@@ -85,7 +85,7 @@ load_op request_tracker::take_load() {
   out.keys.assign(keys_.keys().begin() + first, keys_.keys().begin() + last);
   out.blocks.reserve(out.keys.size() * shape_.blocks_per_page);
   for (auto b = first * shape_.blocks_per_page; b < last * shape_.blocks_per_page; ++b) {
-    // Blocks that are computed already may be shared with requests that run now.
+    // Computed blocks may be shared with running requests, so they are not overwritten.
     const auto begin = b * shape_.block_tokens;
     const bool wanted = begin + shape_.block_tokens > load_first_ && begin < load_last_ && b < blocks_.size();
     out.blocks.push_back(wanted ? blocks_[b] : null_block);
@@ -126,7 +126,7 @@ std::vector<page_range> request_tracker::loaded() {
     const auto i = block / shape_.blocks_per_page;
     if (!out.empty() && out.back().last > i)
       continue;
-    // A store from before a preemption may not be reported yet: it will say what became of the page.
+    // A store from before a preemption may still be reported: its report decides the state of the page.
     if (pages_[i] != page_state::storing) {
       pages_[i] = page_state::unknown;
       cursor_ = std::min(cursor_, i);
@@ -200,7 +200,7 @@ std::vector<page_range> request_tracker::take_stores(std::uint32_t computed_afte
   for (; cursor_ < end; ++cursor_)
     if (pages_[cursor_] == page_state::unknown)
       take(cursor_);
-  // A load that failed takes the cursor back, before pages that are tried again.
+  // A failed load moves the cursor back, before the retried pages.
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return out;
 }

@@ -43,7 +43,7 @@ request_tracker* scheduler_state::track(const engine_request& request) {
 
 void scheduler_state::on_new_request(const engine_request& request, timestamp now) {
   const bool crowded = by_name_.size() >= options_.early_lookups_max;
-  // In any case: an engine may say but once what a request is made of.
+  // The request is tracked in any case, because an engine may send its tokens only once.
   auto* x = track(request);
   if (!crowded && x != nullptr && x->may_load() && x->search().now == status::none && x->pages_to_look_up() > 0)
     ask(*x, now);
@@ -56,7 +56,7 @@ matched_tokens scheduler_state::get_num_new_matched_tokens(const engine_request&
   auto* known = track(request);
   if (known == nullptr)
     return nothing;
-  // It was preempted between two steps: the next one will say so, which is too late for what it is asking now.
+  // The request was preempted between two steps. The next step reports that, which is too late for this lookup.
   if (known->current_phase() == request_tracker::phase::active && known->has_run())
     preempt(*known);
   if (!known->may_load())
@@ -121,7 +121,7 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   if (session == sessions_.end() || session->second->presence != stay::present || !session->second->may_load() ||
       session->second->search().now != status::under_way || session->second->search().id != lookup) {
     if (answer && answer->matched > 0)
-      outbox_.emplace_back(lookup_release{answer->lease}); // nobody waits for it any more
+      outbox_.emplace_back(lookup_release{answer->lease}); // not needed any more
     return;
   }
   auto& x = *session->second;
@@ -130,7 +130,7 @@ void scheduler_state::on_lookup(std::uint64_t lookup, result<lookup_result> answ
   if (!answer || answer->matched == 0)
     return;
   const auto matched = std::min(answer->matched, search.asked);
-  // Known of all pages, or of none.
+  // The tiers are known for all pages, or for none.
   if (search.on_disk.size() == search.matched && answer->on_disk.size() >= matched)
     search.on_disk.insert(search.on_disk.end(), answer->on_disk.begin(), answer->on_disk.begin() + matched);
   else
@@ -150,7 +150,7 @@ void scheduler_state::expire_lookups(timestamp now) {
     if (found != lookups_.end()) {
       if (now - oldest.since < options_.lookup_patience)
         return;
-      // A late answer finds nobody, and what it holds is given back.
+      // A late answer is ignored, and its lease released.
       const auto session = sessions_.find(found->second);
       if (session != sessions_.end() && session->second->search().id == oldest.lookup &&
           session->second->search().now == status::under_way)
@@ -203,7 +203,7 @@ void scheduler_state::update_state_after_alloc(std::string_view request, std::sp
   if (x->allocated(blocks, external_tokens))
     loads_.push_back(x->session());
   else if (asking)
-    release_or_read_ahead(*x); // what was found is of no use: the engine has it itself, or computes it
+    release_or_read_ahead(*x); // the result is not used: the engine has the tokens itself, or computes them
 }
 
 connector_metadata scheduler_state::build_connector_meta(const scheduler_output& step, timestamp now) {
@@ -275,8 +275,7 @@ void scheduler_state::emit_loads(connector_metadata& out, std::uint32_t step_tok
   }
 }
 
-/// One request may read what another one of the step computes, and nobody says who of them comes first: looked at again
-/// until it does not change any more.
+/// One request may read what another one of the step computes, in unknown order, so this repeats until nothing changes.
 void scheduler_state::settle_doubts(const scheduler_output& step) {
   const auto tokens = options_.keys.block_tokens;
   const auto blocks_of = [tokens](std::uint32_t n) { return (n + tokens - 1) / tokens; };
@@ -330,12 +329,12 @@ bool scheduler_state::request_finished(std::string_view request) {
   const auto session = x.session();
   const auto phase = x.current_phase();
   by_name_.erase(i);
-  // A synchronous load ends in its own step, before anybody else can write those blocks.
+  // A synchronous load ends in its own step, before other requests can write those blocks.
   const bool loading = phase == request_tracker::phase::loading && !options_.synchronous_loads;
   if (phase != request_tracker::phase::loading)
     release_leases(x);
   if (phase == request_tracker::phase::to_load)
-    std::erase(loads_, session); // no worker has heard of it
+    std::erase(loads_, session); // not sent to a worker yet
   const bool stays = loading || (phase == request_tracker::phase::active && x.open_stores() > 0);
   x.presence = stays ? stay::waiting_for_reports : stay::gone;
   if (stays) {
@@ -361,7 +360,7 @@ void scheduler_state::update_connector_output(const worker_output& output, times
     stores_.erase(i);
     finish_store(done, now);
   }
-  // Some workers may have reported before others: an error counts whenever it comes.
+  // Some workers may report before others, so an error counts in every step.
   if (!output.load_errors.empty()) {
     auto errors = output.load_errors;
     std::sort(errors.begin(), errors.end());
@@ -388,7 +387,7 @@ void scheduler_state::let_go(const std::string& name, timestamp now) {
   const auto session = i->second;
   leaving_.erase(i);
   auto& x = *sessions_.at(session);
-  // Also where it is named in the wrong list: workers are other processes.
+  // This also applies if it is in the wrong list, because workers are other processes.
   finish_load(x, now);
   x.presence = stay::gone;
   drop_if_over(session);
@@ -423,7 +422,7 @@ void scheduler_state::finish_synchronous_load(request_tracker& x, const open_sto
   if (bad != done.stored.end())
     failed = (done.first_page + static_cast<std::size_t>(bad - done.stored.begin())) * options_.keys.blocks_per_page;
   learn(done.times, !failed, now);
-  // After a preemption its blocks are gone, and it asks anew.
+  // After a preemption the request has lost its blocks, and is looked up again.
   const bool has_blocks = x.generation() == done.generation && x.current_phase() == request_tracker::phase::loading;
   const auto blocks = has_blocks ? x.blocks() : std::span<const block_id>{};
   doubtful_.load_ended(blocks, blocks.size() - x.blocks_from_load().size(), failed);
@@ -471,7 +470,7 @@ void scheduler_state::drop_if_over(session_id session) {
   release_leases(*i->second);
   sessions_.erase(i);
   if (sessions_.empty())
-    end_all_reads_ahead(); // nobody computes, and there may be no step for long
+    end_all_reads_ahead(); // no request computes, and the next step may be late
 }
 
 bool scheduler_state::reset_cache() {

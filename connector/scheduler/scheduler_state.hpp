@@ -25,26 +25,26 @@ namespace troupe::connector {
 
 struct scheduler_options {
   namespace_id space;
-  /// Where keys come from, and what one of them covers.
+  /// The source of keys, and the tokens of one key.
   key_chain_options keys;
-  /// Workers that report, and how many of them save.
+  /// The number of workers that report, and of those that save.
   std::uint32_t workers = 1;
   std::uint32_t writers = 1;
-  /// Keys in one lookup; a longer prefix is asked for in parts.
+  /// The most keys in one lookup; a longer prefix is looked up in parts.
   std::uint32_t lookup_keys_max = 4096;
-  /// Lookups under way at once; a request beyond that waits.
+  /// The most lookups in progress; further requests wait.
   std::uint32_t lookups_max = 256;
-  /// So many requests of the engine may there be for a lookup to begin when one more arrives: a long queue would hold
-  /// much of the cache long before it is of use. Others are looked up when the engine asks.
+  /// The most requests of the engine at which a new request is looked up on arrival: a long queue would lease much of
+  /// the cache long before it is used. Other requests are looked up when the engine asks.
   std::size_t early_lookups_max = 512;
-  /// How long what was found must stay; asked for again when it is nearly over.
+  /// How long found pages stay leased; looked up again when that has nearly expired.
   duration lease = std::chrono::seconds(30);
-  /// A request whose answers come so late, so many times in a row, that what was found is hardly held any more, is
-  /// computed. Otherwise it could wait for ever.
+  /// A request is computed when this number of its lookups in a row were answered so late that their leases had nearly
+  /// expired. Otherwise it could wait forever.
   std::uint32_t lookups_missed_max = 3;
-  /// A lookup without an answer for so long counts as a miss.
+  /// The time without an answer after which a lookup counts as a miss.
   duration lookup_patience = std::chrono::seconds(5);
-  /// How often a page is tried to be saved while its request lives.
+  /// The most attempts to save a page while its request lives.
   std::uint32_t store_attempts_max = 3;
   /// Pages in one store op.
   std::uint32_t store_pages_max = 4096;
@@ -52,22 +52,22 @@ struct scheduler_options {
   std::size_t events_max = 65536;
   /// Whether pages with tokens that the model has generated are saved.
   bool save_generated = true;
-  /// So many leases may be held for the node to read what is computed because the disk is slow.
+  /// The most leases that are held for the node to read pages that are computed because the disk is slow.
   std::size_t reads_ahead_max = 16;
-  /// Fewer tokens are not worth a load.
+  /// Hits of fewer tokens are not worth a load.
   std::uint32_t min_load_tokens = 0;
-  /// What of a hit on disk is worth one.
+  /// The part of a hit on disk that is worth a load.
   load_pace_options pace{};
-  /// Loads belong to the step that runs the request.
+  /// Whether loads belong to the step that runs the request.
   bool synchronous_loads = false;
 };
 
-/// Ask which leading keys are complete, and hold them for `lease_for`.
+/// Look up which leading keys are complete, and lease them for `lease_for`.
 struct lookup_submit {
   std::uint64_t lookup = 0;
   lookup_task work;
 };
-/// Nobody needs what this lease holds any more.
+/// Release the lease, which is not needed any more.
 struct lookup_release {
   ticket lease;
 };
@@ -77,8 +77,8 @@ using scheduler_effect = std::variant<lookup_submit, lookup_release>;
 /// The rules of a connector's scheduler half, for all requests: which are looked up, loaded and saved, and when their
 /// blocks are free. `scheduler_half` describes the hooks; here they have the time as an argument.
 ///
-/// Plain state: after each call the owner carries out what it finds in the outbox. A lookup's answer goes to
-/// `on_lookup`, once; hooks read what has arrived.
+/// Plain state: after each call the owner carries out the effects in the outbox. A lookup is answered by `on_lookup`,
+/// once; hooks read the answers.
 class scheduler_state {
 public:
   explicit scheduler_state(const scheduler_options& options) : options_(options), pace_(options.pace) {}
@@ -103,14 +103,14 @@ public:
 
   /// Requests that the engine has, or whose last transfers are not reported yet.
   std::size_t tracked_requests() const noexcept { return sessions_.size(); }
-  /// Since the beginning: tokens that lookups have found, and that engines compute because of `pace`.
+  /// Tokens since the start that lookups have found, and that engines compute because of `pace`.
   std::uint64_t passed_over_tokens() const noexcept { return passed_over_tokens_; }
   const load_pace& pace() const noexcept { return pace_; }
-  /// Leases that wait to be used or given back.
+  /// Leases that are to be used or released.
   std::size_t leases_held() const noexcept;
-  /// Whether a synchronous load may have left something else in the block than it should hold.
+  /// Whether a synchronous load may have left a wrong content in the block.
   bool is_in_doubt(block_id block) const { return doubtful_.contains(block); }
-  /// What is known of a request, for tests; null if nothing is.
+  /// The state of a request, for tests; null for an unknown one.
   const request_tracker* find(std::string_view request) const;
 
 private:
@@ -118,21 +118,21 @@ private:
     using is_transparent = void;
     std::size_t operator()(std::string_view x) const noexcept { return std::hash<std::string_view>{}(x); }
   };
-  /// Of a load under way.
+  /// The times of a load in progress.
   struct load_times {
     timestamp since;
     hit_sources tokens;
-    /// Computed by the step that waits for it.
+    /// Tokens computed by the step that waits for it.
     std::uint32_t beside = 0;
   };
   struct open_load {
     session_id session = 0;
     load_times times;
   };
-  /// A store op that not all writers have reported on, or a synchronous load on which not all workers have.
+  /// A store op that not all writers have reported, or a synchronous load that not all workers have.
   struct open_store {
     session_id session = 0;
-    /// Of the request, when it was told to the workers.
+    /// The generation of the request when the op was sent to the workers.
     std::uint32_t generation = 0;
     std::uint32_t first_page = 0;
     std::uint32_t reports_missing = 0;
@@ -141,11 +141,11 @@ private:
     load_times times{};
   };
 
-  /// A lease by which the node reads from its disk.
+  /// A lease under which the node reads from its disk.
   struct read_ahead {
     ticket lease;
     duration lasts{};
-    /// From the next step on.
+    /// Set at the next step.
     std::optional<timestamp> until;
   };
 
@@ -155,35 +155,35 @@ private:
   };
 
   request_tracker* tracker(std::string_view request);
-  /// The request, from now on if it was not known; null where it takes no part.
+  /// Returns the request, which is tracked from now on; null where it is excluded.
   request_tracker* track(const engine_request& request);
-  /// Asks for the next keys that the lookup has not found yet, if there is room for one more lookup.
+  /// Looks up the next keys that were not found yet, if there is room for one more lookup.
   void ask(request_tracker& x, timestamp now);
-  /// Lookups that nobody answers any more have found nothing.
+  /// Counts lookups that have timed out as misses.
   void expire_lookups(timestamp now);
   void release_leases(request_tracker& x);
-  /// The load has ended, or there is none. What lies on disk and is computed is in memory for the next one if the node
-  /// may read it as long as computing takes.
+  /// The load has ended, or there is none. The lease is kept while pages on disk are computed, so that the node can
+  /// read them into memory for the next request.
   void release_or_read_ahead(request_tracker& x);
   void end_reads_ahead(timestamp now);
   void end_all_reads_ahead();
-  /// Which of the blocks that requests of the step have do hold what they should: `sure_tokens_`.
+  /// Determines which blocks of the step's requests are not in doubt: `sure_tokens_`.
   void settle_doubts(const scheduler_output& step);
   void emit_stores(request_tracker& x, const scheduled_request& part, connector_metadata& out);
-  /// The engine has taken the blocks of a request that runs.
+  /// The engine has taken the blocks of a running request.
   void preempt(request_tracker& x);
   void emit_loads(connector_metadata& out, std::uint32_t step_tokens, timestamp now);
   void finish_store(const open_store& done, timestamp now);
   void finish_synchronous_load(request_tracker& x, const open_store& done, timestamp now);
   void finish_load(request_tracker& x, timestamp now);
-  /// The load is over: what it did not bring is not in the cache. Whether it has brought all.
+  /// The load has ended: pages that it did not bring are not in the cache. Returns whether it has brought all.
   bool take_loaded(request_tracker& x);
-  /// The engine has been told that it may free the blocks of a finished request.
+  /// The engine was notified that it may free the blocks of a finished request.
   void let_go(const std::string& name, timestamp now);
   void learn(const load_times& load, bool whole, timestamp now);
   void add_event(cache_event::kind what, const request_tracker& x, const page_range& range);
   std::uint32_t page_tokens() const noexcept { return options_.keys.block_tokens * options_.keys.blocks_per_page; }
-  /// Forgets a session that has nothing under way and that the engine does not have any more.
+  /// Removes a session that has nothing in progress and that the engine does not have any more.
   void drop_if_over(session_id session);
 
   scheduler_options options_;
@@ -196,14 +196,14 @@ private:
   /// Finished requests whose blocks the engine keeps until they are named.
   std::unordered_map<std::string, session_id, name_hash, std::equal_to<>> leaving_;
   std::unordered_map<std::uint64_t, session_id> lookups_;
-  /// In the order of asking; those that are answered are skipped.
+  /// In the order of sending; answered ones are skipped.
   std::deque<open_lookup> lookup_order_;
   std::vector<read_ahead> reads_ahead_;
   std::unordered_map<store_id, open_store> stores_;
   doubtful_blocks doubtful_;
-  /// Of the step that is being built, where anything is in doubt.
+  /// For the step that is being built, where anything is in doubt.
   std::unordered_map<session_id, std::uint32_t> sure_tokens_;
-  /// Sessions with a load to be told to the workers, and with one under way.
+  /// Sessions with a load to be sent to the workers, and with one in progress.
   std::vector<session_id> loads_;
   std::vector<open_load> loading_;
   std::vector<finish_op> finished_;

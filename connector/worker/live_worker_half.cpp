@@ -17,19 +17,19 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// How often it is said that an engine waits for a coordinator, which answers in microseconds.
+/// How often the log reports that an engine waits for a coordinator, which normally answers in microseconds.
 constexpr auto wait_patience = std::chrono::seconds(10);
 
-/// The rules under a lock, and the coordinators they give orders to. Shared with the receivers of the answers, which
-/// come in actors' threads: a task that ends lets the next one begin at once, and not only when the engine calls.
+/// The rules under a lock, and the coordinators that receive their orders. Shared with the receivers of answers in
+/// actors' threads: a task that ends starts the next one at once, and not only at the engine's next call.
 ///
-/// The engine's thread and those of actors meet here. Whoever comes decides under the lock and sends outside of it, in
-/// the order of the decisions: see `ordered_sender`.
+/// The engine's thread and those of actors both use it. Each decides under the lock and sends outside of it, in the
+/// order of the decisions: see `ordered_sender`.
 class worker_core : public std::enable_shared_from_this<worker_core> {
 public:
   worker_core(caf::actor_system& system, const worker_options& options) : system_(system), state_(options, false) {}
 
-  /// Orders go to these from now on.
+  /// Orders go to these coordinators from now on.
   void attach(const worker_options& options, transfer_actor load, transfer_actor save) {
     std::lock_guard guard(mutex_);
     load_ = std::move(load);
@@ -37,7 +37,7 @@ public:
     state_.attach(options);
   }
 
-  /// Calls f(state), and carries out what follows from it.
+  /// Calls f(state), and carries out its effects.
   template <class F>
   auto with_state(F f) {
     std::unique_lock guard(mutex_);
@@ -51,14 +51,14 @@ public:
     }
   }
 
-  /// Waits until `f(state)` holds, and says whether it does.
+  /// Waits until `f(state)` holds, and returns whether it does.
   template <class F>
   bool wait_until(timestamp until, F f) {
     std::unique_lock guard(mutex_);
     return changed_.wait_until(guard, until, [&] { return f(state_); });
   }
 
-  /// So that coordinators are not kept alive.
+  /// Releases the coordinators, so that they can end.
   void let_go() {
     std::lock_guard guard(mutex_);
     load_ = nullptr;
@@ -81,7 +81,7 @@ private:
     submit(save, x.tag, std::move(x.work));
   }
   void perform(cancel_saves& x, const transfer_actor&, const transfer_actor& save) {
-    if (!save) // nobody copies any more
+    if (!save) // no copies are in progress any more
       return with_state([](worker_state& state) { state.on_cancelled(steady_clock::now()); });
     ask<void>(
         system_, save,
@@ -119,7 +119,7 @@ public:
 
   result<void> register_kv_caches(const kv_cache_view& cache) override {
     if (closed_)
-      return fail(errc::shutting_down, "this half of the connector has been shut down");
+      return fail(errc::shutting_down, "this half of the connector was shut down");
     if (cache_)
       return fail(errc::invalid_argument, "a KV cache is registered already");
     auto done = connect(cache, node_.attach_limit);
@@ -145,7 +145,7 @@ public:
   result<void> unregister_kv_caches() override {
     if (!cache_)
       return {};
-    // Until nothing touches it any more it is this cache, and whoever asks again is told no sooner.
+    // The cache counts as registered until it is not accessed any more; a repeated call waits for that too.
     if (auto left = leave([](worker_state& x) { x.detach(steady_clock::now()); }); !left)
       return left;
     cache_.reset();
@@ -174,10 +174,10 @@ public:
     if (!core_)
       return;
     core_->with_state([&](worker_state& x) { x.handle_preemptions(metadata.preempted, steady_clock::now()); });
-    // The one wait that has no end of its own: to go on without the answer would let the engine overwrite blocks which
-    // a copy still reads, and their new bytes would be published under the old keys. The answer does come. The
-    // coordinator gives it without waiting for copies or disks, and if it ends, that is an answer too.
-    wait_for("saves of preempted requests to be given up, because their blocks must not change before",
+    // This is the only wait without a limit. Continuing without the answer would let the engine overwrite blocks that a
+    // copy still reads, and their new bytes would be published under the old keys. The answer is certain: the
+    // coordinator gives it without waiting for copies or disks, and its end counts as an answer too.
+    wait_for("the cancellation of saves of preempted requests, whose blocks must not change before",
              [](const worker_state& x) { return !x.preempting(); });
   }
 
@@ -185,7 +185,7 @@ public:
     if (!core_)
       return;
     core_->with_state([event = number_of(ready)](worker_state& x) { x.start_load_kv(steady_clock::now(), event); });
-    // What is not over by its deadline is a copy into blocks that the forward pass is about to use.
+    // A load that has not ended by its deadline is still copying into blocks that the forward pass is about to use.
     wait_for("synchronous loads to end", [](const worker_state& x) { return x.synchronous_loads() == 0; });
   }
 
@@ -233,7 +233,7 @@ private:
     return out;
   }
 
-  /// Whether this cache has the pages of the namespace.
+  /// Checks that this cache has the pages of the namespace.
   result<void> check_fit(const namespace_spec& space, const kv_cache_view& cache) const {
     const auto blocks = blocks_per_page(space, engine_);
     if (!blocks)
@@ -251,7 +251,7 @@ private:
     return {};
   }
 
-  /// What would be an error with a node as well.
+  /// Checks what can be checked without a node.
   result<void> check_without_node(const kv_cache_view& cache) const {
     if (node_.where.space)
       if (auto fits = check_fit(*node_.where.space, cache); !fits)
@@ -262,7 +262,7 @@ private:
     return {};
   }
 
-  /// Attaches to the node, and binds what serves this worker's rank: `client_` and `task_keys_max_`.
+  /// Attaches to the node, and binds the actors of this worker's rank: `client_` and `task_keys_max_`.
   result<void> connect(const kv_cache_view& cache, duration limit) {
     auto client = std::make_unique<node_client>(system_, node_.client);
     auto attached = client->attach(node_.where, limit);
@@ -291,7 +291,7 @@ private:
 
   result<void> connect_later(error why) {
     log::get("connector")
-        ->warn("worker {}: the node is not there, so nothing is loaded or saved until it is: {}", worker_,
+        ->warn("worker {}: node unreachable, nothing is loaded or saved until it is reachable: {}", worker_,
                to_string(why));
     return background_.start(
         std::move(why),
@@ -299,29 +299,28 @@ private:
           if (auto done = connect(*cache_, background_attach_limit); !done)
             return done;
           go_to_work();
-          log::get("connector")->info("worker {}: the node is there now", worker_);
+          log::get("connector")->info("worker {}: attached to the node", worker_);
           return {};
         },
         [this](const error& refused) {
           log::get("connector")
-              ->error("worker {}: nothing will be loaded or saved, as the node does not fit: {}", worker_,
-                      to_string(refused));
+              ->error("worker {}: cannot use this node, nothing is loaded or saved: {}", worker_, to_string(refused));
         });
   }
 
-  /// Ends what is under way, as `how(state)` says, and returns when nothing touches the KV cache any more.
+  /// Ends transfers in progress by `how(state)`, and returns when the KV cache is not accessed any more.
   template <class F>
   result<void> leave(F how) {
     background_.stop();
     core_->with_state(how);
     if (!client_)
       return {};
-    // Tasks have deadlines of their own; those that miss them by far are counted, not waited for.
+    // Tasks have deadlines of their own; those that exceed them by far are counted, not waited for.
     const auto until = steady_clock::now() + engine_.task_deadline + std::chrono::seconds(5);
     if (!core_->wait_until(until, [](const worker_state& x) { return x.tasks_outstanding() == 0; }))
-      log::get("connector")->error("worker {}: gave up {} transfers", worker_, core_->with_state([](worker_state& x) {
-        return x.tasks_outstanding();
-      }));
+      log::get("connector")
+          ->error("worker {}: {} transfers did not end within their deadlines", worker_,
+                  core_->with_state([](worker_state& x) { return x.tasks_outstanding(); }));
     core_->let_go();
     auto stopped = client_->stop(std::chrono::seconds(10));
     if (stopped)
@@ -329,17 +328,17 @@ private:
     return stopped;
   }
 
-  /// Returns when `f(state)` holds; `what` is for the log, if that should ever take long.
+  /// Returns when `f(state)` holds; `what` is for the log if that takes long.
   template <class F>
   void wait_for(std::string_view what, F f) {
     const auto since = steady_clock::now();
     for (auto say = since + wait_patience; !core_->wait_until(say, f); say += wait_patience)
       log::get("connector")
-          ->error("worker {}: the engine waits since {} s for {}", worker_,
+          ->error("worker {}: the engine has waited {} s for {}", worker_,
                   std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - since).count(), what);
   }
 
-  /// What stands for the event in messages; an engine has one or two, so each is entered once.
+  /// The number of the event in messages; an engine has one or two events, so each is entered once.
   std::uint64_t number_of(void* event) {
     if (event == nullptr)
       return 0;
@@ -356,14 +355,14 @@ private:
   std::optional<int> gpu_;
   std::shared_ptr<device_event_table> events_ = std::make_shared<device_event_table>();
   std::unordered_map<void*, std::uint64_t> event_numbers_;
-  /// These two belong to the thread in the background while there is one, and to the engine's otherwise.
+  /// The background thread owns these two while it runs, otherwise the engine's thread does.
   std::unique_ptr<node_client> client_;
   std::uint32_t task_keys_max_ = 0;
   std::shared_ptr<worker_core> core_;
-  /// While one is registered. Not changed while there is a thread in the background.
+  /// Set while a cache is registered. Not changed while the background thread runs.
   std::optional<kv_cache_view> cache_;
   bool closed_ = false;
-  /// The last member: it must have ended before the others do.
+  /// The last member, because its thread uses the others.
   background_attach background_;
 };
 

@@ -7,16 +7,16 @@
 
 namespace troupe::connector {
 
-/// Sends what rules want sent, where several threads drive the rules under one lock: outside of the lock, because the
-/// answer may come in the thread that sends and wants the lock, and still in the order in which the rules decided. An
-/// order to give up a task must not overtake the order to begin it: it would find nothing to give up.
+/// Sends the effects of rules that several threads drive under one lock. It sends outside of the lock, because the
+/// answer may arrive in the sending thread and need the lock, and still in the order of the decisions: a cancellation
+/// must not overtake the order that begins its task, because it would find no task.
 ///
-/// So one thread sends at a time, whatever the others leave meanwhile included.
+/// So one thread sends at a time, including the effects that others add meanwhile.
 template <class Effect>
 class ordered_sender {
 public:
-  /// `guard` holds the lock under which the effects were decided. It is let go for each `send(effect)` and held again
-  /// on return. Returns at once where a thread is sending, this one itself included: the effects go with its own then.
+  /// `guard` holds the lock under which the effects were decided. It is released for each `send(effect)` and held again
+  /// on return. Returns at once where a thread is sending, including this one: that call then sends the effects.
   template <class Send>
   void send(std::unique_lock<std::mutex>& guard, std::vector<Effect> effects, Send send) {
     waiting_.insert(waiting_.end(), std::make_move_iterator(effects.begin()), std::make_move_iterator(effects.end()));

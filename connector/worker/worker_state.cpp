@@ -13,7 +13,7 @@ double seconds(duration x) {
   return std::chrono::duration<double>(x).count();
 }
 
-/// If nobody asks for the statistics, they stop growing.
+/// The statistics stop growing if they are not taken.
 void record(std::vector<double>& samples, duration x) {
   if (samples.size() < worker_state::samples_max)
     samples.push_back(seconds(x));
@@ -140,7 +140,7 @@ void worker_state::pump(timestamp now) {
       const auto tag = waiting.front();
       waiting.pop_front();
       if (!tasks_.contains(tag))
-        continue; // given up meanwhile
+        continue; // cancelled meanwhile
       ++handed_on;
       hand_on(tag, now);
     }
@@ -173,7 +173,7 @@ void worker_state::on_task(task_tag tag, const result<transfer_result>& outcome,
 }
 
 void worker_state::drop_waiting(task_tag tag, errc why, timestamp now) {
-  end_task(tag, fail(why, "given up before it began"), now);
+  end_task(tag, fail(why, "cancelled before it began"), now);
 }
 
 void worker_state::end_task(task_tag tag, const result<transfer_result>& outcome, timestamp now) {
@@ -248,7 +248,7 @@ void worker_state::end_save(const task& t, const result<transfer_result>& outcom
       store->second.stored[t.first + i] = 1;
     if (code == errc::slab_damaged)
       ++stats_.refused_pages;
-    // Another writer is at it: no failure, but no promise either.
+    // Another writer is writing it: neither a failure nor a success.
     if (code == errc::exists || code == errc::busy)
       ++stats_.skipped_pages;
     else if (code != errc::ok)

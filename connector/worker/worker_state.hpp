@@ -22,18 +22,18 @@ struct worker_options {
   std::uint32_t blocks_per_page = 1;
   /// Tokens of one block, for statistics.
   std::uint32_t block_tokens = 16;
-  /// Whether this worker saves: of several with the same KV, one does.
+  /// Whether this worker saves: one of several with the same KV does.
   bool writer = true;
   /// Keys in one task; a longer op becomes several.
   std::uint32_t task_keys_max = 4096;
-  /// Tasks of each kind that are handed on at once.
+  /// The most tasks of each kind that are submitted at once.
   std::uint32_t tasks_max = 64;
   duration task_deadline = std::chrono::seconds(30);
-  /// Of synchronous loads.
+  /// The time limit of synchronous loads.
   duration synchronous_load_limit = std::chrono::seconds(5);
 };
 
-/// Names a task towards its coordinator: `transfer_task::tag`.
+/// The number of a task at its coordinator: `transfer_task::tag`.
 using task_tag = std::uint64_t;
 
 struct submit_load {
@@ -44,8 +44,8 @@ struct submit_save {
   task_tag tag = 0;
   transfer_task work;
 };
-/// Give up these saves: what has not been copied out of its blocks yet must never be published, from the moment of the
-/// answer (`on_cancelled`) on.
+/// Cancel these saves: pages that have not been copied out of their blocks yet must never be published once this is
+/// answered (`on_cancelled`).
 struct cancel_saves {
   std::vector<task_tag> tags;
 };
@@ -55,36 +55,37 @@ using worker_effect = std::variant<submit_load, submit_save, cancel_saves>;
 /// The rules of a connector's worker half: ops become tasks for the load and the save coordinator, and their results
 /// become reports. `worker_half` describes the hooks.
 ///
-/// Every task that is handed on ends through `on_task`, once: coordinators promise that. Outstanding tasks are counted
-/// per session. Loads go before saves, and synchronous ones before others: while a load waits for its turn, no save is
-/// handed on.
+/// Every submitted task ends through `on_task`, once, which coordinators guarantee. Outstanding tasks are counted per
+/// session. Loads go before saves, and synchronous ones before others: while a load waits for its turn, no save is
+/// submitted.
 ///
-/// Without a node to give them to, loads fail at once and nothing is saved: `attach` and `detach`.
+/// Without an attached node, loads fail at once and nothing is saved: `attach` and `detach`.
 ///
-/// Plain state: after each call the owner carries out what it finds in the outbox.
+/// Plain state: after each call the owner carries out the effects in the outbox.
 class worker_state {
 public:
-  /// Durations of each kind that the statistics keep until they are taken; those of more tasks are only counted.
+  /// The most durations of each kind that the statistics keep until they are taken; further tasks are only counted.
   static constexpr std::size_t samples_max = 65536;
 
   explicit worker_state(const worker_options& options, bool attached = true) : options_(options), attached_(attached) {}
 
-  /// There are coordinators from now on, or others than before.
+  /// There are coordinators from now on, or other ones than before.
   void attach(const worker_options& options);
-  /// There are none any more: what was not handed on has failed, and what was goes on to its end.
+  /// There are no coordinators any more: tasks that were not submitted have failed, and submitted ones continue to
+  /// their end.
   void detach(timestamp now);
   bool attached() const noexcept { return attached_; }
 
   void bind(connector_metadata metadata) { bound_ = std::move(metadata); }
   void clear() { bound_ = {}; }
 
-  /// Gives up saves of preempted requests; saying the same again changes nothing.
+  /// Cancels saves of preempted requests; a repeated call changes nothing.
   void handle_preemptions(std::span<const session_id> preempted, timestamp now);
-  /// Whether blocks of preempted requests may still be copied and published. No load is handed on until that is over.
+  /// Whether blocks of preempted requests may still be copied and published. No load is submitted meanwhile.
   bool preempting() const noexcept { return cancels_under_way_ > 0; }
   void on_cancelled(timestamp now);
 
-  /// `ready_event` goes on with the tasks, see `transfer_task`.
+  /// `ready_event` is passed on with the tasks, see `transfer_task`.
   void start_load_kv(timestamp now, std::uint64_t ready_event = 0);
   void wait_for_save(timestamp now, std::uint64_t ready_event = 0);
   finished_requests get_finished();
@@ -95,15 +96,15 @@ public:
   /// The answer to `submit_load` or `submit_save`.
   void on_task(task_tag tag, const result<transfer_result>& outcome, timestamp now);
 
-  /// Nothing new is taken, and what was not handed on yet has failed.
+  /// Accepts no more tasks; those that were not submitted yet have failed.
   void close(timestamp now);
   bool closed() const noexcept { return closed_; }
 
-  /// Tasks waiting or handed on.
+  /// Tasks waiting or submitted.
   std::size_t tasks_outstanding() const noexcept { return tasks_.size(); }
-  /// Those of them that a step waits for.
+  /// Those of them for which a step waits.
   std::size_t synchronous_loads() const noexcept { return synchronous_loads_; }
-  /// Requests with such tasks.
+  /// Requests with outstanding tasks.
   std::size_t sessions() const noexcept { return sessions_.size(); }
 
   std::vector<worker_effect> take_outbox() { return std::exchange(outbox_, {}); }
@@ -116,17 +117,17 @@ private:
     std::uint32_t synchronous_loads = 0;
     /// Blocks that the load has not filled so far.
     std::vector<block_id> errors;
-    /// The engine waits for the request to be named as sent.
+    /// Whether the engine waits for the request to be named as sent.
     bool leaving = false;
   };
   struct task {
     session_id owner = 0;
     bool load = false;
     bool handed_on = false;
-    /// Its coordinator was told to give it up.
+    /// Whether its coordinator was requested to cancel it.
     bool cancelled = false;
     timestamp since;
-    /// Save or synchronous load: which part of which op.
+    /// Save or synchronous load: the op, and the position in it.
     store_id store = 0;
     std::size_t first = 0;
     transfer_task work;
@@ -137,12 +138,12 @@ private:
     std::size_t tasks_left = 0;
   };
 
-  /// Splits an op into tasks, and says into how many.
+  /// Splits an op into tasks, and returns their number.
   std::uint32_t add_tasks(session_id owner, bool load, store_id store, const std::vector<key_digest>& keys,
                           const std::vector<block_id>& blocks, key_digest parent, std::uint64_t ready_event,
                           timestamp now);
   void begin_synchronous_load(load_op& op, std::uint64_t ready_event, timestamp now);
-  /// One task less of an op, which is reported when it was the last one.
+  /// One task of an op has ended; the op is reported after its last one.
   void end_part(store_id op);
   void drop_all_waiting(errc why, timestamp now);
   bool takes_tasks() const noexcept { return attached_ && !closed_; }
@@ -152,10 +153,10 @@ private:
   void end_load(const task& t, const result<transfer_result>& outcome, timestamp now);
   void end_synchronous_load(const task& t, const result<transfer_result>& outcome);
   void end_save(const task& t, const result<transfer_result>& outcome, timestamp now);
-  /// Ends a task that no coordinator has heard of.
+  /// Ends a task that was not submitted.
   void drop_waiting(task_tag tag, errc why, timestamp now);
   session& session_of(session_id id, const std::string& request);
-  /// Reports what is over, and forgets a session without tasks.
+  /// Reports what has ended, and removes a session without tasks.
   void settle(session_id id, bool load_ended);
 
   worker_options options_;

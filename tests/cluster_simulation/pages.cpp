@@ -258,7 +258,8 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
   if (!n.here.contains(x.space)) {
     count("sent away");
     n.rules->on_space_lost(x.space);
-    return n.pages->on_moved(x.call, fail(errc::unreachable, "the namespace is not here any more"), sent, local(i));
+    return n.pages->on_moved(x.call, fail(errc::unreachable, "the namespace has been removed from this node"), sent,
+                             local(i));
   }
   const auto rank = has(defect::one_memory_for_all_ranks) ? 0 : x.rank;
   bool is_missing = false;

@@ -45,7 +45,7 @@ void wait_until_written(serving_node& node, std::uint64_t pages) {
 }
 
 void wait_until_adopted(serving_node& node, std::size_t which, std::size_t from = 0) {
-  node.program().wait_for_line(stream::err, std::to_string(which) + "/data is adopted", from);
+  node.program().wait_for_line(stream::err, std::to_string(which) + "/data (its node is dead)", from);
 }
 
 /// All data in one directory, with claims that are soon waited out.
@@ -131,7 +131,7 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
   // Its owner takes it back, and finds all that it had.
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
-  nodes.node(1).program().wait_for_line(stream::err, "0/data is its node's again", seen);
+  nodes.node(1).program().wait_for_line(stream::err, "0/data (its node is back)", seen);
   CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_adopted_nodes") == 0; }));
   const auto back = nodes.replay(0, small_trace);
   check_clean(back, nodes.shape);
@@ -177,7 +177,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
 
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
-  nodes.node(1).program().wait_for_line(stream::err, "0/data is its node's again", seen);
+  nodes.node(1).program().wait_for_line(stream::err, "0/data (its node is back)", seen);
   const auto back = nodes.replay(0, small_trace, one_at_a_time);
   check_clean(back, nodes.shape);
   CHECK(back.count("hit_blocks") == model.blocks);
@@ -293,7 +293,7 @@ TEST_CASE("a dead node whose slab cannot be read costs one order now and then, a
   CHECK(failed > 0);
   CHECK(failed <= 64 * static_cast<double>(requests));
   CHECK(sum_of_metric(nodes.node(1), "troupe_adopted_pages_total") == 0);
-  nodes.node(1).program().wait_for_line(stream::err, "pages of a dead node cannot be read");
+  nodes.node(1).program().wait_for_line(stream::err, "cannot read pages of a dead node");
   nodes.stop_all();
 }
 

@@ -149,7 +149,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
     nodes.all[2].reset();
   };
   third_with("ca", made.path("foreign.pem"));
-  nodes.wait_for_trouble(2, "no TLS: its certificate is refused: unable to get local issuer certificate");
+  nodes.wait_for_trouble(2, "TLS handshake failed: its certificate is refused: unable to get local issuer certificate");
   stop_third();
   third_with("ca", made.path("none.pem"));
   nodes.wait_for_trouble(2, "there is no such file (cluster.etcd.tls)");
@@ -208,7 +208,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
     x["tls"]["key"] = made.path("node.key");
   };
   nodes.start(2);
-  nodes.wait_for_trouble(2, "takes no certificate that has a common name");
+  nodes.wait_for_trouble(2, "refuses a client certificate with a common name");
   std::filesystem::copy_file(made.path("nameless.pem"), made.path("node.pem"),
                              std::filesystem::copy_options::overwrite_existing);
   std::filesystem::copy_file(made.path("nameless.key"), made.path("node.key"),
@@ -216,7 +216,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
   CHECK(eventually([&] { return sum_of_metric(nodes.node(2), "troupe_etcd_registered") == 1; },
                    std::chrono::milliseconds(100)));
   // The other two have no login.
-  nodes.wait_for_trouble(0, "etcd wants a login: cluster.etcd.user and cluster.etcd.password_file have it");
+  nodes.wait_for_trouble(0, "etcd requires a login; set cluster.etcd.user and cluster.etcd.password_file");
   nodes.stop_all();
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("nodes log in at an etcd with users, again when tokens end, and when t
   // While users are not enabled, all go on without.
   nodes.start_all();
   nodes.wait_for_list(0, 2);
-  nodes.node(0).program().wait_for_line(stream::err, "asks nobody who they are");
+  nodes.node(0).program().wait_for_line(stream::err, "has authentication disabled");
   admin.enable_users("first-secret");
   const auto requests = sum_of_metric(nodes.node(0), "troupe_etcd_requests_total");
   const auto failed = sum_of_metric(nodes.node(0), "troupe_etcd_failed_requests_total");
@@ -250,7 +250,7 @@ TEST_CASE("nodes log in at an etcd with users, again when tokens end, and when t
 
   auto seen = nodes.node(0).log_mark();
   admin.change_password("second-secret");
-  nodes.wait_for_trouble(0, "etcd knows no such user, or the password is another one", seen);
+  nodes.wait_for_trouble(0, "etcd refused the user or its password", seen);
   CHECK(nodes.has_shortcoming(0, "this node cannot log in as 'troupe'"));
   write_private(password.string(), "second-secret\n");
   nodes.node(0).program().wait_for_line(stream::err, "answers again", seen);

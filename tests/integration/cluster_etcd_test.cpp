@@ -142,10 +142,10 @@ TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one le
   seen = nodes.node(0).log_mark();
   nodes.node(1).program().kill();
   nodes.all[1].reset();
-  nodes.node(0).program().wait_for_line(stream::err, "is away", seen);
+  nodes.node(0).program().wait_for_line(stream::err, "peer disconnected", seen);
   nodes.check_shared(2, 0);
-  nodes.node(0).program().wait_for_line(stream::err, "is left out", seen);
-  CHECK_FALSE(nodes.has_shortcoming(0, "another node of the cluster is away"));
+  nodes.node(0).program().wait_for_line(stream::err, "peer removed", seen);
+  CHECK_FALSE(nodes.has_shortcoming(0, "a peer is unreachable"));
   const auto series = "peer=\"127.0.0.1:" + std::to_string(nodes.ports[1]);
   CHECK(eventually([&] { return http(nodes.node(0), "GET", "/metrics").body.find(series) == std::string::npos; },
                    std::chrono::milliseconds(100)));
@@ -161,7 +161,7 @@ TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one le
   seen = nodes.node(0).log_mark();
   CHECK(nodes.node(2).stop() == 0);
   nodes.all[2].reset();
-  nodes.node(0).program().wait_for_line(stream::err, "is left out", seen);
+  nodes.node(0).program().wait_for_line(stream::err, "peer removed", seen);
   nodes.wait_for_list({0, 1}, 2);
   nodes.check_shared(1, 0);
   nodes.stop_all();

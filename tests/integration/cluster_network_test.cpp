@@ -64,7 +64,7 @@ struct far_cluster : test_cluster {
       until_found(i, (i + 2) % three);
   }
   void wait_until_away(std::size_t who, std::size_t whom, std::size_t from) {
-    const auto mark = network::address(whom) + ":7000 is away";
+    const auto mark = network::address(whom) + ":7000 (";
     node(who).program().wait_for_line(stream::err, mark, from);
   }
 

@@ -118,12 +118,12 @@ TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and 
   nodes.node(0).program().kill();
   const auto cut = result_of(engine);
   check_clean(cut, nodes.shape);
-  nodes.node(1).program().wait_for_line(stream::err, "is away");
+  nodes.node(1).program().wait_for_line(stream::err, "peer disconnected");
 
   nodes.all[0].reset();
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
-  nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);
+  nodes.node(1).program().wait_for_line(stream::err, "is available after a restart", seen);
   nodes.wait_for_peers(1, 1, seen);
   nodes.wait_for_peers(0, 1);
   // The other way round as well: the new one has nothing, and finds all at the old one.
@@ -146,11 +146,11 @@ TEST_CASE("a peer that stands still holds nobody up, and is used again when it g
   nodes.node(1).wait_for_statistics([](const auto& x) { return x.keys > 60; });
   nodes.node(0).program().send(SIGSTOP);
   check_clean(result_of(engine), nodes.shape);
-  nodes.node(1).program().wait_for_line(stream::err, "is away");
+  nodes.node(1).program().wait_for_line(stream::err, "peer disconnected");
   check_clean(nodes.replay(1, small_trace, {"--salt", "3"}), nodes.shape);
   const auto seen = nodes.node(1).log_mark();
   nodes.node(0).program().send(SIGCONT);
-  nodes.node(1).program().wait_for_line(stream::err, "is there again", seen);
+  nodes.node(1).program().wait_for_line(stream::err, "is available again", seen);
   check_clean(nodes.replay(0, small_trace, {"--salt", "4"}), nodes.shape);
   // Its tie comes back a little later than it does itself.
   const auto blocks = expected(small_trace).blocks;

@@ -75,7 +75,7 @@ void test_cluster::start_all() {
 
 void test_cluster::wait_for_peers(std::size_t i, std::size_t count, std::size_t from) {
   for (std::size_t n = 0; n < count; ++n)
-    from = node(i).program().wait_for_line(process::stream::err, "are fetched from", from).index + 1;
+    from = node(i).program().wait_for_line(process::stream::err, "peer session opened", from).index + 1;
 }
 
 launch test_cluster::engine(std::size_t i, const std::string& trace, const arguments& more) {

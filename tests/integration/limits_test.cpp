@@ -213,7 +213,7 @@ TEST_CASE("a client is told at once what the node is short of, and the node logs
   std::ofstream(space) << node_config(scratch.path())["namespaces"][0].dump();
   process client(replay_command({"--attach", node.address(), "--trace", small_trace, "--make-namespace", space.string(),
                                  "--attach-limit", "3600"}));
-  client.wait_for_line(stream::err, "the node cannot let this client attach: ");
+  client.wait_for_line(stream::err, "attach refused by the node: ");
   CHECK(node.wait_for_log("client not attached").text.find("namespaces") != std::string::npos);
   client.kill();
   CHECK(node.stop() == 0);

@@ -122,7 +122,7 @@ TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere e
     CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {request_of(i)}));
   }
   INFO(found << " chunks were found");
-  nodes.node(1).program().wait_for_line(stream::err, "is away");
+  nodes.node(1).program().wait_for_line(stream::err, "peer disconnected");
   // And what nobody has is a miss, with nobody waited for.
   CHECK(two.look_up(100, chunks, "later") == 0);
   CHECK(two.store(100, chunks));

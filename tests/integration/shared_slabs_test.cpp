@@ -188,7 +188,7 @@ TEST_CASE("a file that is not there, or another one under its name, is not read:
   const auto found = nodes.replay(1, small_trace, one_at_a_time);
   check_clean(found, nodes.shape);
   CHECK(found.count("hit_blocks") == model.blocks);
-  const auto said = nodes.node(1).program().wait_for_line(stream::err, "come over the network").text;
+  const auto said = nodes.node(1).program().wait_for_line(stream::err, "fetched over the network").text;
   CHECK(said.find(another ? "is another file" : "there is no slab") != std::string::npos);
   CHECK(files_of(nodes.node(1)).pages == 0);
   CHECK(files_of(nodes.node(1)).failed > 0);
@@ -237,7 +237,7 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
     config["storage"].erase("shared_directory");
   };
   nodes.start_all();
-  nodes.node(1).program().wait_for_line(stream::err, "slab files of other nodes are read in");
+  nodes.node(1).program().wait_for_line(stream::err, "reading slab files of other nodes in");
   const auto model = expected(small_trace);
   check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
   wait_until_written(nodes.node(0), model.unique_blocks);
@@ -286,12 +286,12 @@ TEST_CASE("an owner that is killed while its files are read costs hits and nothi
   nodes.node(0).program().kill();
   check_clean(result_of(engine), nodes.shape);
   CHECK(files_of(nodes.node(1)).pages > 0);
-  nodes.node(1).program().wait_for_line(stream::err, "is away");
+  nodes.node(1).program().wait_for_line(stream::err, "peer disconnected");
   nodes.all[0].reset();
   // Another run of it has another index, and the same files: what these hold of before is asked for by nobody.
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
-  nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);
+  nodes.node(1).program().wait_for_line(stream::err, "is available after a restart", seen);
   nodes.wait_for_peers(0, 1);
   const auto back = nodes.replay(0, trace);
   check_clean(back, nodes.shape);

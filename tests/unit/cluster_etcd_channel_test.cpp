@@ -126,7 +126,7 @@ TEST_CASE("etcd over TLS: it is asked where its certificate is for the address t
   if (!knows_localhost())
     return;
   asker other(x.at(etcd, "localhost"), x.config);
-  CHECK(contains(other.refusal(), "no TLS: its certificate is refused: hostname mismatch"));
+  CHECK(contains(other.refusal(), "TLS handshake failed: its certificate is refused: hostname mismatch"));
   CHECK(etcd.came == 2);
 }
 
@@ -153,8 +153,8 @@ TEST_CASE("etcd over TLS: nothing is said to one whose certificate is refused", 
   stand_in etcd(x.served);
   asker one(x.at(etcd), x.config);
   const auto refused = one.refusal();
-  CHECK(contains(refused,
-                 "127.0.0.1:" + std::to_string(etcd.running->port()) + ": no TLS: its certificate is refused: "));
+  CHECK(contains(refused, "127.0.0.1:" + std::to_string(etcd.running->port()) +
+                              ": TLS handshake failed: its certificate is refused: "));
   CHECK(contains(refused, why));
   CHECK(etcd.came == 0);
 }

@@ -167,7 +167,7 @@ TEST_CASE("etcd with users: a wrong password is a trouble until there is the rig
   const auto warned = x.told(true);
   REQUIRE(warned.size() == 1);
   CHECK(contains(warned.front(), "this node cannot log in as 'me', so the list of nodes cannot be read from etcd at"));
-  CHECK(contains(warned.front(), "the file that cluster.etcd.password_file names"));
+  CHECK(contains(warned.front(), "the file of cluster.etcd.password_file"));
   CHECK(x.rules.trouble() == warned.front());
   CHECK_FALSE(x.rules.stats().up);
   CHECK_FALSE(x.rules.farewell());
@@ -210,7 +210,7 @@ TEST_CASE("etcd with users: while they are not enabled, it is asked without a lo
   CHECK(x.rules.stats().registered);
   const auto told = x.told(false);
   REQUIRE(told.size() == 1);
-  CHECK(contains(told.front(), "asks nobody who they are"));
+  CHECK(contains(told.front(), "has authentication disabled"));
   x.has_users = true;
   x.pass(lease);
   CHECK(x.logins == 2);
@@ -241,7 +241,7 @@ TEST_CASE("etcd with users: who has no login is told what is missing", "[cluster
   guarded x{""};
   x.pass(lease);
   CHECK(x.logins == 0);
-  CHECK(contains(x.rules.trouble(), "etcd wants a login: cluster.etcd.user and cluster.etcd.password_file have it"));
+  CHECK(contains(x.rules.trouble(), "etcd requires a login; set cluster.etcd.user and cluster.etcd.password_file"));
   CHECK(std::ranges::all_of(x.tokens, &std::string::empty));
 }
 
@@ -250,7 +250,7 @@ TEST_CASE("etcd with users: what it says of logins", "[cluster][etcd]") {
   CHECK(read_login(gives("nVXqrjvHxEKlMsqk.12")) == "nVXqrjvHxEKlMsqk.12");
   CHECK(read_login(wrong_password).error().code == errc::invalid_argument);
   CHECK(read_login(no_users).error().code == errc::unsupported);
-  CHECK(read_login({503, "gone"}).error().text == "what listens there answers 503, and is no etcd");
+  CHECK(read_login({503, "gone"}).error().text == "the listener there answered with status 503 and is not etcd");
   // Nothing that would end the header, or the request.
   for (const auto* token : {"", "a b", "a\\r\\nX: y", "a\\u0000", "\\u00fc"})
     CHECK(read_login(gives(token)).error().code == errc::corrupt);
@@ -270,14 +270,14 @@ TEST_CASE("etcd with users: what it says of logins", "[cluster][etcd]") {
       read_keep_alive({200, R"({"error":{"grpc_code":16,"message":"etcdserver: invalid auth token"}})"}).error().code ==
       errc::expired);
   CHECK(contains(read_range({403, R"({"error":"etcdserver: permission denied","code":7})"}).error().text,
-                 "etcdserver: permission denied: the user needs a role with readwrite below the prefix"));
+                 "etcdserver: permission denied; grant the user a role with readwrite permission on the prefix"));
   CHECK(contains(read_range({401, "CommonName of client sending a request against gateway will be ignored and not used "
                                   "as expected\n"})
                      .error()
                      .text,
-                 "takes no certificate that has a common name"));
+                 "refuses a client certificate with a common name"));
   CHECK(read_range({400, "Client sent an HTTP request to an HTTPS server.\n"}).error().text ==
-        "etcd speaks TLS there: set cluster.etcd.tls.ca");
+        "etcd expects TLS there; set cluster.etcd.tls.ca");
 }
 
 TEST_CASE("etcd with users: a password is the one line of its file", "[cluster][etcd]") {
@@ -286,8 +286,8 @@ TEST_CASE("etcd with users: a password is the one line of its file", "[cluster][
   CHECK(contains(password_in("").error().text, "is empty"));
   CHECK(contains(password_in("\n").error().text, "is empty"));
   CHECK(contains(password_in("a\nb\n").error().text, "more than one line"));
-  CHECK(contains(password_in("a\tb").error().text, "is no password"));
-  CHECK(contains(password_in("a\xff").error().text, "is no password"));
+  CHECK(contains(password_in("a\tb").error().text, "is not a password"));
+  CHECK(contains(password_in("a\xff").error().text, "is not a password"));
   CHECK(password_in(std::string(1024, 'x')));
   CHECK_FALSE(password_in(std::string(1025, 'x')));
 }

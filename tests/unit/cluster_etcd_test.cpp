@@ -292,7 +292,7 @@ TEST_CASE("etcd: one that is full is read as ever", "[cluster][etcd]") {
   x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.pass(3 * lease);
   CHECK(x.members() == names{"a:7000"});
-  CHECK(contains(x.rules.trouble(), "others do not find it: etcdserver: mvcc: database space exceeded"));
+  CHECK(contains(x.rules.trouble(), "other nodes cannot find it: etcdserver: mvcc: database space exceeded"));
   x.etcd.full = false;
   x.pass(lease);
   CHECK(x.rules.trouble().empty());
@@ -458,7 +458,7 @@ TEST_CASE("etcd: nodes of one name are told of, and those of one address do not 
   CHECK(x.members() == names{"a:7000", "me:7000"});
   const auto told = x.warnings();
   REQUIRE(told.size() == 1);
-  CHECK(contains(told.front(), "the node at a:7000 is called 'self', as this one is"));
+  CHECK(contains(told.front(), "the node at a:7000 is also called 'self'"));
   // Another one puts itself where this one is.
   const auto requests = x.rules.stats().requests;
   x.rules.on_watch(x.watch().number, x.etcd.put(x.etcd.own_key, x.entry("other", 8)), x.now);
@@ -466,7 +466,7 @@ TEST_CASE("etcd: nodes of one name are told of, and those of one address do not 
   CHECK(read_listed(x.etcd.rows.at(x.etcd.own_key).value)->node == "other");
   const auto warned = x.warnings();
   REQUIRE(warned.size() == 1);
-  CHECK(contains(warned.front(), "node 'other' is in the list in etcd at me:7000"));
+  CHECK(contains(warned.front(), "node 'other' is in etcd's list of nodes at me:7000"));
   CHECK(x.rules.stats().requests - requests < 20);
   // When that one is gone, the place is free.
   x.etcd.remove(x.etcd.own_key);
@@ -554,7 +554,7 @@ TEST_CASE("etcd: what is said to it is what it takes", "[cluster][etcd]") {
   REQUIRE(range);
   CHECK(range->revision == 2);
   CHECK(range->entries == std::vector<etcd_entry>{{"/troupe/a/1", "hi", 2, false}});
-  CHECK(read_range({404, "Not Found"}).error().text == "what listens there answers 404, and is no etcd");
+  CHECK(read_range({404, "Not Found"}).error().text == "the listener there answered with status 404 and is not etcd");
   const auto news = read_watch(R"({"result":{"header":{"revision":"4"},"events":[{"type":"DELETE","kv":{"key":)"
                                R"("L3Ryb3VwZS9hLzE=","mod_revision":"4"}}]}})");
   REQUIRE(news);

@@ -64,7 +64,7 @@ TEST_CASE("membership: all are told hello at once, and those that answer are ask
   CHECK(x.members.is_usable(0));
   CHECK_FALSE(x.members.is_up(1));
   CHECK(x.effects.take<peer_came>().size() == 1);
-  CHECK(x.one_line() == "node 'a' at host-0:7000 is there");
+  CHECK(x.one_line() == "peer connected: node 'a' at host-0:7000 is available");
   CHECK(x.members.next_event() == t0 + hello_interval);
   // The same again is no news.
   const auto next = x.hello(0, t0 + hello_interval);
@@ -94,7 +94,7 @@ TEST_CASE("membership: a node in its own list knows itself, and leaves itself al
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("self", 1), t0);
   CHECK(x.members.is_self(0));
   CHECK_FALSE(x.members.is_usable(0));
-  CHECK(x.one_line() == "host-0:7000 is this node itself");
+  CHECK(x.one_line() == "host-0:7000 is this node's own address; it is not used as a peer");
   CHECK(x.members.next_event() == timestamp::max());
   // Another node of the same name is another one.
   circle y(1);
@@ -111,7 +111,8 @@ TEST_CASE("membership: who does not answer is away, is asked with growing pauses
   x.members.on_answer(0, x.hello(0, now).number, fail(errc::timeout, "it is silent"), now);
   CHECK_FALSE(x.members.is_up(0));
   CHECK(x.effects.take<peer_went>().size() == 1);
-  CHECK(x.one_line() == "node 'a' at host-0:7000 is away: it is silent; what it has is not found");
+  CHECK(x.one_line() ==
+        "peer disconnected: node 'a' at host-0:7000 (it is silent); its pages are unavailable until it returns");
   CHECK(x.members.trouble(0) == "it is silent");
   duration longest{};
   for (int i = 0; i < 20; ++i) {
@@ -126,12 +127,12 @@ TEST_CASE("membership: who does not answer is away, is asked with growing pauses
   CHECK(x.effects.take<peer_news>().empty());
   now = x.members.next_event();
   x.members.on_answer(0, x.hello(0, now).number, x.welcome("a", 5), now);
-  CHECK(x.one_line() == "node 'a' at host-0:7000 is there again");
+  CHECK(x.one_line() == "peer connected: node 'a' at host-0:7000 is available again");
   x.members.on_lost(0, now);
   x.effects.take<peer_news>();
   now = x.members.next_event();
   x.members.on_answer(0, x.hello(0, now).number, x.welcome("a", 6), now);
-  CHECK(x.one_line() == "node 'a' at host-0:7000 is there, and has begun anew");
+  CHECK(x.one_line() == "peer connected: node 'a' at host-0:7000 is available after a restart");
 }
 
 TEST_CASE("membership: who is late is left out until it has answered a hello", "[cluster]") {
@@ -166,7 +167,7 @@ TEST_CASE("membership: a node of another cluster, and one that refuses, are told
   x.members.on_time(t0);
   const auto hellos = x.effects.take<say_hello>();
   x.members.on_answer(0, hellos[0].number, x.welcome("a", 5, "theirs"), t0);
-  CHECK(x.one_line().find("part of cluster 'theirs', and this one of 'ours'") != std::string::npos);
+  CHECK(x.one_line().find("part of cluster 'theirs', and this node of 'ours'") != std::string::npos);
   x.members.on_answer(1, hellos[1].number, fail(errc::not_owner, "no node's certificate"), t0);
   CHECK(x.one_line() == "no node of this cluster at host-1:7000: no node's certificate");
   CHECK(x.members.next_event() == t0 + 80 * ms);
@@ -231,7 +232,7 @@ TEST_CASE("membership: nodes of a list come and go, and the list alone takes nob
   CHECK_FALSE(x.members.is_known(1));
   const auto news = x.effects.take<peer_news>();
   REQUIRE(news.size() == 2);
-  CHECK(news[1].text == "node 'a' at a:7000 is not in the list of nodes any more, and does not answer: it is left out");
+  CHECK(news[1].text == "peer removed: node 'a' at a:7000 is not in the list of nodes any more and does not answer");
   // A seed that is away is looked for as long as the config names it.
   x.members.on_lost(0, t0);
   x.members.on_listed({}, t0);

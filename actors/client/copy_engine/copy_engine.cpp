@@ -48,7 +48,7 @@ void copy_engine::on_exit() {
 
 void copy_engine::lane_ended(const caf::down_msg& down) {
   if (const auto failure = state_->failure())
-    log::get("copy_engine")->error("the device can no longer be used: {}", to_string(*failure));
+    log::get("copy_engine")->error("device failed, copies on it have stopped: {}", to_string(*failure));
   quit(down.reason);
 }
 
@@ -58,15 +58,15 @@ copy_engine::behavior_type copy_engine::make_behavior() {
     for (const auto& lane : *all)
       monitor(lane);
   return {
-      // Unlocking the memory of before takes as long as a large order does. The orders that follow a bind are sent when
-      // it is answered, so it does not matter that other lanes overtake it.
+      // Unregistering the memory of the attachment before takes as long as a large order. Orders that follow a bind are
+      // sent after its answer, so other lanes may overtake it.
       [this](bind_atom x, owner_id owner, const arena_info& arena) {
         return delegate(lanes_.scattering.front(), x, owner, arena);
       },
       [this](lend_atom x, owner_id owner, const arena_info& arena) {
         return delegate(lanes_.scattering.front(), x, owner, arena);
       },
-      // Behind the binds that came before it.
+      // Runs after the binds that came before it.
       [this](unbind_atom x, owner_id owner) { return delegate(lanes_.scattering.front(), x, owner); },
       [this](gather_atom x, const copy_order& order) {
         return delegate(lanes_.gathering[gathers_++ % lanes_.gathering.size()], x, order);

@@ -12,21 +12,21 @@
 
 namespace troupe {
 
-/// The lanes of a copy engine, for each direction.
+/// The lanes of a copy engine, by direction.
 struct copy_lanes {
   std::vector<copy_engine_actor> gathering;
   std::vector<copy_engine_actor> scattering;
 };
 
-/// Moves bytes for one device. Orders are carried out by lanes, each with a thread of its own, so that no thread of the
-/// scheduler waits for a device or for memory; loads and saves have different ones, so that neither waits for the
-/// other. There are as many of each as the device carries out orders at once.
+/// The copy engine of one device. Lanes, each with a thread of its own, carry out its orders, so that no thread of the
+/// scheduler waits for a device or for memory. Loads and saves have different lanes, so neither waits for the other.
+/// There are as many lanes per direction as the device carries out orders at once.
 ///
-/// Serves one attachment of the client to a node at a time, by its owner id. When it is unbound from one, it answers as
-/// soon as no order of it is under way: then nothing of this device touches the frames that it had pinned.
+/// It serves one attachment of the client to a node at a time, by its owner id. An unbind is answered as soon as no
+/// order of the attachment is in progress: from then on this device does not access the frames that it had pinned.
 ///
-/// Ends with an error when the device has become unusable; orders under way are answered before. Spawn it by
-/// `spawn_copy_engine`.
+/// It ends with an error when the device has become unusable; orders in progress are answered before. Use
+/// `spawn_copy_engine` to spawn it.
 class copy_engine : public copy_engine_actor::base {
 public:
   copy_engine(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, copy_lanes lanes);
@@ -46,7 +46,7 @@ private:
   std::size_t scatters_ = 0;
 };
 
-/// Spawns a copy engine with its lanes. Errors: `io_error`, where no more threads may be made.
+/// Spawns a copy engine with its lanes. Errors: `io_error` where no more threads can be created.
 result<copy_engine_actor> spawn_copy_engine(caf::actor_system& system, std::shared_ptr<copy_engine_state> state,
                                             lane_threads threads = lane_threads::own);
 

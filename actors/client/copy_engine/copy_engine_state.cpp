@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// At the beginning of memory that is exposed, so that whoever reaches it knows that it is this.
+/// The size of the proof at the beginning of exposed memory, by which a node recognizes that memory.
 constexpr std::size_t proof_bytes = 32;
 
 constexpr auto ok_code = static_cast<std::uint8_t>(errc::ok);
@@ -32,7 +32,7 @@ result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
     return fail(errc::invalid_argument, "the node says that attachment " + std::to_string(owner) +
                                             " shares an arena of " + std::to_string(info.bytes) +
                                             " bytes in extents of " + std::to_string(info.extent_bytes) +
-                                            ", which cannot be");
+                                            ", which is invalid");
   {
     std::lock_guard guard(mutex_);
     if (arena_ && !arena_->info().elsewhere && arena_->is(info)) {
@@ -41,7 +41,7 @@ result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
     }
   }
   if (!options_.finder)
-    return fail(errc::unsupported, "this copy engine has nobody who finds the arena of a node");
+    return fail(errc::unsupported, "this copy engine cannot map the arena of a node");
   auto found = options_.finder->find(info.bytes, info.name.items);
   if (!found)
     return tl::unexpected(std::move(found.error()));
@@ -50,13 +50,14 @@ result<void> copy_engine_state::bind(owner_id owner, const arena_info& info) {
   return {};
 }
 
-// Not under the lock: it takes time, and orders must not wait for it. The old memory first, because only so much can be
-// locked; an order that still uses it keeps it locked, and then there may be too little for the new one for a while.
+// Not under the lock, because it takes time and orders must not wait for it. The old memory goes first, because the
+// amount of locked memory is limited. An order that still uses the old memory keeps it locked, so there may be too
+// little for the new one for a while.
 void copy_engine_state::let_go() {
   std::shared_ptr<mapped_arena> before;
   const std::lock_guard guard(mutex_);
   owner_ = 0;
-  before = std::exchange(arena_, nullptr); // ends behind the lock, as it was declared before it
+  before = std::exchange(arena_, nullptr); // destroyed after the lock is released, as declared before it
 }
 
 void copy_engine_state::adopt(owner_id owner, std::shared_ptr<mapped_arena> arena) {
@@ -70,13 +71,13 @@ void copy_engine_state::adopt(owner_id owner, std::shared_ptr<mapped_arena> aren
 
 result<remote_offer> copy_engine_state::expose(owner_id owner, const arena_info& info) {
   if (owner == 0 || !info.elsewhere)
-    return fail(errc::invalid_argument, "no memory is exposed to a node on this host");
+    return fail(errc::invalid_argument, "a node on this host does not need exposed memory");
   if (!options_.exposer)
     return fail(errc::unsupported, "the node is on another host, and this client exposes no memory");
   const auto frames = options_.remote_bytes / slot_bytes_;
   if (frames < 2)
     return fail(errc::limit_exceeded, "transfer.remote_bytes, " + std::to_string(options_.remote_bytes) +
-                                          ", holds no two pages of this namespace, which take " +
+                                          ", does not hold two pages of this namespace, which take " +
                                           std::to_string(slot_bytes_) + " bytes each");
   let_go();
   auto exposed = options_.exposer->expose(frames * slot_bytes_, info.movers.items);
@@ -94,7 +95,7 @@ result<remote_offer> copy_engine_state::expose(owner_id owner, const arena_info&
     out.proof.items.push_back(static_cast<std::uint8_t>(entropy()));
     (*exposed)->bytes()[i] = std::byte{out.proof.items.back()};
   }
-  // Devices learn of it piece by piece, and a frame lies in one piece.
+  // The device registers memory piece by piece, and a frame lies in one piece.
   arena_info facts;
   facts.bytes = name.bytes;
   facts.extent_bytes = std::max<std::uint64_t>(io::extent_bytes_max / slot_bytes_, 1) * slot_bytes_;
@@ -128,7 +129,7 @@ bool copy_engine_state::drop_lost_arena() {
     return true;
   std::lock_guard guard(mutex_);
   if (owner_ == 0 && arena_ == lost)
-    arena_.reset(); // which is not the end of it
+    arena_.reset(); // an order may still use it
   return false;
 }
 
@@ -179,7 +180,7 @@ result<void> copy_engine_state::find_events(work& job, const copy_order& order) 
   if (order.ready_event == 0)
     return {};
   if (!events_)
-    return fail(errc::invalid_argument, "this copy engine knows no events");
+    return fail(errc::invalid_argument, "this copy engine has no events");
   auto ready = events_->find(order.ready_event);
   if (!ready)
     return tl::unexpected(std::move(ready.error()));
@@ -224,8 +225,8 @@ void copy_engine_state::add_move(work& job, const copy_order& order, std::size_t
   move.further_blocks = further_blocks(order, position);
   move.page = frame(job, item).data() + io::page_header_bytes;
   move.page_bytes = page_bytes_;
-  // Sealing writes both anew. Extents are known to the device apart, so that no piece may lie in two of them: what it
-  // writes along ends at the one before.
+  // Sealing rewrites header and tail, so the mover may overwrite them. Extents are registered with the device
+  // separately, so a write must not cross the start of an extent.
   move.spare_before = job.memory->begins_extent(item.frame_offset) ? 0 : io::page_header_bytes;
   move.spare_behind = slot_bytes_ - io::page_header_bytes - page_bytes_;
   job.positions.push_back(position);
@@ -244,8 +245,8 @@ result<void> copy_engine_state::carry_out(work& job, move_direction direction) {
     return all;
   for (std::size_t i = 0; i < job.moves.size(); ++i) {
     auto verdict = job.moves[i].verdict;
-    // A mover checks the list before it moves the first byte, and refuses it as a whole: so nothing has been moved, and
-    // each is tried by itself, so that a bad block does not fail the others.
+    // A mover checks the whole list before it moves the first byte, and refuses it as a whole. So after a refusal
+    // nothing has been moved, and each page is tried alone, so that a bad block does not fail the others.
     if (!all) {
       auto one = move(job, std::span(job.moves).subspan(i, 1), direction);
       if (!one && !is_refusal(one.error().code))
@@ -309,8 +310,8 @@ copy_reply copy_engine_state::end_gather(const open_gather& what, const copy_ord
   return reply;
 }
 
-// The header is looked at here, before the payload has moved; whether the payload is what it says is seen by the mover,
-// which has to read every byte anyway, and writes no byte of a block before it knows.
+// The header is checked here, before the payload moves. The mover checks the payload's checksum, because it reads every
+// byte anyway, and writes to a block only after that.
 result<copy_reply> copy_engine_state::scatter(const copy_order& order) {
   auto job = begin(order);
   if (!job)

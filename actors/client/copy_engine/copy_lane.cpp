@@ -11,12 +11,12 @@ namespace troupe {
 
 namespace {
 
-/// How often it is looked whether the arena of a node that has said goodbye is gone. It keeps the host's memory from a
-/// node that starts again, which waits for some seconds only.
+/// How often to check whether the arena of a node that has ended is released. Until then its memory is not free for a
+/// node that starts again, which waits only a few seconds.
 constexpr auto look_interval = std::chrono::milliseconds(200);
 
-/// Waits for the orders of an attachment that is over, and answers: the lanes have orders of the next one to carry out
-/// meanwhile. Is there until the arena is gone or bound again, and no longer than the lane.
+/// Waits for the orders of an attachment that has ended, and answers; meanwhile the lanes carry out orders of the next
+/// one. Lives until the arena is released or bound again, and not longer than the lane.
 class rest_watch : public rest_watch_actor::base {
 public:
   rest_watch(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, const caf::actor_addr& lane)
@@ -62,7 +62,9 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
   if (reply) {
     reply->move = clock().now() - started;
     if (const auto trouble = state_->take_trouble())
-      log::get("copy_engine")->warn("the device cannot use a part of the node's memory: {}", to_string(*trouble));
+      log::get("copy_engine")
+          ->warn("cannot register a part of the node's memory with the device; its pages cannot be moved: {}",
+                 to_string(*trouble));
     return std::move(*reply);
   }
   if (const auto failure = state_->failure())
@@ -72,8 +74,7 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
 
 rest_watch_actor copy_lane::spawn_watch() {
   if (threads_ == lane_threads::own) {
-    // Without a thread of its own it waits on one of the scheduler's, for no longer than the orders that are under way
-    // take.
+    // Without a thread of its own it blocks one of the scheduler's, for as long as the orders in progress take.
     if (auto made = spawn_with_thread<rest_watch>(system(), "the thread that waits for copies", state_, address()))
       return *made;
   }

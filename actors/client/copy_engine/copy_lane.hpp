@@ -8,19 +8,19 @@
 
 namespace troupe {
 
-/// Where lanes wait for a device and for memory.
+/// The threads on which lanes wait for a device and for memory.
 enum class lane_threads : std::uint8_t {
   /// Each on a thread of its own.
   own,
-  /// On those of the scheduler: for simulated worlds, whose scheduler has none.
+  /// On those of the scheduler: for simulations, whose scheduler has no threads.
   none,
 };
 
-/// Waits for the orders of an attachment that is over.
+/// Waits for the orders of an attachment that has ended.
 using rest_watch_actor =
     caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
-/// Carries out orders of a copy engine, one after the other, waiting for each: spawn it detached. Ends with the error
+/// Carries out orders of a copy engine, one after the other, and waits for each: spawn it detached. Ends with the error
 /// of the device when that has become unusable.
 class copy_lane : public copy_engine_actor::base {
 public:

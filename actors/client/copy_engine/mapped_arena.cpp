@@ -67,8 +67,8 @@ void mapped_arena::prepare_ahead() {
     ahead_ = std::jthread([this](const std::stop_token& stop) { prepare_all(stop); });
   } catch (const std::system_error& e) {
     log::get("copy_engine")
-        ->warn("{}: the first requests tell the device of the node's memory, and take longer",
-               no_thread("the thread that tells the device of memory ahead", e.code().value()).text);
+        ->warn("{}; the first requests register the node's memory with the device, and take longer",
+               no_thread("the thread that registers memory with the device", e.code().value()).text);
   }
 }
 

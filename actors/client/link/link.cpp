@@ -22,7 +22,8 @@ link_state_options rules_of(const link_options& options) {
   out.seed = options.seed;
   out.window_bytes = options.window_bytes;
   if (!options.local)
-    out.first_excuse = "cannot reach a node at " + to_string(options.where) + ": there was no answer in the time given";
+    out.first_excuse =
+        "cannot reach a node at " + to_string(options.where) + ": there was no answer before the timeout";
   return out;
 }
 
@@ -46,17 +47,17 @@ std::string why_not_reached(const caf::error& e, const node_address& where) {
   if (e && e.category() == caf::atom("system"))
     switch (static_cast<caf::sec>(e.code())) {
     case caf::sec::cannot_connect_to_node:
-      return "nobody listens there";
+      return "connection refused";
     case caf::sec::request_timeout:
-      return "it says nothing: is it a node?";
+      return "it accepts connections and sends nothing; check that it is a node";
     case caf::sec::disconnect_during_handshake:
-      return where.is_path() ? "it closed the connection at once: it is not a node of this version, or has as many "
-                               "connections as it allows (actors.max_connections)"
-                             : "it closed the connection at once: it is not a node of this version, wants other "
-                               "certificates (actors.tls), or has as many connections as it allows "
+      return where.is_path() ? "it closed the connection at once: it is not a node of this version, or has reached "
+                               "its limit of connections (actors.max_connections)"
+                             : "it closed the connection at once: it is not a node of this version, requires other "
+                               "certificates (actors.tls), or has reached its limit of connections "
                                "(actors.max_connections)";
     default:
-      return "what listens there does not answer as a node of this version";
+      return "the listener there does not answer as a node of this version";
     }
   return from_caf(e).text;
 }
@@ -150,7 +151,7 @@ void link::ask(const Handle& to, OnEnd on_end, Ts&&... xs) {
 }
 
 void link::flush() {
-  // What is carried out may lead to more, such as a node of this process that need not be looked for.
+  // Carrying out an effect may lead to more effects, such as for a node of this process, which is found at once.
   for (auto effects = state_.take_outbox(); !effects.empty(); effects = state_.take_outbox())
     for (const auto& effect : effects)
       std::visit([this](const auto& x) { perform(x); }, effect);
@@ -164,7 +165,7 @@ void link::perform(const link_seek& x) {
     state_.on_found(x.number);
     return;
   }
-  // The request to the middleman, unlike the blocking call, ends also when the port accepts and stays silent.
+  // Unlike the blocking call, the request to the middleman also ends when the port accepts and sends nothing.
   request(options_.entrance ? options_.entrance : system().middleman().actor_handle(), options_.attach.request_timeout,
           caf::connect_atom_v, options_.where.host, options_.where.port)
       .then(
@@ -173,7 +174,7 @@ void link::perform(const link_seek& x) {
             if (!peer || !system().assignable(interfaces, system().message_types<reception_actor>())) {
               state_.on_not_found(number,
                                   {errc::unsupported, to_string(options_.where) +
-                                                          " is an actor system, but no Troupe node of this version"},
+                                                          " is an actor system, but not a Troupe node of this version"},
                                   now());
             } else {
               node_ = caf::actor_cast<reception_actor>(peer);
@@ -204,17 +205,17 @@ void link::perform(const link_attach& x) {
   }
   monitor(node_);
   const auto on_end = [this, number = x.number, to = node_](result<attach_reply> reply) {
-    // What may be pinned are frames of this process then.
+    // The pinned frames are then memory of this process.
     if (reply && reply->arena.elsewhere)
       reply->limits.pinned_bytes = std::min(reply->limits.pinned_bytes, options_.remote_bytes);
     if (!reply) {
       state_.on_not_attached(number, reply.error(), now());
     } else if (!state_.on_attached(number, offer_of(*reply))) {
       send(to, caf::leave_atom_v, reply->owner);
-      send(to, owner_at_rest_atom_v, reply->owner); // nobody has ever heard of it
+      send(to, owner_at_rest_atom_v, reply->owner); // no actor has used this attachment
     } else {
       reply_ = *reply;
-      // What serves this client alone ends with the attachment.
+      // The shards of this attachment end with it.
       if (state_.owner() != 0 && !reply_.shards.empty())
         monitor(reply_.shards.front());
       if (state_.owner() != 0)
@@ -261,7 +262,7 @@ void link::perform(const link_map& x) {
 
 void link::offer(const link_map& x, const client_rank& mine) {
   auto where = reply_.arena;
-  // A node that is reached over the loopback interface comes back over it.
+  // A node that is reached over the loopback interface connects back over it.
   constexpr std::uint32_t loopback = 0x7f000001;
   if (options_.where.is_path() || is_loopback_name(options_.where.host))
     where.movers.items.push_back(loopback);
@@ -282,7 +283,7 @@ void link::perform(const link_bind_transfer& x) {
   const auto* mine = client_side(x.rank);
   const auto* theirs = node_side(x.rank);
   if (mine == nullptr || theirs == nullptr)
-    return; // of an epoch that is over by now
+    return; // the epoch has ended
   ask<void>(
       x.save ? mine->save : mine->load,
       [this, epoch = x.epoch](const result<void>& outcome) { state_.on_bound(epoch, outcome, now()); }, bind_atom_v,
@@ -304,7 +305,8 @@ void link::perform(const link_unbind&) {
 
 void link::perform(const link_rest& x) {
   const auto on_end = [this, x](const result<void>& outcome) {
-    // A copy may take longer than that, and a process that was stopped hears late: only an end cannot wait for it.
+    // A copy may take longer than the timeout, and a stopped process answers late, so the request is repeated until the
+    // end.
     if (!outcome && outcome.error().code == errc::timeout && !state_.ending())
       perform(x);
     else
@@ -324,7 +326,7 @@ void link::perform(const link_say_at_rest& x) {
   if (const auto& node = x.to_left && left != left_.end() ? left->second : node_)
     ask<void>(node, on_end, owner_at_rest_atom_v, x.owner);
   else
-    on_end(fail(errc::unreachable, "the node is gone"));
+    on_end(fail(errc::unreachable, "the node has disconnected"));
 }
 
 void link::perform(const link_forget_left& x) {
@@ -367,8 +369,8 @@ void link::on_exit() {
   state_.end();
   flush();
   options_.local = nullptr;
-  // It has a thread of its own, which the actor system waits for until nobody holds the actor any more; and the clock
-  // may hold this one, for a message that was to come later, when it is no longer wound.
+  // The entrance has a thread of its own, for which the actor system waits until nothing refers to it. The clock may
+  // still refer to this actor, for a delayed message.
   options_.entrance = nullptr;
   parts_ = next_parts_ = client_parts{};
   left_.clear();

@@ -16,45 +16,48 @@
 
 namespace troupe {
 
-/// Where the node is.
+/// Where the node is, and how to attach to it.
 struct link_options {
   /// Set: the reception of a node of this process; `where` is not used.
   reception_actor local;
   node_address where;
-  /// Who connects; null: the middleman of CAF, which knows TCP without TLS only.
+  /// Opens the connection; null: the middleman of CAF, which only supports TCP without TLS.
   caf::io::middleman_actor entrance;
   /// Memory that nodes hand over to the entrance; null: the node is of this process, or elsewhere.
   std::shared_ptr<const io::handed_memory> handed{};
   std::string client_name;
   std::string space_name;
-  /// Set: the namespace as a whole, in the place of its name. One of another identity under its name is refused.
+  /// Set: the whole namespace, instead of its name. A namespace with the same name and another identity is refused.
   std::optional<namespace_spec> space{};
-  /// With it: the node makes the namespace where it has none like it.
+  /// If `space` is set: the node creates the namespace where it has none like it.
   bool make_space = true;
-  /// Set: this is a node of that cluster, which looks up and loads, and saves nothing.
+  /// Set: this client is a node of that cluster, which looks up and loads, and does not save.
   std::string cluster{};
-  /// What the coordinators of a rank may have pinned at once, shared by load and save in equal parts.
+  /// The most bytes that the coordinators of a rank may have pinned at once, half for load and half for save.
   std::uint64_t window_bytes = 0;
-  /// The memory of a rank for pages on their way, where the node is on another host.
+  /// The exposed memory of a rank for pages in transfer, where the node is on another host.
   std::uint64_t remote_bytes = 0;
   config::attach_config attach;
   std::uint64_t seed = 0;
 };
 
-/// What CAF says of connecting, in a sentence.
+/// A description of CAF's error on connecting.
 std::string why_not_reached(const caf::error& e, const node_address& where);
 
-/// A client's tie to one node: attaches, binds the client's copy engines to the node's arena, and then its
-/// coordinators. When the node is lost it unbinds them at once, so that all they have under way ends, and comes back
-/// with bounded back-off; the node sees the death of the link and releases what the client held, but for frames that it
-/// had pinned. These may be touched until the copy engines are at rest, and the node is told when they are.
+/// A client's connection to one node. It attaches, binds the client's copy engines to the node's arena, and then its
+/// coordinators. When the node is lost, it unbinds them at once, so that their requests in progress end, and attaches
+/// again with bounded back-off. The node monitors the link, and releases what the client held when the link ends,
+/// except for frames that it had pinned. These may be accessed until the copy engines are drained, of which the node is
+/// notified.
 ///
-/// A node that comes back with another identity of the namespace is refused for good: its pages are not ours.
+/// A node that comes back with another identity of the namespace is refused permanently, because its pages are not
+/// exchangeable.
 ///
-/// When it is told to end, it leaves the node, and ends when the copy engines are at rest, after the time of a request
-/// at the latest: so they have to outlive it.
+/// On a request to end, the link leaves the node, and ends when the copy engines are drained, or after the time of a
+/// request. So they have to outlive it.
 ///
-/// The rules are in `link_state`. Its handle is with the node, which watches it: only this process may ask it.
+/// The rules are in `link_state`. The node has the link's handle and monitors it, but only this process may send it
+/// requests.
 class link : public link_actor::base {
 public:
   link(caf::actor_config& config, link_options options);
@@ -68,7 +71,7 @@ protected:
 private:
   struct waiting_client {
     caf::response_promise promise;
-    /// Wants to know what the node said.
+    /// Whether the caller wants the node's reply.
     bool wants_reply = false;
   };
 
@@ -77,7 +80,7 @@ private:
   const client_rank* client_side(rank_number rank) const;
   const rank_endpoint* node_side(rank_number rank) const;
 
-  /// Carries out what the state wants done, and sets the alarm for what may run out.
+  /// Carries out the effects of the state, and schedules the next tick.
   void flush();
   void perform(const link_seek& x);
   void perform(const link_attach& x);
@@ -85,7 +88,7 @@ private:
   void perform(const link_take_parts& x);
   void perform(const link_bind_lookup& x);
   void perform(const link_map& x);
-  /// The node's arena is elsewhere: the copy engine exposes memory, which the node is told of.
+  /// For an arena on another host: the copy engine exposes memory, which is offered to the node.
   void offer(const link_map& x, const client_rank& mine);
   void perform(const link_bind_transfer& x);
   void perform(const link_unbind& x);
@@ -96,22 +99,22 @@ private:
   void perform(const link_answer& x);
   void perform(const link_news& x);
 
-  /// Asks one of the client's actors or the node's; `on_end(result)` is followed by `flush`.
+  /// Sends a request to one of the client's actors or of the node's; `on_end(result)` is followed by `flush`.
   template <class Reply, class Handle, class OnEnd, class... Ts>
   void ask(const Handle& to, OnEnd on_end, Ts&&... xs);
 
   link_options options_;
   link_state state_;
-  /// What was found, and is attached to or being attached to.
+  /// The node that was found, which is attached or being attached to.
   reception_actor node_;
   /// Of the current attachment; owner 0 when there is none.
   attach_reply reply_;
   client_parts parts_;
-  /// What the client has brought last.
+  /// The actors that the client has brought last.
   client_parts next_parts_;
-  /// Nodes that were parted from in the name of these attachments, while these come to rest.
+  /// The nodes of earlier attachments that are not drained yet.
   std::unordered_map<owner_id, reception_actor> left_;
-  /// With what the link ends, when it has been told to.
+  /// The exit reason, once the link was requested to end.
   caf::error end_reason_;
   std::unordered_map<link_wait, waiting_client> waiting_;
   link_wait last_wait_ = 0;

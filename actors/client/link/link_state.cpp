@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Tickets of one owner's coordinators are told apart by their streams: the lookup has 0, then two per rank.
+/// The stream number distinguishes tickets of one owner's coordinators: the lookup has 0, then each rank has two.
 constexpr std::uint32_t load_stream(rank_number rank) {
   return 1 + 2 * rank;
 }
@@ -18,29 +18,29 @@ constexpr std::uint32_t save_stream(rank_number rank) {
   return 2 + 2 * rank;
 }
 
-/// Until a node is told again what it has not taken.
+/// The pause before a notification that the node has not accepted is repeated.
 constexpr auto word_pause = std::chrono::milliseconds(500);
 
-/// Whether it does not pass by itself that the client's actors are not bound: what does not fit. A busy host, or a
-/// network that is coming up again, fails in other ways, and not in the same one each time.
+/// Whether an error of binding is permanent because something does not fit. A busy host or a recovering network fails
+/// with other codes, and not with the same one each time.
 constexpr bool stays_so(errc code) {
   return code == errc::invalid_argument || code == errc::unsupported || code == errc::limit_exceeded ||
          code == errc::identity_mismatch || code == errc::out_of_range;
 }
 
-/// Whether the host of the node lacks something, such as threads, memory or room on the disk.
+/// Whether the node's host lacks a resource, such as threads, memory or disk space.
 constexpr bool is_shortage(errc code) {
   return code == errc::io_error || code == errc::no_space || code == errc::no_memory || code == errc::limit_exceeded;
 }
 
-/// What a node cannot be like; all that follows divides by the size of a page.
+/// Checks what a valid node cannot offer; later code divides by the size of a page.
 result<void> check(const node_offer& offer) {
   if (auto sound = check_geometry(offer.geometry); !sound)
     return sound;
   if (offer.owner == 0)
-    return fail(errc::invalid_argument, "it gave no owner id");
+    return fail(errc::invalid_argument, "the owner id is missing");
   if (offer.space_id.is_null())
-    return fail(errc::invalid_argument, "it gave no identity of the namespace");
+    return fail(errc::invalid_argument, "the identity of the namespace is missing");
   return {};
 }
 
@@ -62,7 +62,7 @@ void link_state::seek() {
   emit(link_seek{++last_try_});
 }
 
-// -- who waits --------------------------------------------------------------------------------------------------------
+// -- callers that wait ------------------------------------------------------------------------------------------------
 
 void link_state::wait_attached(link_wait who, timestamp until) {
   if (at_work())
@@ -100,8 +100,8 @@ void link_state::answer_late(std::vector<open_wait>& waits, timestamp now) {
   std::erase_if(waits, [&](const open_wait& x) {
     if (x.until > now)
       return false;
-    // What stays so has been answered by `refuse`. A node that is full will have room, and is tried on: by its code,
-    // who waits would take that for the end. The text says it.
+    // Permanent errors have been answered by `refuse`. Other errors are answered as a timeout, because a caller would
+    // take the code of a full node for permanent, and the link keeps trying. The text has the cause.
     auto why = last_error_;
     if (why.code != errc::unreachable && why.code != errc::shutting_down && why.code != errc::timeout)
       why = {errc::timeout, to_string(last_error_)};
@@ -148,18 +148,18 @@ void link_state::on_not_found(link_try number, const error& why, timestamp now) 
 bool link_state::on_attached(link_try number, const node_offer& offer) {
   if (phase_ != phase::attaching || number != last_try_)
     return false;
-  // From here on the node knows this client, whatever comes of it, and is left by this id.
+  // From here on the node knows this client by this id, under which the link leaves it in any case.
   owner_ = offer.owner;
   told_shortage_.clear();
   say_who_is_at_rest();
   if (!space_.is_null() && space_ != offer.space_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
-                                         "': its pages are not exchangeable with ours"});
+                                         "': its pages are not exchangeable with those of this client"});
     return true;
   }
   if (auto sound = check(offer); !sound) {
-    refuse({errc::invalid_argument, "the node lets this client attach to namespace '" + offer.space_name +
-                                        "' in a way that cannot be: " + sound.error().text});
+    refuse({errc::invalid_argument,
+            "the node offers namespace '" + offer.space_name + "' with invalid parameters: " + sound.error().text});
     return true;
   }
   phase_ = phase::attached;
@@ -179,31 +179,32 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
 
 void link_state::on_not_attached(link_try number, const error& why, timestamp now) {
   if (phase_ != phase::attaching || number != last_try_)
-    return; // lost meanwhile, and trying again
+    return; // lost meanwhile, and seeking again
   leave(true);
-  // What does not pass by itself.
+  // These errors are permanent.
   if (why.code == errc::unsupported || why.code == errc::unknown_namespace || why.code == errc::identity_mismatch ||
       why.code == errc::invalid_argument)
     return refuse(why);
-  // What the node is short of may take long to mend, and who waits wants to know at once.
+  // A shortage at the node may last, so it is logged at once.
   if (is_shortage(why.code) && why.text != told_shortage_) {
     told_shortage_ = why.text;
-    say(link_news::weight::warning, "the node cannot let this client attach: " + to_string(why) + "; trying again");
+    say(link_news::weight::warning, "attach refused by the node: " + to_string(why) + "; trying again");
   }
   retry(why, now);
 }
 
 void link_state::on_node_gone(timestamp now) {
   if (phase_ == phase::attaching || phase_ == phase::attached)
-    lost("the node is gone", now);
+    lost("the node has disconnected", now);
 }
 
 void link_state::on_sent_away(timestamp now) {
   if (phase_ != phase::attached)
     return;
-  const std::string why = "node '" + node_name_ + "' has ended this attachment, as when its namespace is removed";
-  say(link_news::weight::warning, why + "; everything under way ends, trying to come back");
-  // It waits to hear that nothing of the attachment is under way.
+  const std::string why =
+      "node '" + node_name_ + "' has ended this attachment, for example because its namespace was removed";
+  say(link_news::weight::warning, why + "; requests in progress fail, attaching again");
+  // The node waits for the notification that the attachment is drained.
   leave(true);
   retry({errc::unreachable, why}, now);
 }
@@ -211,7 +212,7 @@ void link_state::on_sent_away(timestamp now) {
 void link_state::lost(const std::string& why, timestamp now) {
   if (phase_ == phase::attached)
     say(link_news::weight::warning,
-        "lost node '" + node_name_ + "': " + why + "; everything under way ends, trying to come back");
+        "node '" + node_name_ + "' disconnected: " + why + "; requests in progress fail, attaching again");
   leave(false);
   retry({errc::unreachable, why}, now);
 }
@@ -219,7 +220,7 @@ void link_state::lost(const std::string& why, timestamp now) {
 void link_state::leave(bool still_there) {
   if (phase_ != phase::attaching && phase_ != phase::attached)
     return;
-  emit(link_part{owner_}); // also if it seems to be lost: it may be there after all
+  emit(link_part{owner_}); // also if the node seems lost, since it may still be running
   emit(link_unbind{});
   phase_ = phase::pausing;
   node_ranks_.clear();
@@ -233,7 +234,7 @@ void link_state::rest(owner_id owner, bool still_there) {
   const auto ranks = std::exchange(mapped_ranks_, {});
   const resting_attachment over{owner, still_there, ranks.size(), false};
   if (ranks.empty()) {
-    came_to_rest(over); // no copy engine has ever heard of it
+    came_to_rest(over); // no copy engine was bound to it
     return;
   }
   resting_.push_back(over);
@@ -255,8 +256,8 @@ void link_state::on_rested(owner_id owner, const result<void>& outcome) {
 
 void link_state::came_to_rest(const resting_attachment& over) {
   if (over.failed)
-    say(link_news::weight::warning, "a copy engine has not come to rest: the node keeps what it had pinned until this "
-                                    "process ends");
+    say(link_news::weight::warning, "a copy engine has not drained; the node keeps the frames that it had pinned until "
+                                    "this process ends");
   else if (over.left) {
     emit(link_say_at_rest{over.owner, true});
     at_rest_.push_back({over.owner, true});
@@ -290,7 +291,7 @@ void link_state::on_said_at_rest(owner_id owner, const result<void>& outcome, ti
 }
 
 void link_state::end_if_at_rest() {
-  // Of a node that was lost nobody will hear any more.
+  // Notifications for nodes that were lost cannot be delivered, so they are not waited for.
   if (ending_ && std::none_of(resting_.begin(), resting_.end(), [](const auto& x) { return x.left; }))
     emit(link_ended{});
 }
@@ -303,7 +304,7 @@ void link_state::retry(const error& why, timestamp now) {
   }
   const auto wait = backoff_.next();
   say(link_news::weight::debug,
-      to_string(why) + "; trying again in " +
+      to_string(why) + "; retrying in " +
           std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(wait).count()) + " ms");
   phase_ = phase::pausing;
   next_try_ = later(now, wait);
@@ -311,9 +312,9 @@ void link_state::retry(const error& why, timestamp now) {
 
 void link_state::refuse(const error& why) {
   last_error_ = why;
-  // Who waits is told, and says it to the user; only where nobody does, the log has to.
+  // Callers that wait get the error and report it; without one it is logged as an error.
   const bool told = !waiting_attached_.empty() || !waiting_bound_.empty();
-  say(told ? link_news::weight::debug : link_news::weight::error, "giving up: " + to_string(why));
+  say(told ? link_news::weight::debug : link_news::weight::error, "not retrying: " + to_string(why));
   leave(true);
   phase_ = phase::refused;
   next_try_ = timestamp::max();
@@ -327,7 +328,7 @@ void link_state::end() {
   leave(true);
   phase_ = phase::refused;
   next_try_ = timestamp::max();
-  last_error_ = {errc::shutting_down, "the client is ending"};
+  last_error_ = {errc::shutting_down, "the client is shutting down"};
   answer_all(waiting_attached_, tl::unexpected<error>(last_error_));
   answer_all(waiting_bound_, tl::unexpected<error>(last_error_));
   end_if_at_rest();
@@ -358,10 +359,10 @@ result<std::uint32_t> link_state::window_pages() const {
   const auto bytes = std::min(options_.window_bytes, pinned_bytes_);
   const auto pages = bytes / io::slot_bytes(page_bytes_);
   if (pages < 2)
-    return fail(errc::limit_exceeded, "a window of " + std::to_string(bytes) +
-                                          " bytes holds no two pages of this namespace: raise " +
+    return fail(errc::limit_exceeded, "transfer window too small: " + std::to_string(bytes) +
+                                          " bytes do not hold two pages of this namespace; raise " +
                                           (pinned_bytes_ < options_.window_bytes
-                                               ? "what the node lets a client have pinned, its memory.client_bytes, "
+                                               ? "the node's limit of pinned bytes per client, memory.client_bytes, "
                                                  "or transfer.remote_bytes for a node on another host"
                                                : "transfer.window_bytes"));
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, std::numeric_limits<std::uint32_t>::max()));
@@ -386,7 +387,8 @@ void link_state::on_offered(link_epoch epoch, rank_number rank, const result<voi
     on_mapped(epoch, rank, outcome, now);
   else
     on_mapped(epoch, rank,
-              fail(outcome.error().code, "the memory of this process is not reached: " + outcome.error().text), now);
+              fail(outcome.error().code, "the node cannot reach the memory of this process: " + outcome.error().text),
+              now);
 }
 
 void link_state::on_bound(link_epoch epoch, const result<void>& outcome, timestamp now) {
@@ -399,7 +401,7 @@ void link_state::on_bound(link_epoch epoch, const result<void>& outcome, timesta
   if (--unbound_ > 0)
     return;
   all_bound_ = true;
-  backoff_.reset(); // not before: a node that lets us attach and then fails is not to be asked all the time
+  backoff_.reset(); // only now: a node that accepts attachments and then fails is retried with back-off
   answer_all(waiting_bound_, {});
   answer_all(waiting_attached_, {});
 }
@@ -409,7 +411,8 @@ void link_state::on_not_bound(const error& why, timestamp now) {
     refuse(why);
     return;
   }
-  say(link_news::weight::warning, "node '" + node_name_ + "' is there, but no pages move: " + why.text);
+  say(link_news::weight::warning,
+      "attached to node '" + node_name_ + "', but its pages cannot be accessed: " + why.text);
   leave(true);
   retry(why, now);
 }

@@ -16,18 +16,19 @@
 namespace troupe {
 
 struct link_state_options {
-  /// The node is looked for again when it cannot be reached, or is lost. One of this process does not come back.
+  /// Whether to look for the node again when it cannot be reached or is lost. A node of this process does not come
+  /// back.
   bool comes_back = true;
   duration backoff_min{};
   duration backoff_max{};
   std::uint64_t seed = 0;
-  /// Why there is no node, until something else is known.
+  /// The error until another one is known.
   std::string first_excuse = "not attached yet";
-  /// What the coordinators of a rank may have pinned at once: half of it loads, half of it saves.
+  /// The most bytes that the coordinators of a rank may have pinned at once: half for loads, half for saves.
   std::uint64_t window_bytes = 0;
 };
 
-/// What a node says of itself when it lets a client attach.
+/// What a node offers when it accepts an attachment.
 struct node_offer {
   owner_id owner = 0;
   std::string node_name;
@@ -35,39 +36,40 @@ struct node_offer {
   std::string space_name;
   kv_geometry geometry;
   std::vector<rank_number> ranks;
-  /// What it lets a client have pinned at once, per rank.
+  /// The most bytes that a client may have pinned at once, per rank.
   std::uint64_t pinned_bytes = 0;
 };
 
-/// One try to attach. Never used twice, so that a late answer is known as one.
+/// The number of an attempt to attach. Never reused, so that late answers are recognized.
 using link_try = std::uint64_t;
-/// One binding of the client's actors to the node, for the same reason.
+/// The number of a binding of the client's actors to the node. Never reused, for the same reason.
 using link_epoch = std::uint64_t;
-/// Who waits for the link.
+/// A caller that waits for the link.
 using link_wait = std::uint64_t;
 
-/// Find the node; `on_found` or `on_not_found`.
+/// Find the node; answered by `on_found` or `on_not_found`.
 struct link_seek {
   link_try number = 0;
 };
-/// Attach to what was found, and watch it; `on_attached` or `on_not_attached`, and `on_node_gone`.
+/// Attach to the node that was found, and monitor it; answered by `on_attached` or `on_not_attached`, later
+/// `on_node_gone`.
 struct link_attach {
   link_try number = 0;
 };
-/// Do not watch the node any more and forget it; if it knows this client, by `owner`, tell it that the client leaves.
+/// Stop monitoring the node, and forget it. If it knows this client by `owner`, notify it that the client leaves.
 struct link_part {
   owner_id owner = 0;
 };
-/// Bind the lookup coordinator; `on_bound`.
+/// Bind the lookup coordinator; answered by `on_bound`.
 struct link_bind_lookup {
   link_epoch epoch = 0;
 };
-/// Bind the copy engine of the rank to the node's arena; `on_mapped`.
+/// Bind the copy engine of the rank to the node's arena; answered by `on_mapped`.
 struct link_map {
   link_epoch epoch = 0;
   rank_number rank = 0;
 };
-/// Bind the rank's load or save coordinator, with its share of the window; `on_bound`.
+/// Bind the rank's load or save coordinator, with its share of the window; answered by `on_bound`.
 struct link_bind_transfer {
   link_epoch epoch = 0;
   rank_number rank = 0;
@@ -75,33 +77,33 @@ struct link_bind_transfer {
   std::uint32_t ticket_stream = 0;
   std::uint32_t window_pages = 0;
 };
-/// From now on the client's actors are those that it brought last.
+/// Use the actors that the client has brought last.
 struct link_take_parts {};
-/// Tell all of the client's coordinators that there is no node: what they have under way ends.
+/// Notify all of the client's coordinators that there is no node: their requests in progress end.
 struct link_unbind {};
-/// Unbind the copy engine of the rank from this attachment; `on_rested`.
+/// Unbind the copy engine of the rank from this attachment; answered by `on_rested`.
 struct link_rest {
   owner_id owner = 0;
   rank_number rank = 0;
 };
-/// Tell the node that nothing of this attachment touches its memory any more: the one that was left in its name, or the
-/// one that is attached now; `on_said_at_rest`.
+/// Notify a node that this client does not access its memory any more under this attachment: `to_left`: the node that
+/// was left under it; otherwise the node that is attached now. Answered by `on_said_at_rest`.
 struct link_say_at_rest {
   owner_id owner = 0;
   bool to_left = false;
 };
-/// The node of this attachment need not be remembered any more.
+/// Forget the node of this attachment.
 struct link_forget_left {
   owner_id owner = 0;
 };
-/// After `end`: there is nothing left to wait for.
+/// After `end`: nothing is left to wait for.
 struct link_ended {};
-/// Answer who waits: with what the node said, or with the reason why there is none.
+/// Answer a caller: success once attached or bound, or the error.
 struct link_answer {
   link_wait wait = 0;
   result<void> outcome;
 };
-/// For the log.
+/// A line for the log.
 struct link_news {
   enum class weight : std::uint8_t { debug, warning, error };
   weight how = weight::debug;
@@ -112,7 +114,7 @@ using link_effect =
     std::variant<link_seek, link_attach, link_part, link_take_parts, link_bind_lookup, link_map, link_bind_transfer,
                  link_unbind, link_rest, link_say_at_rest, link_forget_left, link_ended, link_answer, link_news>;
 
-/// A client's tie to one node, as rules:
+/// The rules of a client's connection to one node:
 ///
 ///     seeking ──found──▶ attaching ──attached──▶ attached ──all bound──▶ at work
 ///        ▲                   │                      │                      │
@@ -120,75 +122,76 @@ using link_effect =
 ///     any ──another identity, a node that refuses, no pages fit──▶ refused
 ///
 /// Invariants:
-/// - One try at a time: in `seeking` and `attaching` exactly one answer counts, that to the try with the last number;
-///   in `pausing` none does. Whatever else is answered belongs to a try that was given up.
+/// - One attempt at a time: in `seeking` and `attaching` only the answer to the attempt with the last number counts; in
+///   `pausing` none does. Other answers belong to earlier attempts.
 /// - The client's actors are bound to at most one attachment, and an attachment binds at most once: what coordinators
-///   have pinned ends with it. Each binding has an epoch; leaving the node begins another. An answer of an earlier
+///   have pinned ends with it. Each binding has an epoch; leaving the node begins another one. An answer of an earlier
 ///   epoch binds nothing.
-/// - Between the loss of a node and the next attachment the client's actors are told, so that nothing of theirs waits
-///   for a node that is gone.
-/// - What an attachment has pinned stays so at the node until it is told that nothing of the client touches it any
-/// more.
-///   That is said once, if at all: when each copy engine that was bound, or may have been, has answered that it is at
-///   rest; to the node that was left, if it was, else to the next one that lets the client attach, before anything
-///   else. Where a copy engine does not answer, nothing is said, and the node waits for the end of the client's
+/// - Between the loss of a node and the next attachment the client's actors are notified, so that none of them waits
+///   for a disconnected node.
+/// - Frames that an attachment has pinned stay pinned at the node until it is notified that the client does not access
+///   them. The notification is sent at most once, when every copy engine that was or may have been bound has answered
+///   that it is drained. It goes to the node that was left, or else to the next one that accepts this client, before
+///   anything else. If a copy engine does not answer, it is not sent, and the node waits for the end of the client's
 ///   process.
-/// - `refused` is for good, since its reasons do not pass by themselves: pages of another identity are not ours.
+/// - `refused` is permanent, as its reasons are: pages of another identity are not exchangeable.
 ///
 /// Plain state, without actors, clock or sockets. Each call may leave effects in the outbox.
 class link_state {
 public:
   explicit link_state(const link_state_options& options);
 
-  /// Begins to look for the node. Once.
+  /// Begins to look for the node. Call it once.
   void start();
 
-  // -- who waits --
+  // -- callers that wait --
 
-  /// Answered when attached, and at work if there is something to bind; with the last error at `until`.
+  /// Is answered when attached, and at work if there is something to bind; with the last error at `until`.
   void wait_attached(link_wait who, timestamp until);
 
-  /// The client's actors: a lookup coordinator, and those of the ranks. Answered when all of them are bound. Replaces
-  /// what was brought before, under another attachment.
+  /// Sets the client's actors: a lookup coordinator, and those of the ranks. Is answered when all of them are bound.
+  /// Replaces earlier actors, under another attachment.
   void bind(link_wait who, std::vector<rank_number> ranks, timestamp until);
 
   // -- the node --
 
   void on_found(link_try number);
-  /// `unsupported`: what was found is no node of this version.
+  /// `unsupported`: the peer is not a node of this version.
   void on_not_found(link_try number, const error& why, timestamp now);
-  /// Whether the answer is to the last try. If not, the caller leaves the node in the name of this attachment, which
-  /// nothing ever touched; else that is `link_part`.
+  /// Whether the answer is to the last attempt. If not, the caller leaves the node under this attachment, which no
+  /// actor has used; else `link_part` does that.
   bool on_attached(link_try number, const node_offer& offer);
   void on_not_attached(link_try number, const error& why, timestamp now);
   void on_node_gone(timestamp now);
-  /// The node is there, and serves this attachment no more: its namespace was removed.
+  /// The node has ended this attachment, because its namespace was removed.
   void on_sent_away(timestamp now);
 
   // -- binding --
 
-  // What fails because things do not fit is refused; after anything else the node is left and looked for again.
+  // An error that shows that something does not fit is permanent; after any other error the node is left and looked for
+  // again.
 
-  /// Lookup, load or save coordinator.
+  /// From a lookup, load or save coordinator.
   void on_bound(link_epoch epoch, const result<void>& outcome, timestamp now);
-  /// Copy engine.
+  /// From a copy engine.
   void on_mapped(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now);
-  /// In its place, where the arena is elsewhere: the node has reached the memory that the copy engine exposes, or not.
+  /// Replaces `on_mapped` where the arena is on another host: whether the node has reached the memory that the copy
+  /// engine exposes.
   void on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now);
-  /// A copy engine has answered that nothing of this attachment is under way, or has not.
+  /// A copy engine has answered whether the attachment is drained.
   void on_rested(owner_id owner, const result<void>& outcome);
 
-  /// The node has heard that this attachment is at rest, or nobody knows whether it has.
+  /// The node has received the notification that this attachment is drained, or it is unknown whether it has.
   void on_said_at_rest(owner_id owner, const result<void>& outcome, timestamp now);
 
   // -- time --
 
-  /// Ends waits whose time is over, and the pause before the next try.
+  /// Ends waits that have timed out, and the pause before the next attempt.
   void on_time(timestamp now);
-  /// When `on_time` has something to do; `timestamp::max()` if nothing will run out.
+  /// When `on_time` has something to do; `timestamp::max()` if there is no deadline.
   timestamp next_event() const noexcept;
 
-  /// Leaves the node and answers everybody: the client is ending. Calls go on until `link_ended`.
+  /// Leaves the node and answers all callers, as the client is ending. Calls continue until `link_ended`.
   void end();
 
   /// The owner id that the node gave; 0 when there is no attachment.
@@ -206,29 +209,29 @@ private:
     timestamp until;
   };
 
-  /// An attachment that is over, and of which something may be under way.
+  /// An ended attachment of which requests may be in progress.
   struct resting_attachment {
     owner_id owner = 0;
-    /// The node was there when it ended, as far as is known.
+    /// Whether the node was reachable when it ended, as far as is known.
     bool left = false;
-    /// Copy engines that have not answered, and whether one of them cannot.
+    /// Copy engines that have not answered, and whether one of them has failed to.
     std::size_t waiting = 0;
     bool failed = false;
   };
 
   struct rested_attachment {
     owner_id owner = 0;
-    /// It was said, and not answered yet.
+    /// The notification was sent, and has no answer yet.
     bool said = false;
   };
 
   bool at_work() const noexcept { return phase_ == phase::attached && (!has_parts_ || all_bound_); }
   void seek();
   void bind_all();
-  /// Pages for both coordinators of a rank.
+  /// The pages of a window, for both coordinators of a rank together.
   result<std::uint32_t> window_pages() const;
   void lost(const std::string& why, timestamp now);
-  /// `still_there`: the node is, as far as is known.
+  /// `still_there`: whether the node is reachable, as far as is known.
   void leave(bool still_there);
   void rest(owner_id owner, bool still_there);
   void came_to_rest(const resting_attachment& over);
@@ -252,7 +255,7 @@ private:
   link_try last_try_ = 0;
   timestamp next_try_ = timestamp::max();
   error last_error_;
-  /// What the node was said to be short of.
+  /// The last shortage that was logged.
   std::string told_shortage_;
   /// Of the current attachment; 0 when there is none.
   owner_id owner_ = 0;
@@ -260,22 +263,22 @@ private:
   std::uint64_t page_bytes_ = 0;
   std::uint64_t pinned_bytes_ = 0;
   std::vector<rank_number> node_ranks_;
-  /// Of the first attachment: no node with another one is ours. Null before.
+  /// The identity of the first attachment; nodes with another one are refused. Null before.
   namespace_id space_;
-  /// What the client has brought.
+  /// Whether the client has brought its actors, and for which ranks.
   bool has_parts_ = false;
   std::vector<rank_number> ranks_;
   link_epoch epoch_ = 0;
   /// Coordinators that are not bound yet under this epoch.
   std::size_t unbound_ = 0;
   bool all_bound_ = false;
-  /// Ranks whose copy engines were told of the current attachment.
+  /// Ranks whose copy engines were bound to the current attachment.
   std::vector<rank_number> mapped_ranks_;
   std::vector<resting_attachment> resting_;
-  /// Attachments of which nothing is under way, until a node has answered that it has heard so: the word may be lost
-  /// with the connection, and a node that has not noticed the end of an attachment does not take it.
+  /// Drained attachments of which no node has confirmed the notification: it may be lost with the connection, and a
+  /// node that has not noticed the end of an attachment does not accept it.
   std::vector<rested_attachment> at_rest_;
-  /// Those are said again then that were not heard.
+  /// When the unconfirmed notifications are repeated.
   timestamp next_word_ = timestamp::max();
   bool ending_ = false;
   std::vector<open_wait> waiting_attached_;

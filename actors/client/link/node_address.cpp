@@ -38,7 +38,7 @@ result<node_address> parse_node_address(const std::string& text) {
     return fail(
         errc::invalid_argument,
         "expected the data_dir of a node, the path of its socket, or HOST:PORT as in 127.0.0.1:4600; '" + text +
-            "' is none of them: it does not exist here. If it is a data_dir that a node has yet to make, write " +
+            "' is none of them: no such path exists here. For a data_dir that a node has not created yet, write " +
             (text.empty() ? "its path" : "./" + text));
   return node_address{std::filesystem::absolute(text, ignored).string(), 0};
 }

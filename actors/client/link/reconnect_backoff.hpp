@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// How long to wait before the next try to reach a node: doubled each time between two bounds, with jitter so that
-/// clients that lost the same node do not all come back at once.
+/// The pause before the next attempt to reach a node. It doubles each time between two bounds, with jitter, so that
+/// clients that lost the same node do not all reconnect at once.
 class reconnect_backoff {
 public:
   reconnect_backoff(duration shortest, duration longest, std::uint64_t seed)
@@ -23,7 +23,7 @@ public:
     return half + duration(std::uniform_int_distribution<duration::rep>(0, (step - half).count())(random_));
   }
 
-  /// After a success.
+  /// Call this after a success.
   void reset() { next_ = shortest_; }
 
 private:

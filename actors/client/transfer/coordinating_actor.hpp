@@ -13,22 +13,22 @@
 
 namespace troupe {
 
-/// What the coordinators of a client have in common as actors: rules in a `State`, callers whose promises wait for it,
+/// The common part of a client's coordinators as actors: rules in a `State`, callers whose promises wait for it,
 /// requests to a node whose answers go back into it, and the timer. `Derived::perform` sends one effect of the state.
 ///
-/// The node knows the handle, from requests that it gets: only this process is served.
+/// The node has the handle from the requests that it receives, but only this process is served.
 ///
-/// Whatever changes the state is followed by `flush`: an effect that stays in the outbox is a request that is never
-/// sent, or a caller who is never answered.
+/// Every change of the state is followed by `flush`: an effect that stays in the outbox is a request that is never
+/// sent, or a caller that is never answered.
 template <class Derived, class Interface, class State>
 class coordinating_actor : public Interface::base {
 public:
-  /// `for_state`: what the state is made of.
+  /// `for_state`: the arguments of the state's constructor.
   template <class... Ts>
   coordinating_actor(caf::actor_config& config, duration request_timeout, Ts&&... for_state)
       : Interface::base(config), state_(std::forward<Ts>(for_state)...), deadlines_(request_timeout) {}
 
-  /// Whether nothing of this is under way that its end has to wait for.
+  /// Whether no request is in progress that the end of this actor has to wait for.
   bool at_rest() const noexcept { return true; }
 
 protected:
@@ -39,7 +39,7 @@ protected:
 
   // -- callers --
 
-  /// Starts what a caller asks for. The answer comes from the state, by `answer`.
+  /// Starts a caller's task. The answer comes from the state, by `answer`.
   template <class Answer, class Task>
   caf::result<Answer> start(const Task& work) {
     if (!asked_from_here(*this))
@@ -53,7 +53,7 @@ protected:
     return promise;
   }
 
-  /// Answers a caller, who may have been answered before.
+  /// Answers a caller, unless it was answered before.
   template <class Answer>
   void answer(std::uint64_t id, Answer&& what) {
     if (auto node = promises_.extract(id); !node.empty())
@@ -62,19 +62,19 @@ protected:
 
   // -- the node --
 
-  /// Why there is nothing to bind to: what a node cannot have said of itself, or somebody else who says it.
+  /// Why the binding is refused: values that a node cannot have sent, or a request from another process.
   template <class Binding>
   std::optional<error> check_node(const Binding& node) {
     if (!asked_from_here(*this))
       return not_this_process();
     if (leaving_)
-      return error{errc::shutting_down, "the coordinator is ending"};
+      return error{errc::shutting_down, "the coordinator is shutting down"};
     if (node.owner == 0 || node.shards.empty())
       return error{errc::invalid_argument, "a binding needs an owner and at least one registry shard"};
     return std::nullopt;
   }
 
-  /// Ends what is under way at the node of before, and works with this one. The caller has checked who asks.
+  /// Ends what is in progress at the earlier node, and uses this one. The caller has called `check_node`.
   template <class Binding>
   void bind(const std::vector<client_shard_actor>& shards, const Binding& node) {
     unbind(errc::unreachable);
@@ -82,20 +82,20 @@ protected:
     state_.bind(node);
   }
 
-  /// Ends all that is under way with `why`.
+  /// Ends all that is in progress with `why`.
   void unbind(errc why) {
     state_.unbind(why);
     flush();
     shards_.clear();
   }
 
-  /// The last word, from `on_exit`. Promises are left where the state waits for something whose answer will come too
-  /// late now.
+  /// Ends everything, from `on_exit`. Answers also the callers for which the state waits, because those answers would
+  /// come too late.
   void end() {
     leaving_.reset();
     unbind(errc::shutting_down);
     for (auto& [id, promise] : std::exchange(promises_, {}))
-      promise.deliver(to_caf(error{errc::shutting_down, "the coordinator is ending"}));
+      promise.deliver(to_caf(error{errc::shutting_down, "the coordinator is shutting down"}));
   }
 
   const std::vector<client_shard_actor>& shards() const noexcept { return shards_; }
@@ -104,10 +104,10 @@ protected:
   // -- requests --
 
   enum class patience : std::uint8_t {
-    /// For requests to the registry, whose loss can be made good by asking again.
+    /// For requests to the registry, which can be repeated if they are lost.
     limited,
-    /// For requests that have to do with frames: only the answer says what is pinned, or that nothing touches it any
-    /// more, so waiting has no end of its own but the loss of the node. The caller's deadline is kept by the state.
+    /// For requests about frames: only the answer says what is pinned, or that it is not accessed any more. So the wait
+    /// ends only with the answer or the loss of the node. The state enforces the caller's deadline.
     until_answered,
   };
 
@@ -138,7 +138,7 @@ protected:
           failed_to);
   }
 
-  /// Sends a request for whose answer nobody waits.
+  /// Sends a request whose answer is ignored.
   template <class Handle, class... Args>
   void tell(const Handle& to, Args&&... args) {
     deadlines_.watch(this->request(to, caf::infinite, std::forward<Args>(args)...), now())
@@ -147,8 +147,8 @@ protected:
 
   // -- the end --
 
-  /// Ends all that is under way, as far as it can, and then this: at once, or with the last answer that `at_rest` waits
-  /// for.
+  /// Ends all that is in progress, as far as possible, and then this actor: at once, or with the last answer that
+  /// `at_rest` waits for.
   void leave(caf::error why) {
     leaving_ = std::move(why);
     unbind(errc::shutting_down);
@@ -161,7 +161,7 @@ protected:
     flush();
   }
 
-  /// Carries out what the state wants done, and sees to it that there is a tick as long as something may run out.
+  /// Carries out the effects of the state, and keeps a tick scheduled as long as there is a deadline.
   void flush() {
     for (auto& effect : state_.take_outbox())
       std::visit([this](auto& x) { static_cast<Derived*>(this)->perform(x); }, effect);
@@ -178,9 +178,9 @@ private:
   request_deadlines deadlines_;
   std::vector<client_shard_actor> shards_;
   std::unordered_map<std::uint64_t, caf::response_promise> promises_;
-  /// A tick is on its way; there is never a second.
+  /// Whether a tick is scheduled; there is never a second one.
   bool ticking_ = false;
-  /// Why it ends as soon as it is at rest.
+  /// The reason with which the actor ends once it is drained.
   std::optional<caf::error> leaving_;
 };
 

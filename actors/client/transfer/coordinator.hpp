@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-/// What the save and the load coordinator have in common as actors: tasks, an io worker of a node, a copy engine.
+/// The common part of the save and the load coordinator as actors: tasks, an io worker of a node, a copy engine.
 template <class Derived, class State>
 class coordinator : public coordinating_actor<Derived, transfer_actor, State> {
   using super = coordinating_actor<Derived, transfer_actor, State>;
 
 public:
-  /// `reads_slabs`: of nodes whose storage is shared.
+  /// `reads_slabs`: whether slab files of nodes with shared storage are read.
   coordinator(caf::actor_config& config, const transfer::coordinator_options& options, copy_engine_actor copier,
               duration request_timeout, bool reads_slabs = false)
       : super(config, request_timeout, options), copier_(std::move(copier)), reads_slabs_(reads_slabs) {}
@@ -25,13 +25,13 @@ public:
     worker_ = nullptr;
   }
 
-  /// Between two bindings all calls are of blocks that are being written.
+  /// Between two bindings, only calls whose blocks are being written are in progress.
   bool at_rest() const noexcept { return this->state().calls_under_way() == 0; }
 
 protected:
   transfer_actor::behavior_type make_behavior() override {
-    // Whoever has its answer gives the blocks of the task to others: who still writes to them is waited for, and then
-    // the task has the answer that came of it.
+    // A caller that has its answer reuses the blocks of the task. So the actor waits for copies that still write to
+    // them, and then answers the task with their result.
     this->set_exit_handler([this](caf::exit_msg& x) { this->leave(std::move(x.reason)); });
     return {
         [this](const transfer_task& work) { return this->template start<transfer_result>(work); },
@@ -66,21 +66,21 @@ protected:
 
   const client_worker_actor& worker() const { return worker_; }
   const copy_engine_actor& copier() const { return copier_; }
-  /// Of the node that this is bound to, or was bound to last.
+  /// The slab file of the current or the last binding.
   const shared_slab& slab() const { return slab_; }
 
   void perform(transfer::task_finished& ended) { this->answer(ended.task, std::move(ended.result)); }
 
 private:
-  /// What a node cannot have said.
+  /// Checks for values that a node cannot have sent.
   std::optional<error> check(const coordinator_binding& node) {
     if (auto bad = super::check_node(node))
       return bad;
     const auto slot = this->state().options().slot_bytes;
     if (slot == 0 || node.window_pages == 0 || node.window_pages > node.limits.pinned_bytes / slot)
-      return error{errc::out_of_range, "a window of " + std::to_string(node.window_pages) +
-                                           " pages where one page at least, and " +
-                                           std::to_string(node.limits.pinned_bytes) + " bytes at most, may be pinned"};
+      return error{errc::out_of_range, "invalid window of " + std::to_string(node.window_pages) +
+                                           " pages: it must have at least one page, and at most " +
+                                           std::to_string(node.limits.pinned_bytes) + " bytes may be pinned"};
     return std::nullopt;
   }
 

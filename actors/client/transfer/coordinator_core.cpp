@@ -22,13 +22,15 @@ result<coordinator_core::task*> coordinator_core::accept(const transfer_task& wo
                                             std::to_string(options_.blocks_per_page) + " per key");
   if (work.keys.size() > keys_max_)
     return fail(errc::limit_exceeded, std::to_string(work.keys.size()) + " keys in one task; the node takes " +
-                                          std::to_string(keys_max_) + ": split the task");
+                                          std::to_string(keys_max_) + "; split the task");
   if (work.deadline <= duration::zero() || work.deadline > task_time_max)
-    return fail(errc::invalid_argument, "a task needs a deadline above zero and of 24 hours at most");
-  // Answered tasks that wait for their last call are not counted. Requests to shards end in time, and what else a task
-  // waits for has its share of the window, of which there is only so much.
+    return fail(errc::invalid_argument, "the deadline of a task must be above zero and at most 24 hours");
+  // Answered tasks that wait for their last call are not counted. Requests to shards time out, and all other calls are
+  // limited by the window.
   if (open_ >= options_.tasks_max)
-    return fail(errc::limit_exceeded, std::to_string(open_) + " tasks are under way, which is the limit: wait for one");
+    return fail(errc::limit_exceeded,
+                std::to_string(open_) +
+                    " tasks are in progress, which is the limit (transfer.max_tasks); wait for one to end");
   auto& t = tasks_[++last_task_];
   t.id = last_task_;
   t.ticket = make_ticket(binding_.owner, binding_.ticket_stream, ++last_ticket_);
@@ -111,7 +113,7 @@ coordinator_core::ended_call coordinator_core::end_call(call_id id, timestamp no
 void coordinator_core::resolve(task& t, std::uint32_t position, errc status) {
   auto& p = t.pages[position];
   if (p.resolved)
-    return; // what was reported, or will be, is not taken back: a page that timed out stays so, also if it is committed
+    return; // a reported result stands: a page that timed out stays so, even if it is committed later
   p.resolved = true;
   p.status = status;
   --t.unresolved;
@@ -123,8 +125,8 @@ void coordinator_core::resolve_unresolved(task& t, errc status) {
       resolve(t, i, status);
 }
 
-// Large pages may fill the window with one batch, and then nothing would be asked for while it is copied. And a node
-// may have come back with another limit than the one that this was made for: a batch beyond it would never be taken.
+// With large pages one batch may fill the window, and then no other would be requested while it is copied. A node may
+// also have come back with a lower limit, and would never accept a larger batch.
 std::uint32_t coordinator_core::batch_pages() const noexcept {
   if (options_.one_order)
     return std::max(std::min(binding_.batch_pages_max, binding_.window_pages), 1U);
@@ -136,8 +138,8 @@ std::uint32_t coordinator_core::batch_pages() const noexcept {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>({most, part, pages_in(batch_bytes_max)}));
 }
 
-// What leaves the window leaves it batch by batch, not all of them whole. If as many pages went out as have room at
-// that moment, a large batch would never be put together again, and small ones take longer to copy.
+// Pages leave the window in batches, and not always in whole ones. If every free place were used at once, large batches
+// would never form again, and small ones take longer to copy.
 std::uint32_t coordinator_core::room_wanted(const task& t) const noexcept {
   if (in_window_ == 0)
     return 1;
@@ -147,8 +149,8 @@ std::uint32_t coordinator_core::room_wanted(const task& t) const noexcept {
   return static_cast<std::uint32_t>(std::min<std::size_t>(std::min(batch_pages(), half), t.ready.size()));
 }
 
-// The oldest task that has pages ready goes first, even if there is less room in the window than a younger one could
-// use: who waits the longest is never passed by, so no task starves beside a stream of small ones.
+// The oldest task that has ready pages goes first, even if a younger one could use more of the window. So no task
+// starves beside a stream of small ones.
 coordinator_core::batch coordinator_core::next_batch(timestamp now) {
   for (std::size_t i = 0; i < order_.size();) {
     auto* t = find(order_[i]);
@@ -225,10 +227,10 @@ copy_order coordinator_core::make_copy_order(const task& t, std::span<const std:
 
 bool coordinator_core::wait_for_room(task& t, call& refused, timestamp now) {
   leave_window(refused.frames);
-  // The refused call is counted out already: what is left is what the node has taken. That may be none, and then no end
-  // of a call says that there is room, but the timer does, see `look_for_room`.
+  // The refused call is not counted any more: the rest is what the node has accepted. If that is none, no call ends and
+  // signals free room; then the timer does, see `look_for_room`.
   batches_max_ = batches_;
-  // The caller of one order waits for all of its frames at once, and cannot wait for longer than they may take.
+  // With one order the caller waits for all of its frames at once, and no longer than `frame_patience`.
   if (t.refused_since == timestamp::min())
     t.refused_since = now;
   const bool is_late = options_.one_order && now - t.refused_since >= options_.frame_patience;
@@ -281,11 +283,10 @@ void coordinator_core::drop_all(errc status, std::vector<task_finished>& out) {
   for (auto i = calls_.begin(); i != calls_.end();) {
     auto& x = i->second;
     auto& t = tasks_.at(x.owner);
-    // A scatter, or a read from the slab file: the blocks may be written until that is answered, and the caller gives
-    // blocks of a task that has ended to others. All other calls only have to do with the node, and their answers may
-    // find nothing.
+    // A scatter, or a read from the slab file: the blocks may be written until it is answered, and the caller reuses
+    // the blocks of an ended task. All other calls only concern the node, so their answers are ignored.
     if (!x.positions.empty() && t.pages[x.positions.front()].being_written) {
-      x.frames = {}; // end with the attachment
+      x.frames = {}; // they end with the attachment
       ++i;
       continue;
     }

@@ -27,43 +27,43 @@ constexpr ticket make_ticket(owner_id owner, std::uint32_t stream, std::uint64_t
 
 using task_id = std::uint64_t;
 
-/// One request under way to another actor. Never used twice, so that a late answer finds nothing.
+/// The number of a request to another actor. Never reused, so that a late answer is ignored.
 using call_id = std::uint64_t;
 
-/// A task may not ask for more time.
+/// The longest deadline of a task.
 inline constexpr duration task_time_max = std::chrono::hours(24);
 
-/// What a coordinator of one rank is made with.
+/// The options of a coordinator of one rank.
 struct coordinator_options {
   namespace_id space;
   rank_number rank = 0;
   std::uint64_t page_bytes = 0;
-  /// Of a frame.
+  /// The size of a frame.
   std::uint64_t slot_bytes = 0;
   /// Pages per message to io worker and copy engine.
   std::uint32_t batch_pages = 128;
-  /// Tasks under way at once; one more is refused.
+  /// The most tasks in progress; one more is refused.
   std::uint32_t tasks_max = 256;
   /// How many of the engine's blocks make a page; at least 1.
   std::uint32_t blocks_per_page = 1;
-  /// Load: no page of a task moves unless all of them have been found; a task is answered when what was found damaged
-  /// is found no more.
+  /// Load: no page of a task moves unless all of them have been found, and a task is answered only after its damaged
+  /// pages are unpublished.
   bool all_or_none = false;
-  /// The pages of a task that have a slot go to the copy engine in one order, for callers that have one answer for all
-  /// of them. A task may not have more than the window, or a message to the io worker, has room for. It is answered
-  /// when nothing of it is under way any more, so that what it has given up is free by then.
+  /// The pages of a task that have a slot go to the copy engine in one order, for callers that get one answer for all
+  /// of them. A task may not have more pages than fit into the window or into a message to the io worker. It is
+  /// answered when nothing of it is in progress any more, so that all it held is free by then.
   bool one_order = false;
-  /// The longest that a request waits for frames; less where the task ends before.
+  /// The longest wait of a request for frames; shorter where the task ends before.
   duration frame_patience = task_time_max;
-  /// Save: a cancelled task also drops pages that were gathered and are not published yet, for callers that cancel
-  /// after their blocks were given away.
+  /// Save: a cancelled task also drops pages that are gathered and not published yet, for callers that cancel after
+  /// they have reused their blocks.
   bool cancels_gathered = false;
 };
 
-/// What a coordinator learns when its client attaches to a node; see `coordinator_binding` for the message.
+/// What a coordinator needs of a node that its client has attached to; see `coordinator_binding` for the message.
 struct node_binding {
   owner_id owner = 0;
-  /// Keeps the tickets of an owner's coordinators apart, since they count independently.
+  /// Distinguishes the tickets of an owner's coordinators, since they count independently.
   std::uint32_t ticket_stream = 0;
   std::uint32_t shard_count = 0;
   std::uint32_t batch_keys_max = 0;
@@ -71,46 +71,47 @@ struct node_binding {
   std::uint32_t batch_pages_max = 0;
   duration reservation_max{};
   duration lease_max{};
-  /// Pages that may be pinned at once.
+  /// The most pages that may be pinned at once.
   std::uint32_t window_pages = 0;
-  /// Load: pages that are in the rank's slab file may be read there, by this side.
+  /// Load: whether this side may read pages in the rank's slab file.
   bool shares_slab = false;
 };
 
-/// A task has its answer. It may still have frames pinned, until the copy engine and the io worker are done with them.
+/// A task is answered. It may still have frames pinned, until the copy engine and the io worker have finished with
+/// them.
 struct task_finished {
   task_id task = 0;
   transfer_result result;
 };
 
-/// Frames that a call has, or asks for.
+/// Frames that a call has or has requested.
 struct frame_hold {
-  /// 0 while they are asked for.
+  /// 0 while they are requested.
   pin_number pin = 0;
-  /// How many pages of the window are taken for them.
+  /// The pages of the window that they take.
   std::uint32_t pages = 0;
-  /// Save: the positions of all pages that frames were asked for, in the order of the request.
+  /// Save: the positions of all pages for which frames were requested, in the order of the request.
   std::vector<std::uint32_t> asked{};
 };
 
-/// What load and save coordinators have in common: the table of tasks, the results per block, the window of pages that
-/// may be pinned, deadlines, and how everything ends when the node is lost.
+/// The common part of load and save coordinators: the table of tasks, the results per block, the window of pages that
+/// may be pinned, deadlines, and the end of everything when the node is lost.
 ///
 /// Pages are moved between the blocks of the caller and frames of the node's arena. The io worker pins the frames of a
-/// request under a number, and they stay this coordinator's until it says that it is done with them. A page counts
-/// towards the window from the request that asks for its frame until its pin has ended.
+/// request under a number, and they belong to this coordinator until it reports that it has finished with them. A page
+/// counts towards the window from the request for its frame until its pin has ended.
 ///
-/// A task ends towards its caller when every block has a result, or at its deadline, or when the node is lost. Its
-/// record stays until the last call has come back, because until then frames of it may be pinned.
+/// A task is answered when every block has a result, at its deadline, or when the node is lost. Its record stays until
+/// the last call has returned, because frames of it may be pinned until then.
 ///
-/// A block that the copy engine may be writing gets its result from the copy engine only, and its task ends when that
-/// is there, be the deadline over or the node lost: the caller gives blocks of a task that has ended to others.
+/// A block that the copy engine may be writing gets its result from the copy engine only. Its task ends after that,
+/// even past the deadline or the loss of the node, because the caller reuses the blocks of an ended task.
 ///
-/// A task that is cancelled ends as at its deadline, but that what has come so far that its blocks do not matter any
-/// more goes on, and ends as it would have.
+/// A cancelled task ends as at its deadline. Pages that do not need their blocks any more continue, and end as they
+/// would have.
 ///
-/// Plain state: no thread, no clock. The actor calls an `on_…` function for each event and then sends what it finds
-/// in the outbox.
+/// Plain state: no thread, no clock. The actor calls an `on_…` function for each event, and then sends the effects in
+/// the outbox.
 class coordinator_core {
 public:
   explicit coordinator_core(const coordinator_options& options) : options_(options) {
@@ -122,19 +123,19 @@ public:
 
   /// Tasks without an answer.
   std::size_t open_tasks() const noexcept { return open_; }
-  /// Whether something may run out.
+  /// Whether there is a deadline.
   bool needs_ticks() const noexcept { return open_ > 0; }
-  /// Calls without an answer; 0 means that nothing of this coordinator is under way anywhere.
+  /// Calls without an answer; 0 means that nothing of this coordinator is in progress anywhere.
   std::size_t calls_under_way() const noexcept { return calls_.size(); }
-  /// Pages that may be pinned beside those that are, or that frames were asked for.
+  /// The pages of the window that are neither pinned nor requested.
   std::uint32_t window_left() const noexcept { return binding_.window_pages - in_window_; }
 
-  /// Earliest deadline of an open task; `timestamp::max()` when there is none. For tests: the actor looks at short
+  /// The earliest deadline of an open task; `timestamp::max()` when there is none. For tests: the actor checks at short
   /// intervals as long as there is one.
   timestamp next_deadline() const noexcept;
 
 protected:
-  /// Result of a block that has none yet.
+  /// The result of a block that has none yet.
   static constexpr errc unresolved = errc::internal;
 
   struct page {
@@ -142,18 +143,18 @@ protected:
     slot_ref where;
     errc status = unresolved;
     bool resolved = false;
-    /// The copy engine has been told to write the blocks, and has not answered.
+    /// Whether the copy engine was ordered to write the blocks, and has not answered.
     bool being_written = false;
-    /// Load: its page was not in memory.
+    /// Load: whether the page was not in memory.
     bool from_disk = false;
-    /// Save: all bytes are in a frame. The blocks are not read again.
+    /// Save: whether all bytes are in a frame. Then the blocks are not read again.
     bool gathered = false;
   };
 
-  /// Which part of the work a call belongs to, for the timing.
+  /// The part of the work that a call belongs to, for the timing.
   enum class phase : std::uint8_t { registry, copy, io, finish, file };
 
-  /// The time during which at least one call of a phase was under way.
+  /// The time during which at least one call of a phase was in progress.
   struct phase_clock {
     std::size_t under_way = 0;
     timestamp since;
@@ -167,21 +168,21 @@ protected:
     std::uint64_t ready_event = 0;
     page_origin origin = page_origin::client;
     std::vector<page> pages;
-    /// Of all pages, one after the other: `blocks_per_page` of each.
+    /// The blocks of all pages, one page after the other: `blocks_per_page` of each.
     std::vector<std::uint32_t> blocks;
     /// Positions that have a slot and wait for room in the window.
     std::deque<std::uint32_t> ready;
-    /// Those that wait for the slots of the others first.
+    /// Positions that wait until the slots of the others are known.
     std::vector<std::uint32_t> held_back;
     std::size_t unresolved = 0;
     std::size_t calls = 0;
     timestamp deadline;
     timestamp waiting_since = timestamp::min();
-    /// When the node first had no room for a request of it.
+    /// When the node first refused a request of the task for lack of room.
     timestamp refused_since = timestamp::min();
     std::uint64_t bytes = 0;
     std::uint64_t from_disk = 0;
-    /// Load: positions that wait to be read from the slab file; and what came of those that were.
+    /// Load: positions that wait to be read from the slab file; then the results of those that were.
     std::deque<std::uint32_t> in_file;
     std::uint64_t from_files = 0;
     std::uint64_t files_stale = 0;
@@ -191,9 +192,9 @@ protected:
     /// By `phase`.
     std::array<phase_clock, 5> clocks;
     bool answered = false;
-    /// No page starts to be gathered, read or scattered any more.
+    /// Whether no more pages are gathered, read or scattered.
     bool cancelled = false;
-    /// The node that the task was started with is lost: nothing more is asked of it.
+    /// Whether the node that the task was started with is lost. Then no more requests are sent for it.
     bool node_lost = false;
     /// Load: shards that hold a lease of this task, or may hold one.
     std::vector<std::uint32_t> leased_shards;
@@ -210,14 +211,14 @@ protected:
     timestamp started;
     /// Positions in the task, parallel to what was sent.
     std::vector<std::uint32_t> positions;
-    /// None where the call has nothing to do with frames.
+    /// Empty for a call that does not concern frames.
     frame_hold frames;
   };
 
-  /// Starts a task record or says why not; `now + work.deadline` is when it must be answered. Of a node that has come
-  /// back with smaller batches, the pages that do not fit in one have their result at once: limit_exceeded.
+  /// Starts a task record or returns why not; it must be answered by `now + work.deadline`. If the node has come back
+  /// with smaller batches, the pages that do not fit in one get their result at once: limit_exceeded.
   result<task*> accept(const transfer_task& work, timestamp now);
-  /// The others by shard.
+  /// Splits the other keys by shard.
   std::vector<shard_batch<key_digest>> split_taken(const transfer_task& work) const;
 
   void bind_node(const node_binding& binding);
@@ -225,16 +226,17 @@ protected:
   call_id begin_call(task& t, phase part, timestamp now, std::vector<std::uint32_t> positions, frame_hold frames = {},
                      std::uint32_t shard = 0, std::uint32_t attempt = 0);
 
-  /// For what is under way for no task.
+  /// A call that belongs to no task.
   call_id new_call() noexcept { return ++last_call_; }
 
-  /// Whether pages wait until it is known of all which have a slot.
+  /// Whether pages wait until it is known which of them have a slot.
   bool waits_for_slots(const task& t) const noexcept {
     return (options_.all_or_none || options_.one_order) &&
            t.clocks[static_cast<std::size_t>(phase::registry)].under_way > 0;
   }
 
-  /// Takes the call out of the table, adds its time to the task's; null task if it is unknown (late, after unbind).
+  /// Takes the call out of the table and adds its time to the task's. Null task if it is unknown: late, after an
+  /// unbind.
   struct ended_call {
     task* owner = nullptr;
     call what;
@@ -242,63 +244,63 @@ protected:
   ended_call end_call(call_id id, timestamp now);
 
   void resolve(task& t, std::uint32_t position, errc status);
-  /// All but those that are being written.
+  /// Resolves all pages but those that are being written.
   void resolve_unresolved(task& t, errc status);
 
-  /// Batches that the window has room for at least, unless they would be smaller than what takes much longer to copy
-  /// than to ask for.
+  /// The window has room for at least this number of batches, unless they would be so small that requests take longer
+  /// than the copy.
   static constexpr std::uint32_t batches_in_window = 4;
   static constexpr std::uint64_t batch_bytes_enough = std::uint64_t{8} << 20U;
-  /// Larger ones are no faster, and what follows the copy begins later.
+  /// Larger batches are no faster, and delay what follows the copy.
   static constexpr std::uint64_t batch_bytes_max = std::uint64_t{64} << 20U;
   std::uint32_t batch_pages() const noexcept;
 
-  /// Pages that the window must have room for before a batch of the task goes out: for a whole one, as long as there
+  /// The free pages of the window that are needed before a batch of the task goes out: a whole batch, as long as there
   /// are pages in the window that will leave it.
   std::uint32_t room_wanted(const task& t) const noexcept;
 
-  /// Next pages of the oldest task that has some ready, at most `batch_pages`, as far as the window reaches; they are
-  /// in it from now on, and `leave_window` gives up their places. Null task when none can go out.
+  /// The next pages of the oldest task with ready pages, at most `batch_pages`, as far as the window has room. They
+  /// count towards the window from now on, until `leave_window`. Null task when none can go out.
   struct batch {
     task* owner = nullptr;
     std::vector<std::uint32_t> positions;
   };
   batch next_batch(timestamp now);
 
-  /// Of what is held, all but `left` pages have no pin any more.
+  /// All but `left` of these pages have no pin any more.
   void leave_window(frame_hold& what, std::uint32_t left = 0) noexcept;
 
-  /// Asks for frames for these pages, until the deadline of their task.
+  /// Requests frames for these pages, until the deadline of their task.
   frame_request make_frame_request(const task& t, std::span<const std::uint32_t> positions, timestamp now) const;
 
   /// Why there is no frame for item `i`; ok where there is one. A malformed answer counts as `internal`.
   static errc frame_code(const result<frame_reply>& reply, std::size_t i) noexcept;
 
-  /// What the copy engine is to do for these pages, each in the frame at the same place.
+  /// The order to the copy engine for these pages, each in the frame at the same position.
   copy_order make_copy_order(const task& t, std::span<const std::uint32_t> positions,
                              std::span<const std::uint64_t> frame_offsets) const;
 
-  /// Whether an answer of the io worker says that it has as much to do as it takes.
+  /// Whether the answer of the io worker is that it accepts no more work now.
   template <class Reply>
   static bool no_room(const result<Reply>& reply) noexcept {
     return !reply && reply.error().code == errc::limit_exceeded;
   }
 
-  /// After such an answer: the pages wait again, in prefix order, and no more batches go out at once than the node has
-  /// taken, until it takes more. False if their task is cancelled or its time is over: then the pages have their
+  /// Handles such an answer: the pages wait again, in prefix order, and no more batches go out at once than the node
+  /// has accepted, until it accepts more. False if their task is cancelled or timed out: then the pages get their
   /// results, and do not wait.
   bool wait_for_room(task& t, call& refused, timestamp now);
 
-  /// The node took a batch: one more than before may be under way.
+  /// The node has accepted a batch, so one more may be in progress.
   void found_room() noexcept;
 
-  /// From the timer: a batch may go out though none is under way whose end would say that there is room.
+  /// From the timer: allows one batch when none is in progress whose end would signal free room.
   void look_for_room() noexcept { batches_max_ = std::max<std::size_t>(batches_max_, 1); }
 
-  /// Adds what the copy engine says of its time, which cannot be more than passed.
+  /// Adds the copy engine's own time, which cannot exceed the time that has passed.
   static void add_copy_time(task& t, const call& what, const copy_reply& reply, timestamp now);
 
-  /// Answers the task if all its pages are resolved; the record goes when no call is left.
+  /// Answers the task if all its pages are resolved; its record ends with its last call.
   void settle(task& t, std::vector<task_finished>& out);
 
   /// Ends open tasks whose deadline has passed. `on_expired` gets the task and the positions that had a slot but
@@ -316,8 +318,8 @@ protected:
     }
   }
 
-  /// From the caller: gives up what has not come too far of the tasks with these tags. `on_cancelled` gets each of them
-  /// and the positions that had a slot but were not under way, and settles the task.
+  /// Cancels the tasks with these tags, as far as their pages can be. `on_cancelled` gets each of them and the
+  /// positions that had a slot but were not in progress, and settles the task.
   template <class OnCancelled>
   void cancel_tasks(std::span<const std::uint64_t> tags, OnCancelled on_cancelled) {
     for (const auto id : ids_tagged(tags)) {
@@ -332,18 +334,18 @@ protected:
     }
   }
 
-  /// Hands answers on as effects of the coordinator.
+  /// Passes answers on as effects of the coordinator.
   template <class Effect>
   static void report(std::vector<task_finished> done, std::vector<Effect>& outbox) {
     for (auto& x : done)
       outbox.emplace_back(std::move(x));
   }
 
-  /// Ends every task with `status` and forgets all calls: their answers, if any come, find nothing. Except those in
-  /// which blocks are being written, and their tasks.
+  /// Ends every task with `status` and forgets all calls, so that late answers are ignored. Calls in which blocks are
+  /// being written, and their tasks, stay.
   void drop_all(errc status, std::vector<task_finished>& out);
 
-  /// Positions that have a slot and are not under way.
+  /// Positions that have a slot and are not in progress.
   static std::vector<std::uint32_t> take_idle(task& t) {
     std::vector<std::uint32_t> out(t.ready.begin(), t.ready.end());
     out.insert(out.end(), t.held_back.begin(), t.held_back.end());
@@ -354,7 +356,7 @@ protected:
 
   task* find(task_id id);
   std::vector<task_id> ids() const;
-  /// In order of arrival; some may be gone.
+  /// In order of arrival; some may have ended.
   const std::deque<task_id>& in_order() const noexcept { return order_; }
 
   const node_binding& binding() const noexcept { return binding_; }
@@ -367,31 +369,30 @@ private:
 
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
-  // What always holds between two calls from outside:
-  // - A pin is in the hands of one call, be its task answered long ago or not. The end of that call ends it, or hands
-  // it
-  //   on to the next call: since only then are device and io worker done with the frames, it is ended exactly once.
+  // Invariants between two calls from outside:
+  // - A pin belongs to one call, even if its task was answered long ago. The end of that call ends the pin, or passes
+  //   it on to the next call. Device and io worker are done with the frames only then, so it is ended exactly once.
   // - `in_window_` is the sum of `frame_hold::pages` over `calls_`, and never more than the window.
-  // - A task is here until it is answered and its last call has ended; `task::calls` counts what `calls_` has of it.
-  // - The first result of a page stands. `task::unresolved` counts pages without one, and a task is answered when that
-  //   becomes 0, which is once.
-  // - `open_` counts tasks without an answer, `batches_` calls in `calls_` that have frames, or ask for some.
-  // - Between two bindings nothing of the first is left but calls in which blocks are being written. Their pins are not
-  //   ended by this coordinator any more, but with their attachment, when the copy engine is done with it.
+  // - A task exists until it is answered and its last call has ended; `task::calls` counts its calls in `calls_`.
+  // - The first result of a page stands. `task::unresolved` counts pages without one, and a task is answered once, when
+  //   that becomes 0.
+  // - `open_` counts tasks without an answer, `batches_` calls in `calls_` that have or have requested frames.
+  // - After an unbind only calls are left in which blocks are being written. This coordinator does not end their pins:
+  //   they end with their attachment, when the copy engine is done with it.
 
   coordinator_options options_;
   node_binding binding_;
-  /// Keys of the largest batch that the node has taken since this was made: callers split their tasks by what it took
-  /// when they attached.
+  /// The size of the largest batch that a node has accepted so far. Callers split their tasks by the limit at their
+  /// attachment.
   std::uint32_t keys_max_ = 0;
   std::unordered_map<task_id, task> tasks_;
-  /// Tasks in order of arrival, for fairness; ids that are gone are skipped and dropped.
+  /// Tasks in order of arrival, for fairness; ended ones are skipped and removed.
   std::deque<task_id> order_;
   std::unordered_map<call_id, call> calls_;
   /// Pages that count towards the window.
   std::uint32_t in_window_ = 0;
-  /// Calls with frames that are under way, and how many may be. Grows by one with each that the node takes, and falls
-  /// to what it has taken when it refuses one.
+  /// Calls with frames in progress, and their limit. The limit grows by one with each that the node accepts, and falls
+  /// to the accepted ones when it refuses one.
   std::size_t batches_ = 0;
   std::size_t batches_max_ = unlimited;
   std::size_t open_ = 0;

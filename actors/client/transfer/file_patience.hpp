@@ -2,14 +2,14 @@
 
 #include "base/clock.hpp"
 
-/// How long somebody waits for slab files of other nodes, dead or alive.
+/// Timeouts for slab files of other nodes, live or dead.
 
 namespace troupe::transfer {
 
-/// How long one order may take: long for any file system that works, and a part of what a fetch from another node may.
+/// The limit of one order: long for a working file system, and short beside the time of a fetch from another node.
 inline constexpr duration read_patience = std::chrono::seconds(2);
 
-/// For how long files are left alone that could not be read at all.
+/// How long files are not read after not one page of an order could be read.
 inline constexpr duration files_pause = std::chrono::seconds(10);
 
 } // namespace troupe::transfer

@@ -9,7 +9,7 @@ namespace troupe {
 /// in another.
 class load_coordinator : public coordinator<load_coordinator, transfer::load_state> {
 public:
-  /// `reader`: reads slab files of nodes whose storage is shared; null where nobody does.
+  /// `reader`: reads slab files of nodes whose storage is shared; null: they are not read.
   load_coordinator(caf::actor_config& config, const transfer::coordinator_options& options, copy_engine_actor copier,
                    duration request_timeout, slab_reading_actor reader = {})
       : coordinator(config, options, std::move(copier), request_timeout, static_cast<bool>(reader)),

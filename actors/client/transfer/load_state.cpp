@@ -9,14 +9,14 @@ namespace troupe::transfer {
 
 namespace {
 
-/// True if the page itself is bad, so that trying again would fail again.
+/// Whether the page itself is bad, so that another attempt would fail too.
 bool page_is_bad(errc code) noexcept {
   return code == errc::corrupt || code == errc::identity_mismatch || code == errc::io_error ||
          code == errc::slab_damaged;
 }
 
-/// Orders to the reader of the slab file under way at once, so that it always has one; and pages of one, so that what
-/// was read first need not wait for what is read last.
+/// Orders in progress at the reader of the slab file, so that it is never idle; and the pages of one, so that the first
+/// pages do not wait for the last ones.
 constexpr std::size_t reads_at_once = 2;
 constexpr std::uint32_t read_pages = 32;
 
@@ -80,7 +80,7 @@ void load_state::on_locate(call_id id, result<locate_reply> reply, timestamp now
   }
   if (!waits_for_slots(*t)) {
     if (options().all_or_none && t->is_short()) {
-      // Nothing of it has begun to move.
+      // No page of the task has begun to move.
       static_cast<void>(take_idle(*t));
       t->in_file.clear();
       resolve_unresolved(*t, errc::cancelled);
@@ -190,7 +190,7 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
   if (t == nullptr)
     return;
   if (no_room(reply)) {
-    (void)wait_for_room(*t, what, now); // holds no slot: what does not wait has its result
+    (void)wait_for_room(*t, what, now); // holds no slot: pages that do not wait have their result
     conclude(*t, now);
     pump(now);
     return;
@@ -212,7 +212,7 @@ void load_state::on_fetch(call_id id, result<frame_reply> reply, timestamp now) 
       continue;
     }
     if (page_is_bad(code)) {
-      // What lies in memory is not looked at before it is scattered.
+      // A page in memory is not checked before the scatter, so this one was read from disk.
       t->pages[position].from_disk = true;
       bad.push_back({position, code});
     }
@@ -249,7 +249,7 @@ void load_state::on_unpin(call_id id, result<void> reply, timestamp) {
   auto node = unpins_.extract(id);
   if (node.empty() || !no_room(reply))
     return;
-  // It has not arrived, and nobody else can end this pin.
+  // The request was refused, and only this coordinator can end the pin.
   node.key() = new_call();
   postponed_.push_back({node.key(), node.mapped()});
   unpins_.insert(std::move(node));
@@ -321,7 +321,7 @@ void load_state::on_invalidate(call_id id, result<finish_reply>, timestamp now) 
 }
 
 void load_state::on_release(call_id id, result<void>, timestamp now) {
-  // Whatever the answer: a lease that could not be given back runs out by its own deadline.
+  // The answer is ignored: a lease that could not be released expires at its own deadline.
   auto [t, what] = end_call(id, now);
   if (t != nullptr)
     conclude(*t, now);

@@ -48,7 +48,7 @@ caf::result<void> lookup_coordinator::release(const ticket& lease, const std::ve
 void lookup_coordinator::on_exit() {
   end();
   cluster_ = nullptr;
-  counting_.fail_all({errc::shutting_down, "the coordinator is ending"});
+  counting_.fail_all({errc::shutting_down, "the coordinator is shutting down"});
 }
 
 caf::result<registry_stats> lookup_coordinator::sum_stats() {
@@ -72,7 +72,7 @@ void lookup_coordinator::perform(transfer::lookup_match& x) {
 }
 
 void lookup_coordinator::perform(transfer::lookup_release& x) {
-  // A lease that could not be given back runs out by its own deadline.
+  // A lease that could not be released expires at its own deadline.
   if (x.shard < shards().size())
     tell(shard(x.shard), std::move(x.request));
 }

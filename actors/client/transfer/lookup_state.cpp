@@ -22,9 +22,9 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   if (!bound())
     return fail(errc::unreachable, "not attached to a node");
   if (work.lease_for <= duration::zero())
-    return fail(errc::invalid_argument, "a lookup must hold its answer for more than zero");
+    return fail(errc::invalid_argument, "the lease of a lookup must be longer than zero");
   if (lookups_.size() >= lookups_max_)
-    return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are under way, which is the limit");
+    return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are in progress, which is the limit");
   const auto id = ++last_id_;
   const bringing::terms how{binding_.space,    binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
                             work.tell_on_disk, binding_.has_peers,   later(now, time_limit_)};
@@ -91,10 +91,10 @@ void lookup_state::on_bring(std::uint64_t call_number, result<bring_reply> reply
 
 result<void> lookup_state::release(const ticket& lease, timestamp, const std::vector<key_digest>& kept_there) {
   if (kept_there.size() > binding_.batch_keys_max)
-    return fail(errc::limit_exceeded, "more keys than one lookup finds");
+    return fail(errc::limit_exceeded, "more keys than a lookup can find");
   const auto i = held_.find(lease);
   if (i == held_.end())
-    return fail(errc::not_found, "no such lease: released before, run out, or of another node");
+    return fail(errc::not_found, "no such lease: it was released before, has expired, or belongs to another node");
   const auto parts = split_by_shard(kept_there, binding_.shard_count);
   for (const auto shard : i->second.shards) {
     lookup_release effect{0, shard, {binding_.space, lease, 0}};

@@ -21,7 +21,7 @@ struct lookup_match {
   std::uint32_t shard = 0;
   match_request request;
 };
-/// `call` 0: nobody waits for the answer.
+/// `call` 0: the answer is ignored.
 struct lookup_release {
   std::uint64_t call = 0;
   std::uint32_t shard = 0;
@@ -32,7 +32,7 @@ struct lookup_finished {
   result<lookup_result> answer;
 };
 
-/// Keys that are not here, for other nodes to be asked.
+/// Keys that are missing here, to be fetched from other nodes.
 struct lookup_bring {
   std::uint64_t call = 0;
   bring_request request;
@@ -40,8 +40,8 @@ struct lookup_bring {
 
 using lookup_effect = std::variant<lookup_match, lookup_release, lookup_bring, lookup_finished>;
 
-/// The lookups of a client: each is a `bringing`. Knows which are under way, which answer belongs to which of them, and
-/// what is held for callers. Plain state, driven like the load and save coordinators.
+/// The lookups of a client: each is a `bringing`. Tracks which are in progress, which answer belongs to which of them,
+/// and what is leased for callers. Plain state, driven like the load and save coordinators.
 class lookup_state {
 public:
   struct binding {
@@ -51,28 +51,28 @@ public:
     std::uint32_t shard_count = 0;
     std::uint32_t batch_keys_max = 0;
     duration lease_max{};
-    /// Other nodes can be asked for what is not here.
+    /// Whether missing keys can be fetched from other nodes.
     bool has_peers = false;
   };
 
-  /// At most `lookups_max` under way; each ends after `time_limit` at the latest.
+  /// At most `lookups_max` in progress; each ends within `time_limit`.
   lookup_state(std::uint32_t lookups_max, duration time_limit) : lookups_max_(lookups_max), time_limit_(time_limit) {}
 
   bool bound() const noexcept { return binding_.owner != 0; }
   std::size_t under_way() const noexcept { return lookups_.size(); }
-  /// Leases held for callers, which have to be released.
+  /// Leases that callers hold and have to release.
   std::size_t held() const noexcept { return held_.size(); }
-  /// Whether something may run out.
+  /// Whether there is a deadline.
   bool needs_ticks() const noexcept { return !lookups_.empty() || !held_.empty(); }
 
   void bind(const binding& node) { binding_ = node; }
   void unbind(errc status);
 
-  /// A node may have come back with lower limits than those that the caller knows: as many leading keys are looked up
-  /// as it takes at once, and held as long as it lets them be.
+  /// A node may have come back with lower limits than the caller knows: only as many leading keys are looked up as it
+  /// accepts at once, and the lease is no longer than its maximum.
   result<lookup_id> start(const lookup_task& work, timestamp now);
 
-  /// Gives back what a lookup holds; not_found for a lease this lookup coordinator does not know. `kept_there` is as in
+  /// Releases what a lookup holds; not_found for a lease that this coordinator does not know. `kept_there` is as in
   /// `release_request`; limit_exceeded for more than a batch.
   result<void> release(const ticket& lease, timestamp now, const std::vector<key_digest>& kept_there = {});
 
@@ -92,7 +92,7 @@ private:
     std::size_t part = 0;
   };
 
-  /// Sends what the lookup wants sent, and answers it if it has ended.
+  /// Sends the requests of the lookup, and answers it if it has ended.
   void go_on(lookup_id id, bringing& x);
   ticket new_lease();
 

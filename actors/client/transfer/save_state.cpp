@@ -34,7 +34,7 @@ result<task_id> save_state::start(const transfer_task& work, timestamp now) {
 
 void save_state::send_reserve(task& t, std::vector<std::uint32_t> positions, std::uint32_t shard, std::uint32_t attempt,
                               timestamp now) {
-  // A little longer than the task may take, so that an abandoned reservation does not live much longer than that.
+  // A little longer than the task may take, so that an abandoned reservation expires soon after it.
   const auto expires = std::min(binding().reservation_max, (t.deadline - now) + std::chrono::seconds(5));
   save_reserve effect{0, shard, {options().space, options().rank, t.ticket, expires, {}, {}}};
   for (const auto i : positions) {
@@ -50,8 +50,8 @@ void save_state::on_reserve(call_id id, result<reserve_reply> reply, timestamp n
   if (t == nullptr)
     return;
   if (!reply) {
-    // The registry remembers what it answered to this ticket: asking again is safe. Also for a task that was cancelled:
-    // others want to save these keys soon, and should not have to wait for slots that nobody writes.
+    // The registry remembers its answer to this ticket, so repeating the request is safe. It is repeated for a
+    // cancelled task too: the answer names the slots to give back, for which other writers of these keys would wait.
     if (reply.error().code == errc::timeout && (!t->answered || t->cancelled) && now < t->deadline) {
       send_reserve(*t, std::move(what.positions), what.shard, what.attempt + 1, now);
       return;
@@ -138,7 +138,7 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
     effect.call = begin_call(*t, phase::copy, now, std::move(wanted), std::move(frames));
     outbox_.emplace_back(std::move(effect));
   } else if (frames.pin != 0) {
-    send_fill(*t, std::move(frames), now); // before its slots are given back, so that nobody waits for the frames
+    send_fill(*t, std::move(frames), now); // before its slots are given back, so that no writer waits for the frames
   }
   give_up(*t, without, now);
   pump(now);
@@ -185,7 +185,7 @@ void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
   if (t == nullptr)
     return;
   if (no_room(reply)) {
-    // It has not arrived, and nobody else can end this pin.
+    // The request was refused, and only this coordinator can end the pin.
     auto again = make_fill(*t, std::move(what.frames), now);
     postponed_.push_back(std::move(again));
     return;
@@ -196,13 +196,13 @@ void save_state::on_fill(call_id id, result<io_reply> reply, timestamp now) {
   for (std::size_t i = 0; i < what.frames.asked.size(); ++i) {
     const auto position = what.frames.asked[i];
     if (!t->pages[position].gathered)
-      continue; // given up before
+      continue; // dropped before
     const auto code = code_at(reply, i);
     if (code == errc::ok && !t->pages[position].resolved) {
       filled.push_back(position);
       continue;
     }
-    resolve(*t, position, code); // keeps an earlier verdict: what was reported as failed is not published
+    resolve(*t, position, code); // keeps an earlier result: a page reported as failed is not published
     failed.push_back(position);
   }
   if (!failed.empty())
@@ -254,14 +254,14 @@ void save_state::on_commit(call_id id, result<finish_reply> reply, timestamp now
 }
 
 void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
-  // Whatever the answer: a reservation that could not be aborted runs out by its own deadline.
+  // The answer is ignored: a reservation that could not be aborted expires at its own deadline.
   auto [t, what] = end_call(id, now);
   if (t != nullptr)
     settle_all(*t);
 }
 
 void save_state::on_tick(timestamp now) {
-  // Reserved, and nothing under way for them: nobody fills these slots.
+  // These pages are reserved and not in progress, so their slots would never be filled.
   expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
   for (auto& x : std::exchange(postponed_, {}))
     outbox_.emplace_back(std::move(x));

@@ -6,13 +6,13 @@
 
 namespace troupe::transfer {
 
-/// What the actor has to do for the save coordinator; every call is answered through the `on_…` of the same name.
+/// Effects for the actor of the save coordinator; every call is answered through the `on_…` of the same name.
 struct save_reserve {
   call_id call = 0;
   std::uint32_t shard = 0;
   reserve_request request;
 };
-/// Asks the io worker for frames.
+/// Requests frames from the io worker.
 struct save_place {
   call_id call = 0;
   frame_request request;
@@ -21,7 +21,7 @@ struct save_gather {
   call_id call = 0;
   copy_order order;
 };
-/// Ends the pin of a place: says what was gathered.
+/// Ends the pin of a place, and reports which pages were gathered.
 struct save_fill {
   call_id call = 0;
   fill_request request;
@@ -31,7 +31,7 @@ struct save_commit {
   std::uint32_t shard = 0;
   finish_request request;
 };
-/// Gives slots back that will not be committed.
+/// Gives back slots that will not be committed.
 struct save_abort {
   call_id call = 0;
   std::uint32_t shard = 0;
@@ -41,19 +41,21 @@ struct save_abort {
 using save_effect =
     std::variant<save_reserve, save_place, save_gather, save_fill, save_commit, save_abort, task_finished>;
 
-/// Saves blocks of one rank: reserve at the registry, place (the io worker gives frames), gather into these, fill (the
-/// io worker takes the pages over), commit. Batches of a task overlap: while one is filled the next is gathered.
+/// Saves blocks of one rank. The steps: reserve at the registry; place, for which the io worker provides frames; gather
+/// into these; fill, with which the io worker takes over the pages; commit. Batches of a task overlap: while one is
+/// filled, the next is gathered.
 ///
-/// What can go wrong, per block: it is already stored (exists), somebody else is writing it (busy), no slot or no frame
-/// (full), gather or fill failed (that error; the slot is given back), the reservation ran out before the commit
-/// (expired), the deadline passed (timeout), the node is gone (unreachable). Only what the io worker has taken over is
-/// committed, and only after a positive answer of the registry to the commit is a block reported as saved. A lost
-/// answer is asked for again with the same ticket until the deadline, and so is a node that takes no more for now.
+/// Errors, per block: it is already stored (exists), another client is writing it (busy), no slot or no frame (full),
+/// gather or fill failed (that error; the slot is given back), the reservation expired before the commit (expired), the
+/// deadline passed (timeout), the node is lost (unreachable). Only pages that the io worker has taken over are
+/// committed, and a block is reported as saved only after the registry has confirmed the commit. If an answer is lost,
+/// the request is repeated with the same ticket until the deadline; so are requests that the node refuses for lack of
+/// room.
 ///
-/// Frames that were given are given back, filled or not: as soon as nothing of them is to be gathered any more.
+/// Frames are given back, filled or not, as soon as nothing is to be gathered into them any more.
 ///
-/// A task may be cancelled, because its blocks will hold something else: what is not in frames completely by then is
-/// never published. What is goes on to its own result.
+/// A task may be cancelled, because its blocks will be reused: pages that are not in frames completely by then are
+/// never published. The others continue to their own result.
 class save_state : public coordinator_core {
 public:
   using coordinator_core::coordinator_core;
@@ -76,8 +78,8 @@ public:
   void on_abort(call_id id, result<finish_reply> reply, timestamp now);
   void on_tick(timestamp now);
 
-  /// Gives up the tasks with these tags. Every page that was not gathered completely has ended as `cancelled`, and its
-  /// slot is given back as soon as nothing is under way for it. Tags that no task has are ignored.
+  /// Cancels the tasks with these tags. Every page that was not gathered completely has ended as `cancelled`, and its
+  /// slot is given back as soon as nothing is in progress for it. Unknown tags are ignored.
   void cancel(std::span<const std::uint64_t> tags, timestamp now);
 
   std::vector<save_effect> take_outbox();
@@ -87,17 +89,17 @@ private:
                     timestamp now);
   void send_finish(task& t, const std::vector<std::uint32_t>& positions, bool commit, timestamp now,
                    std::uint32_t attempt = 0);
-  /// Asks for frames for as many ready pages as there is room for in the window.
+  /// Requests frames for as many ready pages as the window has room for.
   void pump(timestamp now);
-  /// Ends a pin: says of each page of the place whether it was gathered, or why not.
+  /// Ends a pin: reports for each page of the place whether it was gathered, or why not.
   void send_fill(task& t, frame_hold frames, timestamp now);
   save_fill make_fill(task& t, frame_hold frames, timestamp now);
-  /// For pages that have a slot, and nothing under way.
+  /// Gives back the slots of pages that have one and are not in progress.
   void give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now);
   void settle_all(task& t);
 
   std::vector<save_effect> outbox_;
-  /// Fills that the node has had no room for: they go out again with the timer.
+  /// Fills that the node has refused for lack of room: the timer repeats them.
   std::vector<save_fill> postponed_;
 };
 

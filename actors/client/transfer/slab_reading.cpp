@@ -26,11 +26,12 @@ caf::result<read_reply> slab_reading::read(const read_order& order) {
   pages.reserve(order.items.size());
   for (const auto& x : order.items)
     pages.push_back({x.key, x.where, x.block});
-  // Files are waited for in real time, whatever the actor system's clock is.
+  // File reads take real time, whatever the actor system's clock is.
   const auto begun = std::chrono::steady_clock::now();
   const auto codes = pages_->read(order.file.path, order.file.incarnation, pages, later(begun, order.patience), begun);
   if (const auto why = pages_->take_trouble(); !why.empty())
-    log::get("cluster")->warn("pages of node '{}' come over the network and not from its slab file: {}", node_, why);
+    log::get("cluster")->warn("cannot read the slab file of node '{}', so its pages are fetched over the network: {}",
+                              node_, why);
   tell_of_failures(order, codes);
   read_reply out;
   out.results.items.reserve(codes.size());
@@ -45,7 +46,7 @@ void slab_reading::tell_of_failures(const read_order& order, const std::vector<e
   };
   const auto first = std::ranges::find_if(codes, fails);
   if (first != codes.end() && !std::exchange(failing_, true))
-    log::get("cluster")->warn("reads of '{}', a slab file of node '{}', fail ({}): what fails comes over the network",
+    log::get("cluster")->warn("cannot read '{}', a slab file of node '{}' ({}); its pages are fetched over the network",
                               order.file.path, node_, to_string(*first));
   if (std::ranges::find(codes, errc::ok) != codes.end() && first == codes.end())
     failing_ = false;

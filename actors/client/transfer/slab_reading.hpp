@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Reads pages of one rank from the slab file of a node whose storage is shared, and waits while it does: to be spawned
-/// with a thread of its own.
+/// Reads pages of one rank from the slab file of a node whose storage is shared. Its reads block, so spawn it with a
+/// thread of its own.
 class slab_reading : public slab_reading_actor::base {
 public:
   /// `node`: for the log.
@@ -24,7 +24,7 @@ protected:
 
 private:
   caf::result<read_reply> read(const read_order& order);
-  /// Once, until all that is read is there again. Why a file cannot be opened is said elsewhere.
+  /// Logs failures once, until all reads succeed again. An error on opening a file is logged elsewhere.
   void tell_of_failures(const read_order& order, const std::vector<errc>& codes);
 
   std::optional<io::foreign_pages> pages_;
