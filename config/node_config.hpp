@@ -36,7 +36,7 @@ struct actors_tls_config {
   friend bool operator==(const actors_tls_config&, const actors_tls_config&) = default;
 };
 
-/// Where clients attach.
+/// Listeners for clients.
 struct actors_config {
   /// Below `data_dir`; "off" or empty: none.
   std::string socket = "troupe.sock";
@@ -305,7 +305,7 @@ struct transfer_config {
   friend bool operator==(const transfer_config&, const transfer_config&) = default;
 };
 
-/// How a client keeps in touch with the node it attached to.
+/// How a client reconnects to its node.
 struct attach_config {
   duration reconnect_backoff_min = std::chrono::milliseconds{100};
   duration reconnect_backoff_max = std::chrono::seconds{5};
@@ -395,7 +395,7 @@ struct advertise_config {
 struct cluster_config {
   /// Empty: the node is part of none.
   std::string name;
-  /// Nodes of the cluster that are there for good; this one may be among them.
+  /// Permanent nodes of the cluster; this one may be among them.
   std::vector<cluster_seed> seeds;
   /// Has those that come and go.
   etcd_config etcd;
@@ -430,7 +430,7 @@ struct caf_config {
   friend bool operator==(const caf_config&, const caf_config&) = default;
 };
 
-/// How the log is written.
+/// Format of the log.
 struct log_config {
   /// "text" or "json".
   std::string format = "text";
@@ -440,7 +440,7 @@ struct log_config {
 
 struct node_config {
   std::string node_name = "troupe";
-  /// Everything the node writes lies under it. Relative: to the working directory of the process.
+  /// Directory of everything the node writes. Relative: to the working directory of the process.
   std::filesystem::path data_dir = "data";
   std::string log_level = "info";
   log_config log;
