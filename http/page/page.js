@@ -330,7 +330,7 @@ async function refresh() {
     by("health").textContent = "unreachable";
     by("health").className = "pill unreachable";
     const why = e.name === "TimeoutError" ? "no answer for " + ANSWER_MS / 1000 + " s" : e.message;
-    by("trouble").textContent = "Cannot reach the node: " + why + ". The page shows older data; see the time at its end.";
+    by("trouble").textContent = "Cannot reach the node: " + why + ". The page shows older data; see the time below.";
     by("trouble").hidden = false;
   }
   setTimeout(refresh, REFRESH_MS);
