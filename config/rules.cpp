@@ -222,7 +222,7 @@ private:
     const bool has_etcd = !x.etcd.endpoints.empty();
     demand(
         x.name.empty() == (x.seeds.empty() && !has_etcd), x.name.empty() ? "cluster.name" : "cluster.seeds",
-        "cluster.name needs seeds or cluster.etcd.endpoints, by which a node finds the others, and the other way round",
+        "a cluster needs both a name and seeds or cluster.etcd.endpoints, by which a node finds the others",
         {"cluster.name", "cluster.seeds", "cluster.etcd.endpoints"});
     demand(!config_.storage.shared || !x.name.empty() || what_for_ == purpose::client, "storage.shared",
            "is for nodes of a cluster, which read each other's slab files: set cluster.name", {"cluster.name"});

@@ -395,14 +395,14 @@ TEST_CASE("A node of a cluster knows where the others are, by seeds, by etcd, or
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  CHECK(contains(bad(small_config, node), "cluster.name needs seeds or cluster.etcd.endpoints"));
+  CHECK(contains(bad(small_config, node), "a cluster needs both a name and seeds or cluster.etcd.endpoints"));
   good(small_config, with(node, seeds));
   // Slab files that nodes of a cluster share are those of a cluster.
   good(small_config, with(with(node, seeds), {"storage.shared=true"}));
   CHECK(contains(bad(small_config, {"storage.shared=true"}), "storage.shared: is for nodes of a cluster"));
   good(small_config, with(node, etcd));
   good(small_config, with(with(node, seeds), etcd));
-  CHECK(contains(bad(small_config, etcd), "cluster.name: a name belongs together with seeds"));
+  CHECK(contains(bad(small_config, etcd), "cluster.name: a cluster needs both a name and seeds"));
   const auto all = with(node, etcd);
   CHECK(contains(bad(small_config, with(all, {"cluster.etcd.lease=2500 ms"})), "is not a whole number of seconds"));
   CHECK(contains(bad(small_config, with(all, {"cluster.etcd.prefix=/mine"})), "must end with a slash"));
