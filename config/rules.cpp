@@ -220,10 +220,9 @@ private:
   void check_cluster() {
     const auto& x = config_.cluster;
     const bool has_etcd = !x.etcd.endpoints.empty();
-    demand(
-        x.name.empty() == (x.seeds.empty() && !has_etcd), x.name.empty() ? "cluster.name" : "cluster.seeds",
-        "a cluster needs both a name and seeds or cluster.etcd.endpoints, by which a node finds the others",
-        {"cluster.name", "cluster.seeds", "cluster.etcd.endpoints"});
+    demand(x.name.empty() == (x.seeds.empty() && !has_etcd), x.name.empty() ? "cluster.name" : "cluster.seeds",
+           "a cluster needs both a name and seeds or cluster.etcd.endpoints, by which a node finds the others",
+           {"cluster.name", "cluster.seeds", "cluster.etcd.endpoints"});
     demand(!config_.storage.shared || !x.name.empty() || what_for_ == purpose::client, "storage.shared",
            "is for nodes of a cluster, which read each other's slab files: set cluster.name", {"cluster.name"});
     if (has_etcd)
