@@ -380,20 +380,20 @@ std::string client_state::find_inconsistency() const {
   std::size_t polls = 0;
   for (const auto& [what, x] : flights_) {
     if (x.waiting.empty())
-      return what.engine + " is fetched for nobody";
+      return what.engine + " is fetched for no request";
     waiting += x.waiting.size();
     flying += x.fetch != 0 ? 1 : 0;
     polls += x.is_poll ? 1 : 0;
   }
   if (waiting != waiters_.size())
-    return "who waits is not listed once";
+    return "a waiting request is not listed exactly once";
   if (flying != under_way_.size() || polls != polls_ || flying - polls > options_.parallel_max ||
       polls > options_.polls_max)
-    return "fetches are not counted as they are";
+    return "the number of fetches is wrong";
   std::map<std::string, incarnation_number> starts;
   for (const auto& [what, x] : known_)
     if (starts.emplace(what.engine, x.what->incarnation).first->second != x.what->incarnation)
-      return "two starts of " + what.engine + " are known at once";
+      return "two incarnations of " + what.engine + " are cached at once";
   return {};
 }
 

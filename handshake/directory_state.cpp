@@ -419,39 +419,39 @@ std::string directory_state::find_inconsistency() const {
     for (const auto& [rank, entry] : x.ranks) {
       own += entry.payload.size();
       if (!x.sizes.contains(rank))
-        return name + " has a rank outside of its sizes";
+        return name + " has a rank outside its sizes";
     }
     if (own != x.bytes)
-      return name + " does not have the bytes that it counts";
+      return name + " has another number of bytes than it counts";
     if (past_.contains(name))
-      return name + " lives and is remembered";
+      return name + " is live and remembered";
     if (!due_.contains({x.deadline, due_kind::engine, name, 0}))
-      return name + " never ends";
+      return name + " never expires";
     ranks += x.ranks.size();
     bytes += own;
   }
   if (ranks != ranks_ || bytes != bytes_)
-    return "the ranks and bytes of all engines are not what is counted";
+    return "the counted ranks and bytes of all engines are wrong";
   if (bytes_ > options_.bytes_max || engines_.size() > options_.engines_max || waiters_.size() > options_.waiting_max ||
       past_.size() > options_.remembered_max)
     return "a limit is exceeded";
   for (const auto& [name, x] : past_)
     if (!due_.contains({x.deadline, due_kind::memory, name, 0}))
-      return name + " is remembered for ever";
+      return name + " is remembered without a limit";
   std::size_t listed = 0;
   for (const auto& [name, all] : waiting_for_)
     listed += all.size();
   if (listed != waiters_.size())
-    return "who waits is not listed once";
+    return "a waiting fetch is not listed exactly once";
   for (const auto& [who, x] : waiters_)
     if (!due_.contains({x.deadline, due_kind::waiter, {}, who}))
-      return "somebody waits for ever";
+      return "a fetch waits without a deadline";
   if (!options_.hold_back && (!held_back_.empty() || !unwritten_.empty()))
-    return "something is held back that is not written down";
+    return "a change is held back without a record";
   for (const auto& [name, x] : engines_)
     if (const auto told = listed_.find(name);
         !is_held_back(name) && (told == listed_.end() || told->second.info.incarnation != x.incarnation))
-      return name + " is not listed as what it is durably";
+      return name + " is not listed in its durable state";
   return {};
 }
 

@@ -38,7 +38,7 @@ constexpr int messages_per_turn = 64;
 
 /// Limit of answers that wait for one client; more are dropped, and their requests with them.
 constexpr int answers_waiting_max = 100000;
-/// Milliseconds for the last answers when the door closes.
+/// Milliseconds for sending the last answers when the listener closes.
 constexpr int linger_at_the_end = 500;
 
 /// Limit of one client's complete messages that wait in ZeroMQ; more wait in the kernel, and then in the client.

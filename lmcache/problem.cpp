@@ -86,7 +86,7 @@ std::string difference_of(problem what, std::span<const byte_view> frames) {
   case problem::operation:
     return "an operation " + name + " is in no version";
   case problem::payload_count:
-    return name + " with " + std::to_string(payloads.size()) + " payloads, which are " + wire::payload_counts(asked);
+    return name + " with " + std::to_string(payloads.size()) + " payloads; valid are " + wire::payload_counts(asked);
   case problem::key:
     return describe_key(name, payloads.empty() ? byte_view{} : payloads[0]);
   case problem::groups:
