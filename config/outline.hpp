@@ -46,7 +46,7 @@ struct documented_key {
 /// All keys that have values, in the order of the file.
 std::vector<documented_key> documented_keys();
 
-/// The sentence for a name that is not among `names`: with the one that was probably meant.
+/// The error text for a name that is not among `names`, with the most similar one.
 std::string no_such_key(std::string_view name, const std::vector<std::string_view>& names);
 
 } // namespace troupe::config

@@ -131,7 +131,7 @@ public:
   };
   using effect = std::variant<start, cancel, check, end_order, refuse, prepared, done>;
 
-  /// Request, worker, first chunk and the one behind the last; and whether it is a store.
+  /// Request, worker, first chunk and the one after the last; and whether it is a store.
   using job_name = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t, bool>;
   static job_name name_of(const incoming& x);
 

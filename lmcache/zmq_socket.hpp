@@ -42,7 +42,7 @@ public:
   zmq_frame& operator=(const zmq_frame&) = delete;
   ~zmq_frame() { zmq_msg_close(&x_); }
 
-  /// False if there is none now.
+  /// False if no frame is available now.
   bool receive(void* socket) {
     for (;;) {
       if (zmq_msg_recv(&x_, socket, ZMQ_DONTWAIT) >= 0)

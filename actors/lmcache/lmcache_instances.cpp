@@ -33,7 +33,8 @@ bool opens_memory(const lmcache::incoming& x) {
 
 } // namespace
 
-// -- what the rules want ----------------------------------------------------------------------------------------------
+// -- actions of the rules
+// ----------------------------------------------------------------------------------------------
 
 void lmcache_server::change_registration(const request_ptr& x) {
   const instance_name name(x->client, *x->instance);

@@ -127,7 +127,7 @@ private:
   struct worker_rank {
     transfer_actor save;
     transfer_actor load;
-    /// Null where the worker copies itself.
+    /// Null if the worker copies itself.
     copy_engine_actor engine;
   };
 

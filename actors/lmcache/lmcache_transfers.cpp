@@ -112,7 +112,8 @@ transfer_task lmcache_server::task_of(const instance& of, const lmcache::transfe
   return out;
 }
 
-// -- what the rules want ----------------------------------------------------------------------------------------------
+// -- actions of the rules
+// ----------------------------------------------------------------------------------------------
 
 void lmcache_server::perform(lmcache::transfer_rules::start& x) {
   const auto known = instances_.find(x.of);

@@ -308,7 +308,8 @@ void get_key(const api_ptr& api, const request& r, responder responder) {
   });
 }
 
-// -- erasing, and looking at all of it --------------------------------------------------------------------------------
+// -- erasing and listing
+// -----------------------------------------------------------------------------------------------
 
 void erase(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));

@@ -46,11 +46,11 @@ void connection::start() {
 response connection::no_room() const {
   const auto& limits = shared_.config.limits;
   if (came_.what == arrival::kind::reserve_of_address)
-    return response::failure(status::service_unavailable,
-                             "there are " + std::to_string(limits.connections_per_address) +
-                                 " connections from this address, the most that are allowed");
-  return response::failure(status::service_unavailable, "there are " + std::to_string(limits.connections) +
-                                                            " connections, the most that are allowed");
+    return response::failure(status::service_unavailable, "there are " +
+                                                              std::to_string(limits.connections_per_address) +
+                                                              " connections from this address, which is the limit");
+  return response::failure(status::service_unavailable,
+                           "there are " + std::to_string(limits.connections) + " connections, which is the limit");
 }
 
 void connection::on_handshake(bool is_ok) {

@@ -67,7 +67,8 @@ std::string_view token_table::read_options(std::string_view line, caller& out) {
       out.name = word.substr(name_mark.size());
       if (!is_name(out.name) || role_from(out.name) || out.name == anonymous_caller()->name ||
           out.name == unknown_caller()->name)
-        return "a name has 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first, and is no role";
+        return "a name must have 1 to 64 letters, digits, '-', '_' and '.', begin with a letter or digit, and be no "
+               "role";
     } else if (word.starts_with(namespaces_mark) && out.namespaces.empty()) {
       for (auto rest = word.substr(namespaces_mark.size()); !rest.empty() || out.namespaces.empty();) {
         const auto comma = std::min(rest.find(','), rest.size());

@@ -12,7 +12,7 @@ namespace troupe::http::node_status {
 struct space_capacity {
   /// Keys that can be complete: the pages of the rank with the least room.
   std::uint64_t keys = 0;
-  /// Of all ranks together.
+  /// The total of all ranks.
   std::uint64_t pages = 0;
   std::uint64_t bytes = 0;
   /// "disk", "memory", or "engine" if the pages are in an engine's file. For the rank with the least room; empty

@@ -109,7 +109,7 @@ TEST_CASE("Probes are answered while silent connections take all that there are"
   client other{s->port()};
   const auto refused = other.call(get("/ok"));
   CHECK(refused.code == 503);
-  CHECK(refused.body == R"({"detail":"there are 100 connections, the most that are allowed"})");
+  CHECK(refused.body == R"({"detail":"there are 100 connections, which is the limit"})");
   CHECK(other.ends());
   // A body is not waited for.
   client writer{s->port()};
@@ -142,7 +142,7 @@ TEST_CASE("One address cannot take all connections", "[http][hostile]") {
   client out{s->port()};
   const auto refused = out.call(get("/ok"));
   CHECK(refused.code == 503);
-  CHECK(refused.body == R"({"detail":"there are 3 connections from this address, the most that are allowed"})");
+  CHECK(refused.body == R"({"detail":"there are 3 connections from this address, which is the limit"})");
   client probe{s->port()};
   CHECK(probe.call(get("/health")).code == 200);
   client other{s->port(), 0, "127.0.0.2"};
