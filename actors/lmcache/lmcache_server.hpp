@@ -191,7 +191,7 @@ private:
   /// How long a status request waits for a result, so that a client need not poll.
   static constexpr duration status_patience = std::chrono::milliseconds(20);
 
-  /// For requests whose loss a rejection by the worker compensates.
+  /// For requests whose failure can be answered with a rejection of the worker's request.
   static constexpr duration request_time = std::chrono::seconds(30);
   /// Creating a namespace takes as long as its files do.
   static constexpr duration attach_time = std::chrono::minutes(1);
