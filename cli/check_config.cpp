@@ -23,13 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where the slabs of a rank are to lie; empty if that is fine as far as can be seen without writing.
+/// What prevents a rank's slabs in `directory`; empty if nothing does, as far as can be checked without writing.
 std::string fault_of_slab_directory(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::exists(directory, ignored))
-    return {}; // will be made, in the data directory or beside one that is there
+    return {}; // it will be created, in the data directory or beside an existing one
   if (!fs::is_directory(directory, ignored))
-    return directory.string() + " is no directory";
+    return directory.string() + "is not a directory";
   if (::access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
     return system_error(errno, directory.string()).text;
   return {};

@@ -32,7 +32,7 @@ int check_slabs(const check_slabs_options& options) {
       options.ignore_claims);
   display.clear();
   if (!report) {
-    // Nothing was looked at: nobody should take that for a damaged disk.
+    // Nothing was checked: this must not look like a corrupt disk.
     std::cerr << "troupe check-slabs: " << report.error().text << '\n';
     return exit_usage;
   }

@@ -30,7 +30,7 @@ std::string etcd_text(const nlohmann::json& body) {
          (trouble.empty() ? "" : "; " + trouble) + "\n";
 }
 
-/// What is wrong stands below the table: it is wider than any terminal.
+/// Errors are printed below the table, because they are wider than any terminal.
 std::string nodes_text(const nlohmann::json& body) {
   std::vector<std::vector<std::string>> rows{{"NODE", "ADDRESS", "STATE", "LAG", "NAMESPACES", "ASKED", "HAD", "LATE",
                                               "PAGES", "BYTES", "FAILED", "FROM FILES", "REFUSED FILES", "LEARNED"}};
@@ -57,7 +57,7 @@ std::string nodes_text(const nlohmann::json& body) {
   return table_of(rows) + troubles;
 }
 
-/// What is read of nodes that are dead.
+/// The directories of dead nodes from which pages are read.
 std::string adopted_text(const nlohmann::json& body) {
   if (!body.contains("adopted"))
     return {};
@@ -86,11 +86,11 @@ int cluster_status(const cluster_status_options& options) {
     return end(answer.why, answer.code);
   const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (!body.is_object() || !body.contains("nodes"))
-    return end(answer.url + " does not answer as a node does", exit_failed);
+    return end(answer.url + " does not answer as a Troupe node does", exit_failed);
   if (options.json)
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   if (text_at(body, {"cluster"}).empty())
-    return print("the node is part of no cluster\n") ? exit_ok : exit_failed;
+    return print("the node is not part of a cluster\n") ? exit_ok : exit_failed;
   const auto head = "cluster " + text_at(body, {"cluster"}) + "\n" + etcd_text(body) + "\n";
   return print(head + nodes_text(body) + adopted_text(body)) ? exit_ok : exit_failed;
 }

@@ -24,14 +24,13 @@ namespace troupe::cli {
 namespace {
 
 constexpr const char* set_help =
-    "Override one config value, as in http.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; "
-    "may be given several times";
+    "Override one config value, as in http.port=0 or storage.ranks[0].slab_bytes=\"1 GiB\"; can be repeated";
 
 void add_overrides(CLI::App& command, std::vector<std::string>& overrides) {
   command.add_option("--set", overrides, set_help)->type_name("PATH=VALUE")->allow_extra_args(false);
 }
 
-/// A whole number from `least` to `most`; without `most`, any that is not below zero.
+/// Accepts a whole number from `least` to `most`; without `most`, any that is not below zero.
 CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
   const auto is_bounded = most != std::numeric_limits<std::uint64_t>::max();
   const auto range = is_bounded ? " from " + std::to_string(least) + " to " + std::to_string(most) : std::string();
@@ -45,7 +44,7 @@ CLI::Validator whole_number(std::uint64_t least = 0, std::uint64_t most = std::n
           is_bounded ? std::to_string(least) + " to " + std::to_string(most) : std::string()};
 }
 
-/// "cuda:1" → 1; none for what is no GPU.
+/// The number of a GPU: "cuda:1" → 1; none if the text names no GPU.
 std::optional<int> gpu_of(const std::string& text) {
   if (text == "cuda")
     return 0;
@@ -61,53 +60,48 @@ std::optional<int> gpu_of(const std::string& text) {
 CLI::App* add_serve(CLI::App& app, serve_options& options) {
   auto* command = app.add_subcommand("serve", "Run a node until SIGINT or SIGTERM, then drain and exit");
   command
-      ->add_option("--config", options.config,
-                   "The node's config file; not given: a node in memory only, which fits the machine and says what it "
-                   "chose")
+      ->add_option(
+          "--config", options.config,
+          "The node's config file; without one: a node in memory only, sized for this machine, which logs its choices")
       ->type_name("FILE");
   add_overrides(*command, options.overrides);
-  command->footer("Prints one line of JSON on stdout when ready:\n"
-                  "  {\"event\":\"ready\",\"node\":NAME,\"actors\":{\"socket\":PATH}}\n"
-                  "Logs go to stderr. A second signal while draining ends the program at once.");
+  command->footer("Prints one line of JSON on stdout when ready:\n  "
+                  "{\"event\":\"ready\",\"node\":NAME,\"actors\":{\"socket\":PATH}}\nLogs go to stderr. A second "
+                  "signal while draining ends the program at once.");
   return command;
 }
 
 CLI::App* add_init(CLI::App& app, init_options& options) {
-  auto* command =
-      app.add_subcommand("init", "Print the config that `serve` runs with where it is given none, with comments");
-  command->add_flag("--all", options.all, "Every key there is, not only those that one may want to change first");
+  auto* command = app.add_subcommand("init", "Print the config that `serve` uses without a file, with comments");
+  command->add_flag("--all", options.all, "Every key, not only those that are usually changed first");
   add_overrides(*command, options.overrides);
-  command->footer("To keep it and go on from there:\n"
-                  "  troupe init > node.json\n"
-                  "  troupe serve --config node.json");
+  command->footer("To start from it:\n  troupe init > node.json\n  troupe serve --config node.json");
   return command;
 }
 
-/// What of the node a replay runs for itself, or attaches to.
+/// Options for the node that a replay runs itself or attaches to.
 void add_node_options(CLI::App& command, replay_options& options) {
   auto* config =
       command.add_option("--config", options.config, "Config of the node to run in this process")->type_name("FILE");
-  auto* attach =
-      command
-          .add_option(
-              "--attach", options.attach,
-              "Use the node that serves there, on this host, instead of an own one: its data_dir, the path of its "
-              "socket, or HOST:PORT")
-          ->type_name("NODE");
+  auto* attach = command
+                     .add_option("--attach", options.attach,
+                                 "Use a running node on this host instead of an own one: its data_dir, the path of its "
+                                 "socket, or HOST:PORT")
+                     ->type_name("NODE");
   config->excludes(attach);
   command
       .add_option_function<std::uint32_t>(
           "--attach-limit", [&](std::uint32_t seconds) { options.attach_limit = std::chrono::seconds(seconds); },
-          "Seconds to wait for a node that does not answer, at the start and when it was lost (20 if not given)")
+          "Seconds to wait for a node that does not answer, at the start and after a disconnection (20 if not given)")
       ->check(whole_number(1, 86400))
       ->type_name("N")
       ->needs(attach);
-  auto* space = command.add_option("--namespace", options.space, "Namespace to work in; the node's first if not given")
+  auto* space = command.add_option("--namespace", options.space, "Namespace to use; the node's first if not given")
                     ->type_name("NAME");
   command
       .add_option("--make-namespace", options.make_namespace,
-                  "Namespace to work in, which the node makes where it has none like it: a file with what stands for "
-                  "one in `namespaces` of a config")
+                  "Namespace to use, which the node creates if it has no equal one: a file with one element of "
+                  "`namespaces` of a config")
       ->type_name("FILE")
       ->needs(attach)
       ->excludes(space);
@@ -116,13 +110,13 @@ void add_node_options(CLI::App& command, replay_options& options) {
       ->check(whole_number(4096, max_page_bytes))
       ->type_name("N")
       ->excludes(attach);
-  command.add_option("--ranks", options.ranks, "Ranks a key must be on to be complete; own node only")
+  command.add_option("--ranks", options.ranks, "Ranks that must hold a key to make it complete; own node only")
       ->check(whole_number(1, 64))
       ->type_name("N")
       ->excludes(attach);
   command
       .add_option("--capacity-pages", options.capacity_pages,
-                  "Slots per rank; own node only. As many as the trace needs if neither this nor --config is given")
+                  "Slots per rank; own node only. Enough for the trace if neither this nor --config is given")
       ->check(whole_number(16, std::uint64_t{1} << 31U))
       ->type_name("N")
       ->excludes(attach);
@@ -137,28 +131,28 @@ void add_engine_options(CLI::App& command, replay_options& options, CLI::Option*
       ->capture_default_str()
       ->needs(engine);
   command
-      .add_option("--kv-blocks", options.kv_blocks,
-                  "With --engine: blocks of KV cache on each worker; too few for all requests under way lead to "
-                  "preemptions")
+      .add_option(
+          "--kv-blocks", options.kv_blocks,
+          "With --engine: blocks of KV cache on each worker; too few for all requests in progress cause preemptions")
       ->check(whole_number(1, 1U << 30U))
       ->type_name("N")
       ->needs(engine);
   command
       .add_flag("--synchronous-loads", options.synchronous_loads,
-                "With --engine: load in the step that runs the request, which waits for it")
+                "With --engine: load synchronously, in the step that runs the request")
       ->needs(engine);
   command
       .add_option("--inject-faults", options.faults,
-                  "With --engine: abort requests, let blocks run short, and damage pages of an own node on disk, as "
-                  "this seed says")
+                  "With --engine: abort requests, run out of blocks, and damage pages of an own node on disk, as this "
+                  "seed determines")
       ->check(whole_number())
       ->type_name("SEED")
       ->needs(engine);
 }
 
 CLI::App* add_replay(CLI::App& app, replay_options& options) {
-  auto* command =
-      app.add_subcommand("replay", "Replay a request trace: look up, load and check every byte, save what is missing");
+  auto* command = app.add_subcommand(
+      "replay", "Replay a request trace: look up, load and verify every byte, save the missing pages");
   command
       ->add_option("--trace", options.trace,
                    "A trace file (JSON lines), or a generator: loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS or "
@@ -169,35 +163,37 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
   command->add_option("--limit", options.limit, "Replay the first N requests only")
       ->check(whole_number())
       ->type_name("N");
-  command->add_option("--concurrency", options.concurrency, "Requests under way at once")
+  command->add_option("--concurrency", options.concurrency, "Requests in progress at once")
       ->check(whole_number(1, 256))
       ->type_name("N")
       ->capture_default_str();
   command
-      ->add_option("--salt", options.salt,
-                   "Other keys for the same trace, so that a second replay starts cold on a node that has seen it")
+      ->add_option(
+          "--salt", options.salt,
+          "Use other keys for the same trace, so that a second replay starts cold on a node that has stored the first")
       ->check(whole_number())
       ->type_name("N");
   command
       ->add_option_function<std::string>(
           "--device", [&](const std::string& text) { options.gpu = gpu_of(text); },
-          "Where the KV cache lies: host memory, or the memory of a GPU (host if not given)")
+          "Location of the KV cache: host memory, or the memory of a GPU (host if not given)")
       ->check(CLI::Validator(
           [](const std::string& text) {
             return text == "host" || gpu_of(text) ? std::string() : "expected host, cuda or cuda:N, got '" + text + "'";
           },
           ""))
       ->type_name("host|cuda|cuda:N");
-  auto* transfer_only = command->add_flag("--transfer-only", options.transfer_only,
-                                          "Neither fill blocks nor compare them, to measure how fast pages are moved");
-  auto* warm_up = command
-                      ->add_option("--warm-up", options.warm_up,
-                                   "Play the first N requests before those that are measured, which may find their "
-                                   "pages, and memory that is used already")
-                      ->check(whole_number())
-                      ->type_name("N");
+  auto* transfer_only =
+      command->add_flag("--transfer-only", options.transfer_only,
+                        "Neither fill blocks nor compare them, to measure the transfer of pages only");
+  auto* warm_up =
+      command
+          ->add_option("--warm-up", options.warm_up,
+                       "Replay the first N requests before the measured ones, to warm up the cache and the memory")
+          ->check(whole_number())
+          ->type_name("N");
   auto* engine = command->add_flag("--engine", options.engine,
-                                   "Play the trace on a model of an engine, through both halves of its connector");
+                                   "Replay the trace on a model of an engine, through both halves of its connector");
   engine->excludes(transfer_only)->excludes(warm_up);
   add_engine_options(*command, options, engine);
   command->add_flag("--json", options.json, "Print the report as one JSON object");
@@ -210,7 +206,7 @@ CLI::App* add_replay(CLI::App& app, replay_options& options) {
 
 CLI::App* add_check_config(CLI::App& app, check_config_options& options) {
   auto* command = app.add_subcommand(
-      "check-config", "Say what is wrong with a config and the files it names, or print the effective one");
+      "check-config", "List the errors of a config and the files it names, or print the effective config");
   command->add_option("FILE", options.config, "The config file")->required();
   add_overrides(*command, options.overrides);
   return command;
@@ -233,39 +229,41 @@ CLI::App* add_make_trace(CLI::App& app, make_trace_options& options) {
 
 constexpr const char* where_a_node_is =
     "HOST:PORT or URL of its HTTP server, or the path of its Unix socket or data_dir. Not given: the node that runs as "
-    "a service on this host, if this user may ask it, or else 127.0.0.1:18000";
+    "a service on this host, if this user has access to it, or else 127.0.0.1:18000";
 
 void add_node_access(CLI::App& command, node_access& node) {
   command
       .add_option_function<std::string>(
           "--url", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
       ->type_name("URL");
-  command.add_option("--token-file", node.token_file, "A file with the bearer token, where the node asks for one")
+  command.add_option("--token-file", node.token_file, "A file with the bearer token, if the node needs one")
       ->type_name("FILE");
-  command.add_option("--ca", node.ca, "With https: a file with who signs the node's certificate")->type_name("FILE");
+  command.add_option("--ca", node.ca, "With https: a file with the authorities that sign the node's certificate")
+      ->type_name("FILE");
 }
 
-/// For people: where the node is stands alone.
+/// The variant for people: the address of the node is an argument of its own.
 void add_node_address(CLI::App& command, node_access& node) {
   command
       .add_option_function<std::string>(
           "NODE", [&](const std::string& address) { node.url = url_of(address); }, where_a_node_is)
       ->type_name("HOST:PORT");
-  command.add_option("--token-file", node.token_file, "A file with the bearer token, where the node asks for one")
+  command.add_option("--token-file", node.token_file, "A file with the bearer token, if the node needs one")
       ->type_name("FILE");
-  command.add_option("--ca", node.ca, "With https: a file with who signs the node's certificate")->type_name("FILE");
+  command.add_option("--ca", node.ca, "With https: a file with the authorities that sign the node's certificate")
+      ->type_name("FILE");
 }
 
 CLI::App* add_status(CLI::App& app, status_options& options) {
-  auto* command = app.add_subcommand("status", "Print how a node is that serves HTTP, on one screen");
+  auto* command = app.add_subcommand("status", "Show a node's health on one screen (needs `http.enabled`)");
   add_node_address(*command, options.node);
-  command->add_flag("--json", options.json, "Print what the node answers, one JSON object with the last hour");
-  command->footer("Ends with 0 if the node is healthy, with 1 if it is degraded, and with 2 if it is not reached.");
+  command->add_flag("--json", options.json, "Print the node's answer, one JSON object with the last hour");
+  command->footer("Exit codes: 0 if the node is healthy, 1 if it is degraded, 2 if it cannot be reached.");
   return command;
 }
 
 CLI::App* add_top(CLI::App& app, top_options& options) {
-  auto* command = app.add_subcommand("top", "Show what a node does, live; a line for each answer without a terminal");
+  auto* command = app.add_subcommand("top", "Show a node's activity, live; a line for each answer without a terminal");
   add_node_address(*command, options.node);
   command
       ->add_option_function<double>(
@@ -276,51 +274,49 @@ CLI::App* add_top(CLI::App& app, top_options& options) {
           "Seconds between two answers (1 if not given)")
       ->check(CLI::Range(0.1, 3600.0))
       ->type_name("N");
-  command->add_option("--count", options.count, "Print so many lines, and end as `status` does")
+  command->add_option("--count", options.count, "Print this many lines, then exit as `status` does")
       ->check(whole_number())
       ->type_name("N");
-  command->add_flag("--plain", options.plain, "Lines, also on a terminal");
+  command->add_flag("--plain", options.plain, "Print lines, also on a terminal");
   command->footer("Keys: q quit, p pause, s sort by the next column, r show or hide ranks, up and down scroll.");
   return command;
 }
 
 CLI::App* add_list_namespaces(CLI::App& app, list_namespaces_options& options) {
-  auto* command = app.add_subcommand("list-namespaces", "Print the namespaces of a node that serves HTTP");
+  auto* command = app.add_subcommand("list-namespaces", "List the namespaces of a node (needs `http.enabled`)");
   add_node_access(*command, options.node);
-  command->add_flag("--json", options.json, "Print what the node answers, one JSON object");
+  command->add_flag("--json", options.json, "Print the node's answer, one JSON object");
   return command;
 }
 
 CLI::App* add_remove_namespace(CLI::App& app, remove_namespace_options& options) {
   auto* command = app.add_subcommand(
-      "remove-namespace",
-      "Remove a namespace with its pages, its memory and its slab files, if it is not of the config");
-  command->add_option("NAME", options.name, "Its name")->required();
+      "remove-namespace", "Remove a namespace that is not in the config, with its pages, memory and slab files");
+  command->add_option("NAME", options.name, "Name of the namespace")->required();
   command->add_flag("--force", options.force,
-                    "Also while clients are attached, which are sent away, or leases or reservations are open");
+                    "Remove it even if it has leases or reservations, or clients, which are detached");
   add_node_access(*command, options.node);
-  command->footer("Ends with 0 when nothing is left of it, and with 1 if it stays.");
+  command->footer("Exit codes: 0 if the namespace was removed completely, 1 if it was not.");
   return command;
 }
 
 CLI::App* add_check_slabs(CLI::App& app, check_slabs_options& options) {
-  auto* command = app.add_subcommand(
-      "check-slabs", "Read every page in the slab files of a node that does not run, and say which are not sound");
+  auto* command = app.add_subcommand("check-slabs", "Verify every page in the slab files of a node that does not run");
   command->add_option("--config", options.config, "The node's config file")->required()->type_name("FILE");
   add_overrides(*command, options.overrides);
   command->add_flag("--json", options.json, "Print the report as one JSON object");
   command->add_flag("--quiet", options.quiet, "No progress on stderr");
   command->add_flag(
       "--ignore-claims", options.ignore_claims,
-      "Also where a node on another host keeps its claim on the data_dir (storage.shared), and may write");
-  command->footer("Changes nothing. Ends with 0 if all pages are sound that the index has, with 1 if one is not or a "
-                  "slab is damaged, and with 2 if nothing was looked at, as while a node runs on the data_dir.");
+      "Check even if a node on another host holds the claim on the data_dir (storage.shared) and may write to it");
+  command->footer("Read only. Exit codes: 0 if all pages in the index are sound, 1 if one is corrupt or a slab is "
+                  "damaged, 2 if nothing was checked, for example because a node runs on the data_dir.");
   return command;
 }
 
 CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
   auto* command = app.add_subcommand(
-      "whatif", "Say how much of a trace a node would find, by capacity and eviction policy, and what could be had");
+      "whatif", "Predict the hit ratio for a trace, by capacity and eviction policy, beside the theoretical optimum");
   auto* trace =
       command
           ->add_option("--trace", options.trace,
@@ -329,15 +325,16 @@ CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
           ->type_name("FILE");
   command
       ->add_option("--record", options.record,
-                   "In its place: what the node with this data_dir has recorded (registry.record_keys)")
+                   "Instead of a trace: the recording of the node with this data_dir (registry.record_keys)")
       ->type_name("NODE")
       ->excludes(trace);
   command
       ->add_option("--capacity", options.capacities,
-                   "Slots of a rank, as in 5000,10000,30000; if not given, six sizes up to all that the trace has")
+                   "Slots of a rank, as in 5000,10000,30000; if not given, six sizes up to the whole trace")
       ->type_name("N,...");
   command
-      ->add_option("--policy", options.policies, "As registry.eviction names them, as in lru,reuse; if not given, all")
+      ->add_option("--policy", options.policies,
+                   "Policies as in registry.eviction, such as lru,reuse; if not given, all")
       ->type_name("NAME,...");
   command->add_option("--svg", options.svg, "Draw the curves into this file")->type_name("FILE");
   command->add_option("--shards", options.shards, "As registry.shards")
@@ -355,11 +352,10 @@ CLI::App* add_whatif(CLI::App& app, whatif_options& options) {
 }
 
 CLI::App* add_cluster(CLI::App& app, cluster_status_options& options) {
-  auto* command =
-      app.add_subcommand("cluster", "Print what a node that serves HTTP knows of the others of its cluster");
+  auto* command = app.add_subcommand("cluster", "Show the other nodes of a node's cluster (needs `http.enabled`)");
   command->add_option("WHAT", options.what, "\"status\"")->required()->check(CLI::IsMember({"status"}));
   add_node_access(*command, options.node);
-  command->add_flag("--json", options.json, "Print what the node answers, one JSON object");
+  command->add_flag("--json", options.json, "Print the node's answer, one JSON object");
   return command;
 }
 
@@ -368,8 +364,8 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   return meant.empty() ? std::string() : "; did you mean '" + std::string(meant) + "'?";
 }
 
-/// What is wrong with the first word that names neither a command nor an option of one; empty if nothing is. CLI11
-/// would complain of what is missing instead.
+/// The error for a first word that is neither a command nor an option; empty if it is one. CLI11 would report a missing
+/// command instead.
 std::string unknown_word(const CLI::App& app, std::span<const std::string> words) {
   if (words.empty())
     return {};
@@ -402,7 +398,7 @@ std::string unknown_word(const CLI::App& app, std::span<const std::string> words
   return {};
 }
 
-/// `troupe help replay` and `troupe version` mean what they say.
+/// Turns `troupe help replay` and `troupe version` into the options that CLI11 understands.
 void translate(std::vector<std::string>& words) {
   if (words.empty())
     return;
@@ -415,7 +411,7 @@ void translate(std::vector<std::string>& words) {
 }
 
 nothing_to_do refuse(const std::string& why) {
-  std::cerr << "troupe: " << why << "\nRun with --help for what there is.\n";
+  std::cerr << "troupe: " << why << "\nRun with --help for commands and options.\n";
   return {exit_usage};
 }
 
@@ -425,10 +421,9 @@ command parse_command_line(int argc, const char* const* argv) {
   CLI::App app("Troupe keeps the KV caches of LLM inference engines outside the GPU and shares them.", "troupe");
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
-  app.footer(
-      "`troupe help COMMAND` lists the options of a command.\n"
-      "Exit codes: 0 all went well, 1 it ran and something failed, 2 the command line, the config or a file that "
-      "they name is wrong; a replay that is interrupted ends with 128 and the number of the signal.");
+  app.footer("`troupe help COMMAND` lists the options of a command.\nExit codes: 0 success, 1 failure at run time, 2 "
+             "an error in the command line, the config or a file that they name; an interrupted replay ends with 128 "
+             "plus the number of the signal.");
   serve_options serving;
   init_options initial;
   replay_options replaying;

@@ -21,14 +21,13 @@ int init(const init_options& options) {
   std::vector<std::string> keys;
   if (!options.all) {
     keys = config::first_keys();
-    // What was asked for is to be seen, and to be kept. Of lists, which stand as they are, no item has a name.
+    // Overridden keys are printed too. Items of lists have no name; lists are printed as a whole.
     for (const auto& x : options.overrides)
       keys.push_back(x.substr(0, x.find_first_of("=[")));
   }
-  return print(
-             "// A node of Troupe. docs/configuration.md explains every key; `troupe init --all` prints all of them,\n"
-             "// and `troupe check-config FILE` says what is wrong with a config.\n" +
-             config::to_commented_json(*loaded, keys))
+  return print("// A node of Troupe. docs/configuration.md explains every key; `troupe init --all` prints all of "
+               "them,\n// and `troupe check-config FILE` lists the errors of a config.\n" +
+               config::to_commented_json(*loaded, keys))
              ? exit_ok
              : exit_failed;
 }

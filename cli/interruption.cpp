@@ -12,10 +12,10 @@ namespace troupe::cli {
 
 namespace {
 
-/// How long the log may take at the end.
+/// How long flushing the log may take at the end.
 constexpr std::chrono::milliseconds log_patience{200};
 
-/// SIGUSR1 is how this object ends its thread.
+/// The signals of this object; SIGUSR1 ends its thread.
 sigset_t heard(int other_signal) {
   sigset_t set;
   sigemptyset(&set);
@@ -65,7 +65,7 @@ void interruption::end_now(int signal_number) {
     before_end_();
   log::flush(log_patience);
   std::cerr << "troupe: ended by SIG" << ::sigabbrev_np(signal_number) << std::endl;
-  // Not exit(): the other threads are in the middle of something.
+  // Not exit(): the other threads are still running.
   ::_exit(exit_code(signal_number));
 }
 

@@ -7,32 +7,31 @@
 
 namespace troupe::cli {
 
-/// Hears SIGINT and SIGTERM, and another one if told so, for a command that has work to do on its main thread, where
-/// that may be in the middle of making a slab. At first, a signal ends the program at once, with `128 + number` as a
-/// shell has it. While the command looks for it itself, a signal waits for that; a second one ends the program all the
-/// same.
+/// Handles SIGINT and SIGTERM, and optionally one more signal, for a command that has work to do on its main thread,
+/// where that may be in the middle of creating a slab. At first, a signal ends the program at once, with `128 + number`
+/// as in a shell. After `is_looked_for`, the first signal is stored for the command, and a second one ends the program.
 ///
-/// To be made before the first thread that must not be hit, as all threads from then on leave these signals to this
-/// one. Ignores SIGPIPE and SIGXFSZ, for the whole process.
+/// To be constructed before the first thread that must not be interrupted, as all later threads leave these signals to
+/// this one. Ignores SIGPIPE and SIGXFSZ, for the whole process.
 class interruption {
 public:
-  /// The other signal that is heard; 0: none.
+  /// `other_signal`: the additional signal; 0: none.
   explicit interruption(int other_signal);
   interruption(const interruption&) = delete;
   interruption& operator=(const interruption&) = delete;
   ~interruption();
 
-  /// Runs `prepare` to its end, whatever signal comes. What it returns is done before the program ends at once, in the
-  /// thread that hears signals; it replaces what was there.
+  /// Runs `prepare` to its end, even if a signal arrives. The function that it returns is executed before the program
+  /// ends at once, in the signal thread; it replaces the previous one.
   void before_end(const std::function<std::function<void()>()>& prepare);
 
-  /// From now on the command looks at `caught` often enough.
+  /// From now on the command checks `caught` often enough.
   void is_looked_for() noexcept { looked_for_ = true; }
 
-  /// The signal that came since; 0: none.
+  /// The signal that has arrived since; 0: none.
   int caught() const noexcept { return caught_; }
 
-  /// What the program ends with after this signal.
+  /// The exit code of the program after this signal.
   static int exit_code(int signal_number) noexcept { return 128 + signal_number; }
 
 private:

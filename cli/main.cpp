@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   try {
     troupe::cli::open_standard_streams();
     code = run(argc, argv);
-  } catch (const std::exception& e) { // threads, open files or memory have run out
+  } catch (const std::exception& e) { // out of threads, open files or memory
     std::cerr << "troupe: " << troupe::error_of(e, "cannot go on").text << '\n';
   }
   troupe::log::shutdown();

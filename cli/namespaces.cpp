@@ -16,7 +16,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// A removal waits for clients that are gone to come to rest, which may take a minute.
+/// A removal waits until disconnected clients have drained, which may take a minute.
 constexpr auto answer_time = std::chrono::minutes(5);
 
 int wrong(const std::string& why) {
@@ -52,7 +52,7 @@ int list_namespaces(const list_namespaces_options& options) {
     return answer.code == exit_usage ? wrong(answer.why) : failed(answer.why);
   const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (!body.is_object() || !body.contains("namespaces") || !body["namespaces"].is_array())
-    return failed(answer.url + " does not answer as a node does");
+    return failed(answer.url + " does not answer as a Troupe node does");
   if (options.json)
     return print(body.dump() + "\n") ? exit_ok : exit_failed;
   std::vector<std::vector<std::string>> rows{{"NAME", "MODEL", "RANKS", "PAGE BYTES", "KEYS", "LEASES", "ID"}};
@@ -76,7 +76,7 @@ int remove_namespace(const remove_namespace_options& options) {
     return wrong(answer.why);
   const bool in_use = answer.reply.status == 409 && !options.force;
   return failed("namespace '" + options.name + "' is not removed: " + answer.why +
-                (in_use ? " (--force sends away who uses it)" : ""));
+                (in_use ? "(--force detaches its clients)" : ""));
 }
 
 } // namespace troupe::cli

@@ -20,43 +20,43 @@ namespace {
 constexpr duration connect_time = std::chrono::seconds(10);
 constexpr std::size_t max_answer_bytes = std::size_t{64} << 20U;
 
-/// The one token that the file has: visible characters, and a line end or none.
+/// The only token in the file: visible characters, and at most one line end.
 result<std::string> read_token(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string token;
   std::string more;
   if (!in || !std::getline(in, token) || token.empty() || std::getline(in, more) ||
       !std::ranges::all_of(token, [](char c) { return c > ' ' && c <= '~'; }))
-    return fail(errc::invalid_argument, file.string() + " cannot be read, or is not one line with a token");
+    return fail(errc::invalid_argument, file.string() + " cannot be read, or is not a single line with a token");
   return token;
 }
 
-/// Where the service of the package has its data.
+/// The data directory of the packaged service.
 constexpr const char* service_data = "/var/lib/troupe";
 
-/// What nobody has named: the node that runs as a service, if it lets this user in, or else the one of a first try.
+/// The default node: the one that runs as a service, if this user has access to it, or else the one of the quick start.
 std::string usual_url() {
   return connect_local(service_data, http_socket_name) ? "unix:" + std::string(service_data) : "http://127.0.0.1:18000";
 }
 
-/// Why there is no connection, without the address that the sentence names anyway.
+/// The cause of a failed connection, without the address, which the sentence names anyway.
 std::string unreachable(const std::string& url, const client_detail::endpoint& where, std::string why) {
   if (const auto address = where.host + ":" + where.port + ": "; why.starts_with(address))
     why.erase(0, address.size());
-  // The sentences about sockets ask already whether a node is running, and opens one.
+  // Errors about sockets already ask whether a node is running; `http.enabled` opens a socket.
   return "cannot reach a node at " + url + ": " + why +
          (where.socket.empty() ? "; is one running (`troupe serve`), and does its config have http.enabled?"
                                : " (http.enabled)");
 }
 
-/// What an answer says that is no success.
+/// The error text of an answer that is not a success.
 std::string refusal(const std::string& url, const client_detail::answer& reply) {
   if (reply.status == 401)
-    return url + " needs a token: name the file that has it with --token-file";
+    return url + " needs a token: name its file with --token-file";
   const auto body = nlohmann::json::parse(reply.body, nullptr, false);
   if (body.is_object() && body.contains("detail") && body["detail"].is_string())
     return body["detail"].get<std::string>();
-  return "what answers at " + url + " is not a Troupe node: status " + std::to_string(reply.status);
+  return "the server at " + url + " is not a Troupe node: status " + std::to_string(reply.status);
 }
 
 node_answer ask_at(const std::string& url, const node_access& node, std::string_view method, const std::string& path,
@@ -109,7 +109,8 @@ std::string url_of(std::string_view address) {
   std::string text(address);
   if (address.find("://") != std::string_view::npos || address.starts_with("unix:"))
     return text;
-  // What is there is meant, and what looks like a path: "data" is a directory before it is the name of a host.
+  // An existing path is preferred, and so is a text that looks like a path: "data" is a directory before it is a host
+  // name.
   std::error_code ignored;
   const auto there = std::filesystem::status(text, ignored).type();
   const bool is_path = address.starts_with('/') || address.starts_with('.') ||

@@ -9,21 +9,21 @@
 
 namespace troupe::cli {
 
-/// What became of one request to a node's HTTP server. `why` is for people, `code` tells what the program ends with.
+/// The outcome of one request to a node's HTTP server. `why` is for people, `code` is the exit code of the program.
 struct node_answer {
   int code = exit_ok;
   std::string why = {};
   client_detail::answer reply = {};
-  /// Who was asked, also where nobody was named.
+  /// The URL that was requested, including a default one.
   std::string url = {};
 };
 
-/// Asks, and waits for the answer for as long as `patience`. What is no success is `exit_failed`, with the status in
-/// `reply`, which is 0 where nobody has answered; a wrong URL, token file or authority is `exit_usage`.
+/// Sends a request, and waits for the answer for up to `patience`. An answer that is not a success is `exit_failed`,
+/// with the status in `reply`, which is 0 if no answer came; a wrong URL, token file or authority is `exit_usage`.
 node_answer ask_node(const node_access& node, std::string_view method, const std::string& path, duration patience);
 
-/// "HOST:PORT"; the path of a Unix socket or of a node's `data_dir`; or a URL as it is. A path is what begins with / or
-/// a dot, and the name of a directory or socket that is there.
+/// Turns "HOST:PORT", or the path of a Unix socket or of a node's `data_dir`, into a URL; a URL stays as it is. A path
+/// is a text that begins with / or a dot, or the name of an existing directory or socket.
 std::string url_of(std::string_view address);
 
 } // namespace troupe::cli

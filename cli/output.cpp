@@ -13,7 +13,7 @@ namespace troupe::cli {
 void open_standard_streams() {
   for (const auto descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(descriptor, F_GETFD) < 0)
-      ::open("/dev/null", O_RDWR); // gets the lowest number that is free, which is this one
+      ::open("/dev/null", O_RDWR); // gets the lowest free number, which is this one
 }
 
 bool print(std::string_view text) {
@@ -27,7 +27,7 @@ bool print(std::string_view text) {
       pollfd writable{STDOUT_FILENO, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
-      // At once, so that no line of the log comes between.
+      // In one write, so that no log line comes between.
       std::cerr << "troupe: cannot write to stdout: " + std::string(std::strerror(errno)) + "\n";
       return false;
     }

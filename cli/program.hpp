@@ -14,25 +14,24 @@
 
 namespace troupe::cli {
 
-/// What the program ends with.
+/// Exit codes of the program.
 enum exit_code : int {
-  /// All went well.
+  /// Success.
   exit_ok = 0,
-  /// It ran and something went wrong: the node failed or could not start, which may pass by itself, or a loaded byte
-  /// was
-  /// not what was saved.
+  /// A failure at run time: the node failed or could not start, which may be temporary, or a loaded byte differed from
+  /// the saved one.
   exit_failed = 1,
-  /// The command line, the config or a file that one of them names is wrong; nothing was started.
+  /// An error in the command line, the config or a file that one of them names; nothing was started.
   exit_usage = 2,
-  // What `status` and `top` end with.
+  // Exit codes of `status` and `top`.
   exit_degraded = 1,
   exit_unreachable = 2,
-  // After SIGINT, SIGTERM or SIGHUP, a replay ends with 128 and the number of the signal, as shells have it.
+  // After SIGINT, SIGTERM or SIGHUP, a replay ends with 128 plus the number of the signal, as in a shell.
 };
 
 /// `troupe serve`
 struct serve_options {
-  /// Not set: a node in memory only, that fits the machine.
+  /// Not set: a node with pages in memory only, sized for the machine.
   std::optional<std::filesystem::path> config;
   std::vector<std::string> overrides;
 };
@@ -40,21 +39,21 @@ int serve(const serve_options& options);
 
 /// `troupe init`
 struct init_options {
-  /// Every key, not only those that a person may want to change first.
+  /// Print every key, not only those that people change first.
   bool all = false;
   std::vector<std::string> overrides;
 };
 int init(const init_options& options);
 
-/// The effective config of `serve` without one, or what is wrong with the overrides.
+/// The effective config of `serve` without a file, or the errors in the overrides.
 config::load_result load_default(std::span<const std::string> overrides);
 
-/// What is wrong with the files and directories that a sound config names, as far as can be seen without writing: what
-/// keeps a node from starting until somebody has changed it.
+/// Errors in the files and directories that a valid config names, as far as they can be detected without writing. With
+/// one of them, a node cannot start until a person has changed something.
 std::vector<config::problem> faults_of_files(const config::node_config& config);
 
-/// What else of a sound config cannot be had now: memory of the host and its limits, which may pass by itself and which
-/// the start finds as well; and files for etcd, without which a node starts and says what it lacks.
+/// Other resources of a valid config that are missing now: memory of the host and its limits, which may be temporary
+/// and which the start detects as well; and files for etcd, without which a node starts with a warning.
 std::vector<config::problem> faults_of_host(const config::node_config& config);
 
 /// `troupe check-config`
@@ -69,13 +68,13 @@ struct replay_options {
   std::string trace;
   std::optional<std::filesystem::path> config;
   std::string attach;
-  /// How long to wait for a node that does not answer, at the start and when it was lost.
+  /// How long to wait for a node that does not answer, at the start and after a disconnection.
   std::chrono::seconds attach_limit{20};
   std::string space;
-  /// A file with a namespace that the node is to make; empty for none.
+  /// A file with a namespace that the node is to create; empty for none.
   std::string make_namespace;
   std::optional<std::size_t> limit;
-  /// Requests that are played before those that are measured.
+  /// Requests that are replayed before the measured ones.
   std::uint64_t warm_up = 0;
   std::uint32_t concurrency = 4;
   std::optional<std::uint64_t> page_bytes;
@@ -84,12 +83,12 @@ struct replay_options {
   std::uint64_t salt = 0;
   /// The GPU that holds the KV cache; host memory if not given.
   std::optional<int> gpu;
-  /// Neither fill blocks nor compare them: what is measured is the transfer alone.
+  /// Neither fill blocks nor compare them: measures the transfer alone.
   bool transfer_only = false;
-  /// Play the trace on a model of an engine, through both halves of its connector.
+  /// Replay the trace on a model of an engine, through both halves of its connector.
   bool engine = false;
-  /// With it: blocks of KV cache on each worker (enough for all requests under way if not given), blocks that make one
-  /// page, and the seed of faults to inject.
+  /// With `engine`: blocks of KV cache on each worker (enough for all requests in progress if not given), blocks that
+  /// make one page, and the seed of faults to inject.
   std::optional<std::uint32_t> kv_blocks;
   std::uint32_t blocks_per_page = 1;
   std::optional<std::uint64_t> faults;
@@ -100,7 +99,7 @@ struct replay_options {
 };
 int replay(const replay_options& options);
 
-/// Says why a replay failed; what the program ends with then.
+/// Prints why a replay failed; returns the exit code of the program.
 int report_failure(const error& why, const replay_options& options);
 
 /// `troupe make-trace`
@@ -111,13 +110,13 @@ struct make_trace_options {
 };
 int make_trace(const make_trace_options& options);
 
-/// A node that is asked over HTTP.
+/// The HTTP server of a node.
 struct node_access {
   /// Not given: the node that runs as a service on this host, or else the one at 127.0.0.1:18000.
   std::string url;
   /// A file with a bearer token.
   std::optional<std::filesystem::path> token_file;
-  /// With https: who signs the node's certificate, if it is not one of the system's authorities.
+  /// With https: the authority of the node's certificate, if it is not one of the system's.
   std::optional<std::filesystem::path> ca;
 };
 
@@ -132,9 +131,9 @@ int status(const status_options& options);
 struct top_options {
   node_access node;
   duration interval = std::chrono::seconds(1);
-  /// Lines to print; 0: until it is ended.
+  /// Lines to print; 0: no limit.
   std::uint64_t count = 0;
-  /// Lines, also on a terminal.
+  /// Print lines, also on a terminal.
   bool plain = false;
 };
 int top(const top_options& options);
@@ -160,7 +159,7 @@ struct check_slabs_options {
   std::vector<std::string> overrides;
   bool json = false;
   bool quiet = false;
-  /// Also where somebody renews a claim on the directory, and so may be writing there.
+  /// Also check while a node renews a claim on the directory, and so may be writing there.
   bool ignore_claims = false;
 };
 int check_slabs(const check_slabs_options& options);
@@ -168,7 +167,7 @@ int check_slabs(const check_slabs_options& options);
 /// `troupe whatif`
 struct whatif_options {
   std::string trace;
-  /// In its place: what the node with this data directory has recorded.
+  /// Instead of a trace: the recording of the node with this data directory.
   std::filesystem::path record;
   std::string capacities;
   std::string policies;
@@ -189,7 +188,7 @@ struct cluster_status_options {
 };
 int cluster_status(const cluster_status_options& options);
 
-/// Prints what is wrong with a config to stderr, a line each.
+/// Prints the errors of a config to stderr, one per line.
 void print_problems(std::span<const config::problem> problems);
 
 } // namespace troupe::cli

@@ -10,11 +10,10 @@ namespace troupe::cli {
 
 namespace {
 
-/// Between two lines where there is no terminal.
+/// Interval of lines without a terminal.
 constexpr std::chrono::seconds line_pause{5};
 
-/// Columns that a line may have. It may be another number the next time. The last column stays free: with it, some
-/// terminals go on to the next line.
+/// Columns for a line. They may change between calls. The last column stays free: if it is used, some terminals wrap.
 std::size_t columns() {
   constexpr std::size_t usual = 80;
   winsize size{};

@@ -8,8 +8,8 @@
 
 namespace troupe::cli {
 
-/// Shows on stderr what a replay does and how far it is: on a terminal one line that is drawn again and fits into its
-/// width, else a line now and then. Used by one thread at a time.
+/// Shows the activity and progress of a replay on stderr: on a terminal one line that is redrawn and fits its width,
+/// otherwise a line every few seconds. Used by one thread at a time.
 class progress_display {
 public:
   explicit progress_display(bool quiet);
@@ -21,15 +21,15 @@ public:
   /// How often to call `update`.
   std::chrono::milliseconds interval() const { return std::chrono::milliseconds(terminal_ ? 200 : 500); }
 
-  /// What is being done now, which may take a while.
+  /// Shows the current activity, which may take a while.
   void step(std::string_view what);
 
-  /// The same again with other numbers: without a terminal, it is shown as often as `update` is.
+  /// Shows the same activity with other numbers: without a terminal, it is printed as often as `update` is.
   void wait(std::string_view what);
 
   void update(const replay::replay_progress& x, bool last);
 
-  /// Takes the line away, so that something else can be written.
+  /// Removes the line, so that other text can be written.
   void clear();
 
 private:

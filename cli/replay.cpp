@@ -31,7 +31,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// Shows on the terminal how far a run is, and ends it when the user interrupts.
+/// Shows the progress of a run on the terminal, and ends it when the user interrupts.
 class watcher final : public replay::run_observer {
 public:
   watcher(progress_display& display, interruption& signals) : display_(display), signals_(signals) {}
@@ -50,24 +50,24 @@ private:
   interruption& signals_;
 };
 
-/// What a replay works with: a node of its own, or one that is to be attached to.
+/// The setup of a replay: a node of its own, or one to attach to.
 struct setting {
   std::optional<replay::own_node> own;
   std::optional<node_address> remote;
-  /// The node's own, or what a client needs of one.
+  /// The config of the own node, or the part of it that a client needs.
   config::node_config config;
-  /// What the node is to make.
+  /// The namespace that the node is to create.
   std::optional<namespace_spec> space;
 };
 
-/// The text of the file; nothing if it cannot be read.
+/// The text of the file; none if it cannot be read.
 std::optional<std::string> text_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string out{std::istreambuf_iterator<char>(in), {}};
   return in ? std::optional(std::move(out)) : std::nullopt;
 }
 
-/// Whether it has what a config has, and a namespace has not.
+/// Whether the text has keys that a config has and a namespace has not.
 bool is_node_config(const std::string& text) {
   const auto x = nlohmann::json::parse(text, nullptr, false, true);
   return std::ranges::any_of(std::initializer_list<const char*>{"namespaces", "data_dir", "storage", "memory",
@@ -79,7 +79,7 @@ replay::own_node_options own_node_options_of(const replay_options& options) {
   return {options.config, options.overrides, options.space, options.page_bytes, options.ranks, options.capacity_pages};
 }
 
-/// Prints what is wrong, and returns none.
+/// Prints errors, and returns none then.
 std::optional<setting> make_setting(const replay_options& options) {
   setting out;
   if (options.attach.empty()) {
@@ -90,7 +90,7 @@ std::optional<setting> make_setting(const replay_options& options) {
     }
     for (const auto& x : made->leftovers)
       std::cerr << "troupe replay: " << (x.removed ? "removed " : "cannot remove ") << x.path.string() << " ("
-                << replay::human_bytes(x.bytes) << "), which a replay left behind that was killed\n";
+                << replay::human_bytes(x.bytes) << "), which was left behind by a killed replay\n";
     out.own = std::move(*made);
     return out;
   }
@@ -110,7 +110,7 @@ std::optional<setting> make_setting(const replay_options& options) {
     }
     if (is_node_config(*space)) {
       std::cerr << "--make-namespace: " << options.make_namespace
-                << " is the config of a node; name a file that has one object of `namespaces` and nothing else, as "
+                << " is the config of a node; name a file with a single object of `namespaces`, such as "
                    "configs/namespaces/sample.json\n";
       return std::nullopt;
     }
@@ -128,7 +128,7 @@ std::optional<setting> make_setting(const replay_options& options) {
   return out;
 }
 
-/// Of all slab files.
+/// The size of all slab files.
 std::uint64_t slab_bytes(const config::node_config& config) {
   std::uint64_t out = 0;
   for (const auto& space : config.namespaces)
@@ -137,7 +137,7 @@ std::uint64_t slab_bytes(const config::node_config& config) {
   return out;
 }
 
-/// One replay on a node that is there.
+/// One replay on a running node.
 class session {
 public:
   session(caf::actor_system& system, link_options where, const config::node_config& config, const replay::trace& trace,
@@ -182,7 +182,7 @@ private:
     if (!x.first_wrong.empty())
       std::cerr << "the first wrong byte: " << x.first_wrong << '\n';
     if (x.given_up) {
-      std::cerr << "troupe replay: given up after " << x.report.requests << " of " << trace_.requests.size()
+      std::cerr << "troupe replay: aborted after " << x.report.requests << " of " << trace_.requests.size()
                 << " requests: " << to_string(*x.given_up) << '\n';
       return signals_.caught() != 0 ? interruption::exit_code(signals_.caught()) : exit_failed;
     }
@@ -205,7 +205,7 @@ private:
     connection.attach_limit = options_.attach_limit;
     result<attach_reply> attached;
     {
-      // The node says to each of its clients what the namespace is.
+      // The node describes the namespace to each of its clients.
       node_client client(system_, connection.client);
       attached = attach(client);
     }
@@ -264,7 +264,7 @@ private:
   watcher watcher_;
 };
 
-/// The replay, on a node of its own or on the one that is to be attached to.
+/// Runs the replay, on a node of its own or on the one to attach to.
 int play(caf::actor_system& system, const setting& on, const replay::trace& trace, const replay_options& options,
          interruption& signals, progress_display& progress) {
   const auto& config = on.own ? on.own->config : on.config;
@@ -295,7 +295,7 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
   const auto code = session(system, where, config, trace, options, signals, progress).run();
   if (node)
     if (const auto stopped = node->stop(system, config.drain_timeout); !stopped)
-      std::cerr << "troupe replay: the node did not come to rest: " << to_string(stopped.error()) << '\n';
+      std::cerr << "troupe replay: the node was not drained: " << to_string(stopped.error()) << '\n';
   return code;
 }
 
@@ -310,8 +310,8 @@ int report_failure(const error& why, const replay_options& options) {
 }
 
 int replay(const replay_options& options) {
-  ::umask(077);                 // what its node writes is for this user
-  interruption signals(SIGHUP); // which a terminal sends when it goes
+  ::umask(077);                 // the files of its node are private to this user
+  interruption signals(SIGHUP); // which a closing terminal sends
   std::optional<setting> made;
   signals.before_end([&]() -> std::function<void()> {
     made = make_setting(options);
@@ -335,17 +335,17 @@ int replay(const replay_options& options) {
   log::set_level(config.log_level);
 
   system_config actors(config.caf);
-  // With the thread of the doors.
+  // Includes the thread of the listeners.
   if (const auto room = actors.check_room(1); !room)
     return report_failure(room.error(), options);
   caf::actor_system system(actors);
   try {
     return play(system, *made, *trace, options, signals, progress);
-  } catch (const std::exception& e) { // threads, open files or memory have run out
+  } catch (const std::exception& e) { // out of threads, open files or memory
     progress.clear();
     report_failure(error_of(e, "cannot go on"), options);
   }
-  // Not by returning, as actors would be waited for that nobody has told to end.
+  // Not by returning, as that would wait for actors that were never stopped.
   if (made->own)
     replay::remove_scratch(made->own->scratch.path());
   log::flush(std::chrono::seconds(1));

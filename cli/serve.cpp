@@ -35,22 +35,22 @@ namespace troupe::cli {
 
 namespace {
 
-/// A node that others can reach.
+/// A running node with its listeners.
 struct served_node {
   std::unique_ptr<running_node> node;
-  /// Null if the config wants no HTTP. Ends before the node.
+  /// Null if HTTP is not enabled. Destroyed before the node.
   std::unique_ptr<http::node_http> http;
-  /// Null if the config does not want it. Likewise.
+  /// Null if it is not enabled. Likewise.
   std::unique_ptr<lmcache_service> lmcache;
-  /// Null if it is part of none. Likewise.
+  /// Null if the node is not part of a cluster. Likewise.
   std::unique_ptr<cluster::cluster_service> cluster;
-  /// Ends before all of them.
+  /// Destroyed before all of the above.
   node_doors doors;
-  /// Ends first.
+  /// Destroyed first.
   std::unique_ptr<door_keeper> keeper{};
 };
 
-/// What is thrown where threads, open files or memory run out, as an error.
+/// Turns exceptions for missing threads, open files or memory into an error.
 template <class F>
 std::invoke_result_t<F> without_exceptions(F f) {
   try {
@@ -60,11 +60,11 @@ std::invoke_result_t<F> without_exceptions(F f) {
   }
 }
 
-/// The ways to a node that runs. What was opened when it fails is in `to`.
+/// Opens the listeners of a running node. On failure, `to` owns what was opened.
 result<void> open_to_others(caf::actor_system& system, const config::node_config& options, http::node_http::doors ports,
                             served_node& to) {
   const auto& services = to.node->services();
-  // Before there are clients, who learn of it as they attach.
+  // Before there are clients, which receive the state of the cluster as they attach.
   if (!options.cluster.name.empty()) {
     auto cluster = cluster::cluster_service::make(system, options, to.node->supervisor(), to.node->reception(),
                                                   services.shards, services.condition, services.memory);
@@ -86,18 +86,16 @@ result<void> open_to_others(caf::actor_system& system, const config::node_config
   return {};
 }
 
-/// What is to stay where it is as long as the node runs, and is made again where it was removed.
+/// The files that must stay in place while the node runs, and are recreated if they are removed.
 std::vector<door_keeper::file> kept_files(served_node& x) {
   std::vector<door_keeper::file> out;
   auto* const node = x.node.get();
   out.push_back({"the lock of " + node->lock().directory().string(), [node] { return node->lock().is_there(); },
                  [node] { return node->lock().renew(); }});
   if (const auto extents = node->services().extents; extents && !extents->shared_name().empty())
-    out.push_back({"the memory /dev/shm/" + extents->shared_name(),
-                   [extents] { return extents->shared_name_is_there(); },
-                   []() -> result<void> {
-                     return fail(errc::not_found, "workers of LMCache do not find it: start the node again");
-                   }});
+    out.push_back(
+        {"the memory /dev/shm/" + extents->shared_name(), [extents] { return extents->shared_name_is_there(); },
+         []() -> result<void> { return fail(errc::not_found, "LMCache's workers cannot find it: restart the node"); }});
   if (!x.doors.socket.empty())
     out.push_back({"the socket " + x.doors.socket.string(),
                    [open = x.doors.open.get()] { return open->local_is_there(); },
@@ -110,7 +108,7 @@ std::vector<door_keeper::file> kept_files(served_node& x) {
 
 result<served_node> start(caf::actor_system& system, const config::node_config& options) {
   served_node out;
-  // What can be wrong at once is looked at first: slabs may take their time, and are left behind.
+  // Checks that fail fast come first: slabs may take long, and stay on the disk.
   auto ports = http::node_http::prepare(options);
   if (!ports)
     return tl::unexpected<error>(ports.error());
@@ -153,13 +151,14 @@ std::string size_text(std::uint64_t bytes) {
   return std::to_string(bytes / config::mebibyte) + " MiB";
 }
 
-/// What stands between the node and its disk and memory, in one line.
+/// The memory, disk and socket of the node, in one line.
 std::string say_opened(const served_node& x, const config::node_config& options) {
   const auto& opened = x.node->services().opened;
   auto out = size_text(options.memory.bytes) + " for pages in " + opened.memory();
   out += "; slabs: " + (opened.slabs.empty() ? std::string("none, pages are in memory only") : opened.slabs);
   if (options.storage.disk_bytes > 0)
-    out += ", and " + size_text(options.storage.disk_bytes) + " for namespaces that clients make";
+    out += " for namespaces that clients create" + size_text(options.storage.disk_bytes) +
+           " for namespaces that clients make";
   out += "; durability: " + options.registry.durability + "; attach at ";
   out += x.doors.socket.empty() ? "no socket" : x.doors.socket.string();
   if (x.doors.port)
@@ -170,22 +169,22 @@ std::string say_opened(const served_node& x, const config::node_config& options)
   return out + (port && !socket.empty() ? " and " + socket : "");
 }
 
-/// A node without a config says what it is, and how to keep it.
+/// A node without a config logs its choices, and how to keep them.
 void say_defaults(const config::node_config& options) {
   const auto logger = log::get("node");
-  logger->info("no config is given: pages live in memory only, and are gone when the node ends; {} of the {} that are "
-               "available are for pages, and what the node writes is in {}",
+  logger->info("no config given: pages are in memory only and are lost when the node ends; {} of the available {} "
+               "are used for pages; data directory: {}",
                size_text(options.memory.bytes), size_text(available_memory()), options.data_dir.string());
-  logger->info("`troupe init > node.json` writes these choices down, `troupe serve --config node.json` runs with them");
+  logger->info("`troupe init > node.json` saves these settings, `troupe serve --config node.json` uses them");
 }
 
-/// A start may take minutes, for slabs and an index. What it has made when a signal ends it is as good as after a
-/// crash: the next start goes on with it or makes it anew.
+/// A start may take minutes, for slabs and an index. If a signal ends it, the state on disk is as after a crash: the
+/// next start continues with it or recreates it.
 result<served_node> start_unless_ended(caf::actor_system& system, const config::node_config& options) {
   interruption while_starting(0);
   while_starting.before_end([] {
     return [] {
-      log::get("node")->info("told to end while starting");
+      log::get("node")->info("stopped by a signal while starting");
       log::flush(std::chrono::seconds(1));
       ::_exit(exit_ok);
     };
@@ -193,20 +192,20 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
   return start(system, options);
 }
 
-/// One line of JSON on stdout, in the order that is documented. False where nobody can read it.
+/// Prints one line of JSON on stdout, in the documented order. False if stdout cannot be written.
 [[nodiscard]] bool say_ready(const served_node& x, const config::node_config& options) {
   nlohmann::ordered_json ready{{"event", "ready"}, {"node", options.node_name}};
   const auto logger = log::get("node");
   logger->info("node '{}' is ready", options.node_name);
   if (!x.doors.socket.empty()) {
     ready["actors"]["socket"] = x.doors.socket.string();
-    logger->info("clients of this host attach at {}", x.doors.socket.string());
+    logger->info("local clients attach at {}", x.doors.socket.string());
   }
   if (x.doors.port) {
     ready["actors"]["host"] = options.actors.host;
     ready["actors"]["port"] = *x.doors.port;
     logger->info("clients attach at {}:{}{}", options.actors.host, *x.doors.port,
-                 options.actors.tls.certificate ? " with certificates" : ", and nobody is asked who they are");
+                 options.actors.tls.certificate ? " with certificates" : ", without authentication");
   }
   if (const auto port = x.http ? x.http->port_if_any() : std::nullopt) {
     ready["http"] = {{"host", options.http.host}, {"port", *port}};
@@ -226,66 +225,67 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
     logger->info("LMCache's clients are served on {}:{}", options.lmcache.host, x.lmcache->port());
   }
   logger->info("opened: {}", say_opened(x, options));
-  // Whoever sees the line finds in the log what was said before it.
+  // The log up to here is written before the line, for its readers.
   log::flush(std::chrono::milliseconds(200));
   return print(ready.dump() + "\n");
 }
 
-/// Whether it has ended within that time. Else it goes on, in a thread that nobody waits for, and what it uses must
-/// stay: for what may wait for a file system that hangs.
+/// Runs `what` in a thread, and returns whether it ends within `limit`. If not, it continues in a detached thread, and
+/// the objects that it uses must stay alive: for calls that may wait for a hanging file system.
 bool ends_within(duration limit, std::function<void()> what) {
   const auto task = std::make_shared<std::packaged_task<void()>>(std::move(what));
   auto ended = task->get_future();
   try {
     std::thread([task] { (*task)(); }).detach();
-  } catch (const std::system_error&) { // no thread is to be had, and so no limit
+  } catch (const std::system_error&) { // no thread is available, so there is no limit
     (*task)();
   }
   return ended.wait_for(limit) == std::future_status::ready;
 }
 
-/// Something has not ended that should have, such as a transfer of a disk that hangs, and to wait for it could take for
-/// ever; or it may be writing still, so that nothing may be given back to others. What is promised is on the disk.
+/// Ends the process without cleaning up. An operation that should have ended is still running, such as a transfer to a
+/// hanging disk: waiting for it could take for ever, and it may still write, so that nothing may be released to others.
+/// Everything that was confirmed is on the disk.
 [[noreturn]] void end_as_after_a_crash() {
   log::flush(std::chrono::seconds(1));
   ::_exit(exit_failed);
 }
 
-/// The node has not started. Not by returning: an actor that has not ended would be waited for, and what has failed may
-/// have been the end of one.
+/// Ends the process after a failed start. Not by returning: that would wait for actors that have not ended, and ending
+/// one may be what failed.
 [[noreturn]] void end_without_start(const error& why) {
   log::get("node")->critical("{}", to_string(why));
   end_as_after_a_crash();
 }
 
-/// A node that stops has left the others by then, and reads no files of theirs any more; and what it has itself is
-/// closed, beside twice the time that its transfers have to end in.
+/// The limit for a node that stops to leave its cluster, so that it no longer reads files of other nodes; and for
+/// closing its own files, in addition to twice the time that its transfers have to end.
 constexpr duration leave_limit = std::chrono::seconds(15);
 constexpr duration close_limit = std::chrono::seconds(30);
 
-/// Ends it, and the process where it does not end.
+/// Stops the node, and ends the process if the node does not stop.
 void stop(served_node& x, caf::actor_system& system, duration drain_timeout) {
   const auto logger = log::get("node");
-  // It looks at files of a file system that may hang.
+  // The keeper reads files of a file system that may hang.
   const bool is_unwatched = ends_within(leave_limit, [&x] { x.keeper.reset(); });
-  // First those who ask, so that what they ask is still answered. Clients that are attached stay until the node has
-  // come to rest.
+  // Servers are stopped first, so that their pending requests are still answered. Attached clients stay until the node
+  // is drained.
   if (x.http)
     x.http->stop(drain_timeout);
   x.lmcache.reset();
   const bool has_left = ends_within(leave_limit, [&x] { x.cluster.reset(); });
   if (!has_left)
-    logger->error("the file system of other nodes, or one of these, holds up the end: what this node has is closed all "
-                  "the same");
+    logger->error("the file system of other nodes, or of one of these listeners, delays the stop; this node's own "
+                  "files are closed anyway");
   result<void> stopped;
   const bool is_closed =
       ends_within(2 * drain_timeout + close_limit, [&] { stopped = x.node->stop(system, drain_timeout); });
   if (is_closed && stopped && has_left && is_unwatched)
     return;
   if (!is_closed)
-    logger->error("stopped, but not at rest: the file system of 'data_dir' does not answer");
+    logger->error("stopped, but not drained: the file system of 'data_dir' does not answer");
   else if (!stopped)
-    logger->error("stopped, but not at rest: {}", to_string(stopped.error()));
+    logger->error("stopped, but not drained: {}", to_string(stopped.error()));
   end_as_after_a_crash();
 }
 
@@ -293,15 +293,16 @@ void reload(const served_node& x) {
   if (!x.http)
     return;
   if (const auto reloaded = x.http->reload(); reloaded)
-    log::get("http")->info("tokens and certificates were read again");
+    log::get("http")->info("reloaded tokens and certificates");
   else
-    log::get("http")->error("tokens and certificates stay as they were: {}", to_string(reloaded.error()));
+    log::get("http")->error("cannot reload tokens and certificates: {}; the previous ones stay in use",
+                            to_string(reloaded.error()));
 }
 
 } // namespace
 
 int serve(const serve_options& options) {
-  // What a node writes is for its own user: the index tells keys and the salts of tenants.
+  // The node's files are private to its user: the index contains keys and the salts of tenants.
   ::umask(077);
   const auto loaded =
       options.config ? config::load(*options.config, options.overrides) : load_default(options.overrides);
@@ -319,10 +320,10 @@ int serve(const serve_options& options) {
 
   signal_gate signals;
   system_config actors(node_options.caf);
-  // With the thread that hears signals.
+  // Includes the thread that handles signals.
   if (const auto room = actors.check_room(1); !room)
     end_without_start(room.error());
-  // These stay until somebody changes them: the code tells a service manager to try no more.
+  // These errors stay until a person changes something: the exit code makes a service manager stop retrying.
   if (const auto faults = faults_of_files(node_options); !faults.empty()) {
     for (const auto& x : faults)
       logger->critical("{}", config::to_string(x));
@@ -334,19 +335,19 @@ int serve(const serve_options& options) {
     end_without_start(served.error());
   caf::actor_cast<caf::actor>(served->node->supervisor())->attach_functor([] { signal_gate::node_ended(); });
   const auto said = say_ready(*served, node_options);
-  // Only now: paths that were said above may change from here on.
+  // Only now: the paths that were printed above may change from here on.
   if (auto looked_after = served->keeper->start(); !looked_after)
-    logger->warn("{}: where they are removed, nobody makes them again", looked_after.error().text);
+    logger->warn("{}: these files are not recreated if they are removed", looked_after.error().text);
   if (said)
     tell_service_manager("READY=1\nSTATUS=serving");
   else
-    logger->error("stopping: nobody can be told that the node is ready");
+    logger->error("stopping: the ready line cannot be written to stdout");
 
   auto why = said ? signals.wait() : wake_reason::interrupted;
   for (; why == wake_reason::reload; why = signals.wait())
     reload(*served);
   if (why == wake_reason::node_ended) {
-    logger->critical("the node has ended by itself");
+    logger->critical("the node has ended unexpectedly");
     end_as_after_a_crash();
   }
   logger->info("stopping");

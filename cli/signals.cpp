@@ -8,7 +8,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// What a user sends to end the program.
+/// The signals by which a user ends the program.
 sigset_t interruptions() {
   sigset_t set;
   sigemptyset(&set);
@@ -61,7 +61,7 @@ void signal_gate::node_ended() {
 }
 
 void signal_gate::open() {
-  // SIGUSR1 stays blocked: the node's own end sends it, also while it stops as it should.
+  // SIGUSR1 stays blocked: the node's own end sends it, also during a regular stop.
   const auto set = interruptions();
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }

@@ -2,23 +2,24 @@
 
 namespace troupe::cli {
 
-/// A limit on file sizes and a reader that is gone become errors of the write that meets them, and end no process.
+/// Makes a limit on file sizes or a closed pipe an error of the failing write, instead of a signal that ends the
+/// process.
 void ignore_failing_writes();
 
-/// Holds back SIGHUP, which would end a node that is not yet there to hear it: a `signal_gate` finds it later. The
-/// first call of a program that is to be a node.
+/// Blocks SIGHUP, which would end a node that does not handle it yet: a `signal_gate` receives it later. To be called
+/// first in a program that runs a node.
 void hold_back_hangup();
 
-/// Why a node that waits should stop waiting.
+/// Why a waiting node should stop waiting.
 enum class wake_reason { interrupted, node_ended, reload };
 
-/// Holds back SIGINT, SIGTERM, SIGHUP and SIGUSR1 in this thread and those it starts from now on, so that `wait` gets
-/// them. Ignores failing writes, for the whole process. To be made before the first thread.
+/// Blocks SIGINT, SIGTERM, SIGHUP and SIGUSR1 in this thread and those it starts from now on, so that `wait` receives
+/// them. Ignores the signals of failing writes, for the whole process. To be constructed before the first thread.
 class signal_gate {
 public:
   signal_gate();
 
-  /// Until SIGINT or SIGTERM arrives, or `node_ended` was called, or SIGHUP arrives.
+  /// Waits until SIGINT or SIGTERM arrives, `node_ended` is called, or SIGHUP arrives.
   wake_reason wait() const;
 
   /// From any thread: ends `wait`.

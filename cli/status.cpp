@@ -30,7 +30,7 @@ int status(const status_options& options) {
                                "/v1/status?history=" + std::string(options.json ? "true" : "false"), status_patience);
   const auto body = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (answer.code != exit_ok || !is_status(body)) {
-    const auto why = answer.code == exit_ok ? answer.url + " does not answer as a node does" : answer.why;
+    const auto why = answer.code == exit_ok ? answer.url + " does not answer as a Troupe node does" : answer.why;
     std::cerr << "troupe: " << why << '\n';
     return exit_unreachable;
   }

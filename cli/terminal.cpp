@@ -2,7 +2,7 @@
 
 #if TROUPE_HAS_CURSES
 
-// As functions, and not as macros with names that others have as well.
+// Functions instead of macros, whose names collide with others.
 #define NCURSES_NOMACROS 1
 #define NCURSES_WIDECHAR 1
 #include <algorithm>
@@ -23,7 +23,7 @@ class curses_terminal final : public terminal {
 public:
   explicit curses_terminal(SCREEN* screen) : screen_(screen) {
     ::set_term(screen_);
-    ::raw(); // so that ^C is a key, and the terminal is as before when the program ends
+    ::raw(); // so that ^C is a key, and the terminal is restored when the program ends
     ::noecho();
     ::nonl();
     ::keypad(::stdscr, true);
@@ -116,7 +116,7 @@ bool terminal::is_built_in() noexcept {
 std::unique_ptr<terminal> terminal::open() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0)
     return nullptr;
-  // Of characters alone: numbers stay as they are everywhere else.
+  // For characters only: the format of numbers does not change.
   std::setlocale(LC_CTYPE, "");
   auto* screen = ::newterm(nullptr, stdout, stdin);
   return screen == nullptr ? nullptr : std::make_unique<curses_terminal>(screen);

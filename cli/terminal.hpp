@@ -8,16 +8,16 @@
 
 namespace troupe::cli {
 
-/// The terminal that the program runs on, taken over as a whole until this ends. Of one thread.
+/// The terminal of the program, in full-screen mode until destruction. For one thread.
 class terminal {
 public:
   virtual ~terminal() = default;
 
-  /// Null where stdin and stdout are none, where it is one that cannot be drawn on, or where the program was built
-  /// without the library for it.
+  /// Null if stdin and stdout are no terminal, if the terminal cannot be drawn on, or if the program was built without
+  /// the library for it.
   static std::unique_ptr<terminal> open();
 
-  /// Whether there is a library for it.
+  /// Whether the library for it is built in.
   static bool is_built_in() noexcept;
 
   virtual bool has_blocks() const = 0;
@@ -25,7 +25,7 @@ public:
   virtual std::size_t rows() const = 0;
   virtual void draw(const std::vector<screen_line>& lines) = 0;
 
-  /// What was pressed, by then at the latest; `none` also where the terminal has another size now.
+  /// The key that was pressed within `limit`; `none` if there was none, or if the terminal was resized.
   virtual top_key wait_for_key(std::chrono::milliseconds limit) = 0;
 };
 

@@ -21,14 +21,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// A node that does not answer within this is not reached; it is asked again.
+/// A node that does not answer within this time counts as unreachable; the request is repeated.
 constexpr duration answer_patience = std::chrono::seconds(5);
-/// How late a new answer is drawn.
+/// The longest delay before a new answer is drawn.
 constexpr milliseconds look_interval{100};
 
 struct polled {
   timestamp at{};
-  /// Empty if it is a status.
+  /// Empty if the answer is a status.
   std::string why;
   nlohmann::json status;
 };
@@ -42,11 +42,11 @@ polled ask_once(const node_access& node) {
     return out;
   out.status = nlohmann::json::parse(answer.reply.body, nullptr, false);
   if (!is_status(out.status))
-    out.why = answer.url + " does not answer as a node does";
+    out.why = answer.url + " does not answer as a Troupe node does";
   return out;
 }
 
-/// Asks the node again and again, in a thread of its own, so that keys are heard meanwhile.
+/// Polls the node in a thread of its own, so that keys are handled meanwhile.
 class poller {
 public:
   poller(node_access node, duration interval)
@@ -64,7 +64,7 @@ public:
   poller(const poller&) = delete;
   poller& operator=(const poller&) = delete;
 
-  /// What came last, once.
+  /// The newest answer, returned once.
   std::optional<polled> take() {
     const std::lock_guard guard(mutex_);
     return std::exchange(newest_, std::nullopt);
@@ -117,7 +117,7 @@ int run_on(terminal& where, const top_options& options) {
   return exit_ok;
 }
 
-/// A line for each answer.
+/// Prints a line for each answer.
 int run_plain(const top_options& options) {
   top_screen screen(false);
   auto next = std::chrono::steady_clock::now();

@@ -25,9 +25,9 @@ constexpr int connect_milliseconds = 500;
 std::string text_of(int code) {
   switch (code) {
   case 0:
-    return "what listens there has not let this client attach yet: is it a node?";
+    return "the server there has not admitted this client yet: is it a node?";
   case ECONNREFUSED:
-    return "nobody listens there";
+    return "no server listens there";
   case ETIMEDOUT:
     return "that machine does not answer";
   default:
@@ -35,7 +35,7 @@ std::string text_of(int code) {
   }
 }
 
-/// 0 where somebody listens, else an errno.
+/// 0 if a server listens, else an errno.
 int try_to_connect(const addrinfo& to) {
   const unique_descriptor socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!socket)
@@ -52,8 +52,8 @@ int try_to_connect(const addrinfo& to) {
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno;
 }
 
-/// Why nothing that can be attached to is found at an address, as far as one attempt to connect tells. Takes up to half
-/// a second for each address, and as long as the system does to look up a name.
+/// Why no node can be attached to at an address, as far as one attempt to connect shows. Takes up to half a second for
+/// each address, and as long as the system does to resolve a name.
 std::string why_silent(const node_address& where) {
   if (where.is_path()) {
     const auto connected = connect_local(where.host);
@@ -64,7 +64,7 @@ std::string why_silent(const node_address& where) {
   addrinfo* found = nullptr;
   if (const auto code = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &wanted, &found);
       code != 0)
-    return std::string("the name cannot be looked up (") + ::gai_strerror(code) + ")";
+    return std::string("the name cannot be resolved (") + ::gai_strerror(code) + ")";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
   int first = 0;
   for (const auto* x = found; x != nullptr; x = x->ai_next) {
@@ -77,15 +77,15 @@ std::string why_silent(const node_address& where) {
   return text_of(first);
 }
 
-/// The same, in a thread that nobody has to wait for: a name may take half a minute.
+/// The same, in a thread that need not be joined: resolving a name may take half a minute.
 std::future<std::string> ask_why_silent(const node_address& where) {
   std::packaged_task<std::string()> task([where] { return why_silent(where); });
   auto out = task.get_future();
   try {
     std::thread(std::move(task)).detach();
-  } catch (const std::system_error&) { // no thread is to be had: it is not known
+  } catch (const std::system_error&) { // no thread is available, so the cause is unknown
     std::promise<std::string> unknown;
-    unknown.set_value("why is not known");
+    unknown.set_value("cause unknown");
     return unknown.get_future();
   }
   return out;
@@ -96,9 +96,9 @@ std::future<std::string> ask_why_silent(const node_address& where) {
 wait_notice::wait_notice(progress_display& display, const link_options& where, duration limit) : display_(display) {
   if (where.local)
     return;
-  // Without a thread, it is waited for in silence.
+  // Without a thread, the program waits without a notice.
   if (auto started =
-          start_thread("the thread that tells of waiting",
+          start_thread("the thread of the wait notice",
                        [this, to = where.where, until = std::chrono::steady_clock::now() + limit] { tell(to, until); }))
     thread_ = std::move(*started);
 }
@@ -116,7 +116,7 @@ wait_notice::~wait_notice() {
 
 void wait_notice::tell(const node_address& where, std::chrono::steady_clock::time_point until) {
   auto asked = ask_why_silent(where);
-  std::string why = "its name is being looked up, or that machine does not answer";
+  std::string why = "the name is being resolved, or that machine does not answer";
   bool is_first = true;
   std::unique_lock guard(mutex_);
   while (!changed_.wait_for(guard, std::chrono::seconds(1), [this] { return over_; })) {

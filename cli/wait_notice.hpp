@@ -12,11 +12,11 @@
 
 namespace troupe::cli {
 
-/// Says, while it lives, that a node is waited for, why it is not there, and how long it will be waited for; from the
-/// second second on, in a thread of its own. Nothing for a node of this process.
+/// Shows, during its lifetime, that the program waits for a node, why the node does not answer, and how long the wait
+/// may last; after one second, in a thread of its own. Shows nothing for a node of this process.
 class wait_notice {
 public:
-  /// `display` is this object's alone meanwhile.
+  /// `display` is used by this object only until destruction.
   wait_notice(progress_display& display, const link_options& where, duration limit);
   wait_notice(const wait_notice&) = delete;
   wait_notice& operator=(const wait_notice&) = delete;

@@ -32,7 +32,7 @@ std::vector<std::string> at_commas(std::string_view text) {
   return out;
 }
 
-/// Nothing if one of them is no number.
+/// None if one of them is not a number.
 std::optional<std::vector<std::uint64_t>> numbers_in(std::string_view text) {
   std::vector<std::uint64_t> out;
   for (const auto& word : at_commas(text)) {
@@ -44,16 +44,16 @@ std::optional<std::vector<std::uint64_t>> numbers_in(std::string_view text) {
   return out;
 }
 
-/// Why a node with that data directory has left no trace; empty if there is one.
+/// Why the node with that data directory has left no trace; empty if there is one.
 std::string why_no_record(const std::filesystem::path& data_dir) {
   std::error_code ignored;
   const auto file = recorded_trace(data_dir);
   if (!std::filesystem::is_directory(data_dir, ignored))
-    return "--record takes the data_dir of a node, and '" + data_dir.string() + "' is no directory";
+    return "--record takes the data_dir of a node, and '" + data_dir.string() + "' is not a directory";
   if (std::filesystem::exists(file, ignored))
     return {};
   return "the node of '" + data_dir.string() + "' has recorded nothing: there is no " + file.filename().string() +
-         " in it. A node records what it is asked with `registry.record_keys`, which is 0 by default, and writes it "
+         " in it. A node records lookups with `registry.record_keys`, which is 0 by default, and writes the recording "
          "once a minute and when it ends: troupe serve --config node.json --set registry.record_keys=1000000";
 }
 
@@ -64,11 +64,11 @@ int whatif(const whatif_options& options) {
   if (!capacities)
     return wrong_whatif("--capacity takes whole numbers, as in 5000,10000,30000, not '" + options.capacities + "'");
   if (options.trace.empty() && options.record.empty())
-    return wrong_whatif("there is nothing to play: name a --trace, or a node that has recorded one with --record");
+    return wrong_whatif("there is nothing to replay: name a --trace, or a node with a recording with --record");
   if (!options.record.empty())
     if (const auto why = why_no_record(options.record); !why.empty())
       return wrong_whatif(why);
-  // A folder and a file in it are no generator.
+  // A folder and a file in it are never a generator.
   const auto name = options.record.empty() ? options.trace : recorded_trace(options.record).string();
   const auto trace = replay::open_trace(name, options.block_tokens, options.limit);
   if (!trace)
@@ -77,7 +77,7 @@ int whatif(const whatif_options& options) {
   how.capacities = std::move(*capacities);
   if (!options.policies.empty())
     how.policies = at_commas(options.policies);
-  std::ranges::replace(how.policies, "s3fifo", "s3-fifo"); // as many write it
+  std::ranges::replace(how.policies, "s3fifo", "s3-fifo"); // a common spelling
   how.shards = options.shards;
   const config::storage_config defaults;
   how.low_watermark = defaults.low_watermark;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t comment_columns = 100;
 
-/// Which keys are to be written.
+/// Selects the keys to write.
 class choice_of_keys {
 public:
   explicit choice_of_keys(std::span<const std::string> keys) : keys_(keys) {}
@@ -22,7 +22,7 @@ public:
              return path == key || (path.starts_with(key) && path.substr(key.size()).starts_with('.'));
            });
   }
-  /// The key, or something in it.
+  /// Whether the key, or a key inside it, is selected.
   bool has_any_in(std::string_view path) const {
     return has(path) || std::ranges::any_of(keys_, [&](std::string_view key) {
              return key.starts_with(path) && key.substr(path.size()).starts_with('.');
@@ -89,7 +89,7 @@ public:
     comment(std::string(meaning));
     auto& out = member(key);
     out += '[';
-    // All of an item, since none would mean the same without the rest.
+    // All keys of an item, since a part of them would have another meaning.
     const choice_of_keys all({});
     for (std::size_t i = 0; i < items.size(); ++i) {
       out += (i == 0 ? "\n" : ",\n") + indent_ + "  ";
@@ -104,12 +104,12 @@ public:
     out += '{';
     commented_writer inner{out, chosen, node, path, depth + 1};
     describe(inner, value);
-    // What is left are comments, which nothing follows.
+    // The remaining comments have no member after them.
     out += inner.pending_ + "\n" + std::string(2 * depth, ' ') + "}";
   }
 
 private:
-  /// In lines of some length, in front of the next member.
+  /// Adds a comment before the next member, wrapped into lines.
   void comment(const std::string& text) {
     std::string line;
     const auto end_line = [&] {

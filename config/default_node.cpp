@@ -13,7 +13,7 @@ std::uint64_t memory_for_pages(std::uint64_t available) noexcept {
 
 node_config default_node(std::uint64_t available_memory) {
   node_config out;
-  // A name of its own, so that it is no other program's "data", and is seen to be what it is.
+  // A distinctive name, which does not collide with another program's "data".
   out.data_dir = "troupe-data";
   out.http.enabled = true;
   out.memory.bytes = memory_for_pages(available_memory);

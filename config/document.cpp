@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr std::size_t max_depth = 16;
 constexpr std::size_t max_shown = 48;
 
-/// The place of the character that was read last. A line feed belongs to the line that it ends.
+/// The position of the last character that was read. A line feed belongs to the line that it ends.
 struct text_position {
   std::size_t line = 1;
   std::size_t column = 0;
@@ -35,7 +35,7 @@ std::string to_string(const text_position& x) {
   return "line " + std::to_string(x.line) + ", column " + std::to_string(x.column);
 }
 
-/// Feeds the JSON lexer and counts lines as it reads: its own events do not say where they happened.
+/// Feeds the JSON lexer and counts lines: the lexer's own events have no positions.
 class counting_iterator {
 public:
   using iterator_category = std::input_iterator_tag;
@@ -66,7 +66,7 @@ private:
   text_position* position_;
 };
 
-/// Builds the tree from the events of the parser. The parser asks for these names.
+/// Builds the tree from the events of the parser. The parser requires these names.
 class tree_builder {
 public:
   tree_builder(std::string_view origin, std::string_view where, const text_position& position)
@@ -88,7 +88,7 @@ public:
   bool key(std::string& name) {
     const auto& parent = open_.back();
     if (const auto* first = parent.find(name); first != nullptr)
-      report(join(path(), name), "the key is there twice, first at " + first->where);
+      report(join(path(), name), "the key is repeated; first at " + first->where);
     key_ = std::move(name);
     key_where_ = here();
     return true;
@@ -114,7 +114,7 @@ public:
 private:
   std::string here() const { return where_.empty() ? "line " + std::to_string(position_.line) : std::string{where_}; }
 
-  /// Of the innermost open list or object.
+  /// The path of the innermost open list or object.
   std::string path() const {
     std::string result;
     for (std::size_t i = 1; i < open_.size(); ++i)
@@ -201,7 +201,7 @@ std::string show(const element& x) {
   if (const auto* text = std::get_if<std::string>(&x.value)) {
     if (text->size() <= max_shown)
       return json_string(*text);
-    // Cut between characters, not inside of one.
+    // Cut between characters, not inside one.
     auto length = max_shown;
     while (length > 0 && (static_cast<unsigned char>((*text)[length]) & 0xc0U) == 0x80U)
       --length;
@@ -241,19 +241,19 @@ bool is_plain_text(std::string_view text) {
     literal += c;
   }
   literal += '"';
-  // The JSON library is the one judge of UTF-8 here.
+  // The JSON library decides here what is valid UTF-8.
   return json::accept(literal);
 }
 
 tl::expected<element, std::vector<problem>> read_document(std::string_view text, std::string_view origin,
                                                           std::string_view where) {
-  // What the parser says of it, and where, differs between its versions.
+  // The parser's own text and position differ between its versions.
   if (text.empty())
-    return tl::unexpected(std::vector{problem{std::string{origin}, "line 1, column 1: there is nothing in it", {}}});
+    return tl::unexpected(std::vector{problem{std::string{origin}, "line 1, column 1: the text is empty", {}}});
   text_position position;
   tree_builder builder{origin, where, position};
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) {
-    // The lexer takes it for the end of the text and would pass over what follows.
+    // The lexer takes it for the end of the text and would ignore the rest.
     std::ranges::for_each(text.substr(0, nul + 1), [&](char c) { position.advance(c); });
     return tl::unexpected(std::vector{problem{std::string{origin}, to_string(position) + ": a NUL byte", {}}});
   }

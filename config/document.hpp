@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-/// JSON text as a tree that remembers where each value stands, so that problems can say so.
+/// Parses JSON text into a tree with the position of each value, for error messages.
 
 namespace troupe::config {
 
@@ -25,10 +25,10 @@ struct json_object {};
 
 /// One value of a document.
 struct element {
-  /// The member's name where the value stands in an object.
+  /// The member's name if the value is in an object.
   std::string key;
   std::variant<json_null, bool, std::uint64_t, negative_number, double, std::string, json_list, json_object> value;
-  /// Of lists and objects, in the order of the text.
+  /// The items of lists and objects, in the order of the text.
   std::vector<element> children;
   /// A number as it was written.
   std::string spelling;
@@ -48,15 +48,15 @@ struct element {
 /// The value as a message shows it: short, quoted, without control characters.
 std::string show(const element& x);
 
-/// `path` followed by a member's name or an index; names that are no plain words stand as `["…"]`.
+/// `path` followed by a member's name or an index; names with other characters are written as `["…"]`.
 std::string join(std::string_view path, std::string_view key);
 std::string join(std::string_view path, std::size_t index);
 
-/// Whether bytes are text that a config may hold: UTF-8 without control characters.
+/// Whether bytes are valid text of a config: UTF-8 without control characters.
 bool is_plain_text(std::string_view text);
 
-/// Reads JSON with comments. Refused, beside what is no JSON: a key given twice in one object, more than 16 levels.
-/// `where` is the place of all values; empty: their lines. Problems of syntax have the path `origin`.
+/// Parses JSON with comments. Refused, besides invalid JSON: a repeated key in one object, more than 16 levels. `where`
+/// is the position of all values; empty: their lines. Syntax errors have the path `origin`.
 tl::expected<element, std::vector<problem>> read_document(std::string_view text, std::string_view origin,
                                                           std::string_view where = {});
 

@@ -53,13 +53,13 @@ bool is_plain_name(std::string_view x) {
   return !x.empty() && x.size() <= max_name && is_alphanumeric(x.front()) && std::ranges::all_of(x, fits);
 }
 
-/// An address of IPv6 has two colons at least. A name with one has a port behind it.
+/// An IPv6 address has at least two colons. A name with one colon has a port.
 bool has_port(std::string_view x) {
   return std::ranges::count(x, ':') == 1 || x.find("]:") != std::string_view::npos;
 }
 
 bool is_host_name(std::string_view x) {
-  // Names with an underscore are no names of hosts, and resolvers know them all the same: those of containers are such.
+  // Names with an underscore are not valid host names, but resolvers accept them: containers use such names.
   const auto fits = [](char c) {
     return is_alphanumeric(c) || std::string_view("-_.:%").find(c) != std::string_view::npos;
   };
@@ -90,7 +90,7 @@ bool are_host_names(std::string_view x) {
   return true;
 }
 
-/// What a shell would replace, and a config does not.
+/// Text that a shell would expand, but a config does not.
 bool is_for_a_shell(std::string_view x) {
   return x == "~" || x.starts_with("~/") || x.starts_with('$');
 }
@@ -107,7 +107,7 @@ bool is_path_below(std::string_view x) {
   if (!is_path(x))
     return false;
   const std::filesystem::path p{x};
-  // A ".." inside is refused even where the path comes back: after a symbolic link it would not.
+  // A ".." inside is refused even if the path comes back: after a symbolic link it would not.
   return p.is_relative() && std::ranges::none_of(p, [](const auto& part) { return part == ".."; }) &&
          p.lexically_normal() != ".";
 }
@@ -120,7 +120,7 @@ const text plain_name{"name", "a name of 1 to 64 letters, digits, '-', '_' and '
                       is_plain_name};
 const text host_name{"host", "the name or address of a host", is_host_name, host_advice};
 const text host_name_or_none{"host", "the name or address of a host, or nothing", is_host_name_or_none, host_advice};
-const text host_names{"hosts", "names or addresses of hosts with commas in between", are_host_names};
+const text host_names{"hosts", "names or addresses of hosts, separated by commas", are_host_names};
 const text any_path{"path", "a path", is_path, path_advice};
 const text path_below{"relative path", "a relative path below data_dir, without \"..\"", is_path_below, path_advice};
 
@@ -231,7 +231,7 @@ std::string write(const size&, std::uint64_t x) {
 }
 
 std::string write(const time_span&, duration x) {
-  // Negative times are never read; a program that set one learns of it by `validate`.
+  // Negative times are never read; `validate` reports them to a program that set one.
   return x < duration::zero() ? std::to_string(x.count()) : '"' + format_time(x) + '"';
 }
 

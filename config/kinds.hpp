@@ -10,18 +10,18 @@
 #include <string>
 #include <string_view>
 
-/// The kinds of values a key can have. Each kind knows how to read a value, within its bounds, how to write one so
-/// that it reads back equal, and how to describe itself.
+/// The kinds of values that a key can have. Each kind can read a value within its bounds, write one so that it reads
+/// back equal, and describe itself.
 
 namespace troupe::config {
 
-/// A value, or the sentence that says what was expected instead.
+/// A value, or a sentence with what was expected.
 template <class T>
 using reading = tl::expected<T, std::string>;
 
 struct flag {};
 
-/// A whole number; both bounds included.
+/// A whole number; bounds included.
 struct whole {
   std::uint64_t min = 0;
   std::uint64_t max = 0;
@@ -32,10 +32,10 @@ struct whole_or_auto {
   std::uint64_t max = 0;
 };
 
-/// The port of TCP: 0 for any that is free, or "off", which is `port_off` in the program.
+/// A TCP port: 0 for any free one, or "off", which is `port_off` in the program.
 struct port_or_off {};
 
-/// Bytes.
+/// A number of bytes.
 struct size {
   std::uint64_t min = 0;
   std::uint64_t max = 0;
@@ -46,7 +46,7 @@ struct time_span {
   duration max{};
 };
 
-/// A real number; both bounds included.
+/// A real number; bounds included.
 struct fraction {
   double min = 0;
   double max = 1;
@@ -64,23 +64,23 @@ struct text {
   /// As in a message: "a name of …".
   std::string_view expected;
   bool (*accepts)(std::string_view);
-  /// The way out of a mistake that people make with such a text; empty for any other. May be null.
+  /// The way out of a common mistake in such a text; empty for any other text. May be null.
   std::string_view (*advice)(std::string_view) = nullptr;
 };
 
-/// Any text up to 256 bytes, also none.
+/// Any text up to 256 bytes, may be empty.
 extern const text free_text;
-/// Text up to 256 bytes, at least one.
+/// Text of 1 to 256 bytes.
 extern const text some_text;
-/// What can be the name of a file and the value of a metric's label.
+/// Text that can be the name of a file and the value of a metric's label.
 extern const text plain_name;
 extern const text host_name;
-/// The same, or empty.
+/// The name or address of a host, or empty.
 extern const text host_name_or_none;
-/// None, or several of them with commas in between.
+/// None, or several of them separated by commas.
 extern const text host_names;
 extern const text any_path;
-/// A relative path that stays below where it starts.
+/// A relative path that stays below its start.
 extern const text path_below;
 
 reading<bool> read(const flag& kind, const element& x);

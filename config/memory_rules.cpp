@@ -16,7 +16,7 @@ namespace {
 /// Slot numbers have 32 bits.
 constexpr std::uint64_t slots_max = std::numeric_limits<slot_number>::max();
 
-/// How much of the memory may be without use before it is worth a word: slabs are rarely a multiple of anything.
+/// Unusable memory of up to this part is not reported: sizes of slabs are rarely a multiple of anything.
 constexpr std::uint64_t unusable_part = 10;
 
 /// Calls `look` with the bytes of a slot of a namespace and with each of the ranks that keep its pages.
@@ -59,7 +59,7 @@ std::optional<problem> fault_of_memory(const node_config& config, const memory_b
                  size_text(bytes) + ", and " + size_text(memory_of_idle_node) +
                      " for the node itself, are more than the " + size_text(bound.bytes) + " of memory that " +
                      bound.whose + ": " + (most > 0 ? "lower it to less than " + size_text(most) + ", or " : "") +
-                     "give the node more; else the kernel would end it when the memory is used",
+                     "give the node more; otherwise the kernel kills it when the memory is used",
                  {}};
 }
 
@@ -90,7 +90,7 @@ page_room room_for_pages(const node_config& config) {
 std::optional<problem> notice_of_unusable_memory(const node_config& config) {
   const auto room = room_for_pages(config);
   const auto unusable = room.unusable_bytes();
-  // A node without any namespace of its own and without makers keeps pages of nobody: it serves metadata.
+  // A node without namespaces, where clients cannot create any, keeps no pages: it serves metadata.
   if (room.usable_bytes() == 0 || unusable <= room.memory_bytes / unusable_part)
     return std::nullopt;
   std::string slabs;
@@ -101,16 +101,17 @@ std::optional<problem> notice_of_unusable_memory(const node_config& config) {
   }
   if (room.made_slab_bytes > 0) {
     slabs += (slabs.empty() ? "" : " and ") + size_text(room.made_slab_bytes) +
-             " for namespaces that clients make (storage.disk_bytes)";
+             " for namespaces that clients create (storage.disk_bytes)";
     way_out += std::string(way_out.empty() ? "" : " or ") + "storage.disk_bytes";
   }
   const std::string others =
-      room.made_without_disk ? "; only namespaces that clients make could use the rest, which have no disk here" : "";
+      room.made_without_disk
+          ? "; only namespaces that clients create could use the rest, because they have no disk here"
+          : "";
   return problem{
       "memory.bytes",
       size_text(unusable) + " of " + size_text(room.memory_bytes) +
-          " can never hold a page: a page has a slot of its slab file also while it lies in memory, and there "
-          "are " +
+          " can never hold a page: a page has a slot of its slab file also while it is in memory, and there are " +
           slabs + others + "; raise " + way_out + " above memory.bytes, or lower memory.bytes to " +
           size_text(room.usable_bytes()),
       {}};

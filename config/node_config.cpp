@@ -41,7 +41,7 @@ load_result parse(std::string_view text, std::string_view origin, std::span<cons
   if (origin.empty())
     origin = "config";
   if (text.size() > max_file_bytes)
-    return refuse(origin, "more than 1 MiB is no config");
+    return refuse(origin, "a config can have at most 1 MiB");
   auto document = read_document(text, origin);
   if (!document)
     return tl::unexpected(std::move(document.error()));

@@ -24,10 +24,10 @@ inline constexpr std::uint64_t mebibyte = 1024 * kibibyte;
 inline constexpr std::uint64_t gibibyte = 1024 * mebibyte;
 inline constexpr std::uint64_t tebibyte = 1024 * gibibyte;
 
-/// In place of a port: none.
+/// The value of a port that is off.
 inline constexpr std::int32_t port_off = -1;
 
-/// TLS of the port of the actors: client and node both show a certificate of `ca`.
+/// TLS of the actors' port: client and node both present a certificate of `ca`.
 struct actors_tls_config {
   std::optional<std::filesystem::path> certificate;
   std::optional<std::filesystem::path> key;
@@ -36,24 +36,24 @@ struct actors_tls_config {
   friend bool operator==(const actors_tls_config&, const actors_tls_config&) = default;
 };
 
-/// Where clients attach.
+/// Listeners for clients.
 struct actors_config {
   /// Below `data_dir`; "off" or empty: none.
   std::string socket = "troupe.sock";
   std::string host = "127.0.0.1";
-  /// `port_off`: none. 0: whichever port is free.
+  /// `port_off`: none. 0: any free port.
   std::int32_t port = port_off;
-  /// Without TLS, the port asks nobody who they are, which has to be asked for in so many words.
+  /// Without TLS, the port has no authentication, which must be confirmed explicitly.
   bool insecure = false;
   actors_tls_config tls;
   std::uint32_t max_connections = 256;
   duration handshake_time = std::chrono::seconds{5};
   std::uint32_t max_message_bytes = 16 * mebibyte;
   std::uint32_t max_requests = 65536;
-  /// A client may attach to a namespace that is not there: it is made.
+  /// A client may attach to a namespace that does not exist: it is created.
   bool make_namespaces = true;
 
-  /// Whether there is need of a way in without namespaces of the config.
+  /// Whether clients that create namespaces need a listener.
   bool serves_makers() const { return make_namespaces && (has_socket() || port != port_off); }
 
   bool has_socket() const { return !socket.empty() && socket != "off"; }
@@ -61,30 +61,30 @@ struct actors_config {
   friend bool operator==(const actors_config&, const actors_config&) = default;
 };
 
-/// TLS of the HTTP server: on where there is a certificate.
+/// TLS of the HTTP server: enabled by a certificate.
 struct http_tls_config {
   /// PEM files. The certificate's file has the chain behind it.
   std::optional<std::filesystem::path> certificate;
   std::optional<std::filesystem::path> key;
-  /// Whose certificates clients must show; not set: they need none.
+  /// The authorities of client certificates; not set: none are needed.
   std::optional<std::filesystem::path> client_ca;
 
   friend bool operator==(const http_tls_config&, const http_tls_config&) = default;
 };
 
-/// What one client, or all of them, can ask of the HTTP server.
+/// Limits of the HTTP server, for one client or for all together.
 struct http_limits {
   std::uint64_t header_bytes = 16 * kibibyte;
   std::uint64_t body_bytes = 16 * mebibyte;
-  /// Of all connections together, beyond the few KiB that each has.
+  /// For all connections together, beyond the few KiB that each has.
   std::uint64_t bodies_bytes = 256 * mebibyte;
   std::uint32_t connections = 1024;
   std::uint32_t connections_per_address = 512;
   std::uint32_t keys = 65536;
-  /// Of one caller; 0: as many as it likes.
+  /// For one caller; 0: no limit.
   std::uint32_t requests_per_second = 0;
-  /// What one caller may hold by leases: how many, and how much of a namespace's keys; and what all may hold together
-  /// that may only read, and for how long.
+  /// The limits of leases: the number and the share of a namespace's keys for one caller; the share for all callers of
+  /// role `read` together, and their longest duration.
   std::uint32_t leases = 1024;
   double leased_share = 0.5;
   double readers_share = 0.5;
@@ -97,18 +97,18 @@ struct http_limits {
   friend bool operator==(const http_limits&, const http_limits&) = default;
 };
 
-/// Where a server of HTTP listens, and whom it lets in.
+/// The address of an HTTP server, and its access rules.
 struct http_listener_config {
   bool enabled = false;
   std::string host = "127.0.0.1";
-  /// 0: whichever port is free. `port_off`: none, where there is another way in.
+  /// 0: any free port. `port_off`: none, if there is another listener.
   std::int32_t port = 18000;
   /// 0: one for every two cores, from one to four.
   std::uint32_t threads = 0;
-  /// Others can reach the host, and there are neither tokens nor client certificates: has to be asked for.
+  /// Other hosts can reach the port, and there are neither tokens nor client certificates: must be confirmed.
   bool insecure = false;
-  /// What requests may call the server in their Host header, besides `host` and the names of the loopback interface,
-  /// where there are neither tokens nor client certificates; separated by commas.
+  /// Further names for the Host header of requests, besides `host` and the names of the loopback interface, if there
+  /// are neither tokens nor client certificates; separated by commas.
   std::string hosts;
   std::optional<std::filesystem::path> tokens_file;
   http_tls_config tls;
@@ -118,7 +118,7 @@ struct http_listener_config {
 
 /// The HTTP server.
 struct http_config : http_listener_config {
-  /// By which this user and root ask it, below `data_dir` unless absolute; "off": none.
+  /// The Unix socket for this user and root, below `data_dir` unless absolute; "off": none.
   std::string socket = "http.sock";
   http_limits limits;
 
@@ -130,80 +130,80 @@ struct http_config : http_listener_config {
 
 struct registry_config {
   std::uint32_t shards = 1;
-  /// Those of the config, and those that clients bring into being.
+  /// Those of the config and those that clients create, together.
   std::uint32_t max_namespaces = 256;
   duration lease_default = std::chrono::seconds{30};
   duration lease_max = std::chrono::minutes{10};
   duration reservation_deadline = std::chrono::seconds{60};
   std::uint32_t max_batch_keys = 4096;
-  /// Of each shard: leases, those of one client, and keys of one lease.
+  /// Limits of each shard: leases, leases of one client, and keys of one lease.
   std::uint32_t max_leases = 65536;
   std::uint32_t max_leases_per_owner = 16384;
   std::uint32_t max_lease_keys = 65536;
   /// Keys of the last lookups that are recorded in `data_dir`, for `troupe whatif`; 0: none.
   std::uint64_t record_keys = 0;
-  /// Of each shard: pages that are reserved, and requests for such of one client.
+  /// Limits of each shard: reserved pages, and reservations of one client.
   std::uint32_t max_reserved_pages = 1048576;
   std::uint32_t max_reservations_per_owner = 4096;
-  /// How long its children keep a key whose turn to be evicted has come.
+  /// How long a key's children protect it from eviction.
   duration children_hold = std::chrono::minutes{10};
   /// "lru", "s3-fifo" or "reuse".
   std::string eviction = "reuse";
-  /// Of ranks, keys, leases and reservations together.
+  /// For ranks, keys, leases and reservations together.
   std::uint64_t memory_bytes = 4 * gibibyte;
   /// "none", "relaxed" or "strict".
   std::string durability = "none";
-  /// With "relaxed": how much of the newest a loss of power may take.
+  /// With "relaxed": how much of the newest changes a power failure may lose.
   duration sync_interval = std::chrono::seconds{1};
-  /// Namespaces that the index has and this node does not serve are erased from it at the start.
+  /// Erases namespaces from the index at the start that this node does not serve.
   bool forget_absent = false;
 
   friend bool operator==(const registry_config&, const registry_config&) = default;
 };
 
-/// What engines use that keep slab files of their own: the metadata services of vLLM's HF3FS connector and of SGLang.
+/// Services for engines with slab files of their own: the metadata services of vLLM's HF3FS connector and of SGLang.
 struct hf3fs_config {
   bool vllm = false;
   bool sglang = false;
-  /// vLLM's wire knows no namespaces: all its keys are in this one.
+  /// vLLM's HF3FS protocol has no namespaces: all its keys are in this one.
   std::string space = "hf3fs";
-  /// Ranks of vLLM's namespace; 0: those that are registered.
+  /// Ranks of vLLM's namespace; 0: the registered ones.
   std::uint32_t world_size = 0;
   duration protect_locations = std::chrono::seconds{10};
   duration reservation_deadline = std::chrono::seconds{60};
-  /// Namespaces that clients may bring into being. An engine of SGLang has one for each pool.
+  /// Namespaces that clients may create. An SGLang engine has one for each pool.
   std::uint32_t max_namespaces = 64;
   std::uint32_t max_pages_per_rank = 1U << 26;
 
   friend bool operator==(const hf3fs_config&, const hf3fs_config&) = default;
 };
 
-/// What clients of LMCache's multi-process mode find in place of its server.
+/// The replacement of LMCache's server for clients of its multi-process mode.
 struct lmcache_config {
   bool enabled = false;
   std::string host = "127.0.0.1";
-  /// 0: whichever port is free.
+  /// 0: any free port.
   std::uint16_t port = 5555;
-  /// Of one page.
+  /// Tokens of one page.
   std::uint32_t chunk_tokens = 256;
 
   friend bool operator==(const lmcache_config&, const lmcache_config&) = default;
 };
 
-/// A listener for handshakes alone. Limits are those of `http`.
+/// A listener for handshakes only. Limits are those of `http`.
 struct handshake_http_config : http_listener_config {
   handshake_http_config() { port = 18010; }
 
   friend bool operator==(const handshake_http_config&, const handshake_http_config&) = default;
 };
 
-/// The directory in which engines publish what their peers need to talk to them.
+/// The directory in which engines publish the metadata that their peers need to connect.
 struct handshake_config {
   bool enabled = true;
-  /// The paths of vLLM's last draft, besides.
+  /// Also serve the paths of vLLM's last draft.
   bool vllm_draft = false;
   std::uint64_t max_payload_bytes = mebibyte;
-  /// Of all payloads.
+  /// For all payloads together.
   std::uint64_t memory_bytes = 256 * mebibyte;
   std::uint32_t max_engines = 4096;
   std::uint32_t max_ranks = 1024;
@@ -220,7 +220,7 @@ struct handshake_config {
   friend bool operator==(const handshake_config&, const handshake_config&) = default;
 };
 
-/// The listener of its own, as a server sees it.
+/// The config of that listener's server.
 http_config server_of(const http_listener_config& own, const http_limits& limits);
 
 /// The storage of one rank. Each namespace has its own slab file on it.
@@ -228,7 +228,7 @@ struct rank_storage {
   std::uint64_t slab_bytes = 0;
   /// Below the node's `data_dir`; not set: in `data_dir` itself.
   std::optional<std::filesystem::path> directory;
-  /// Whose memory its pages had better lie in.
+  /// The NUMA node that its pages prefer.
   std::optional<std::uint32_t> numa_node{};
 
   friend bool operator==(const rank_storage&, const rank_storage&) = default;
@@ -236,32 +236,32 @@ struct rank_storage {
 
 struct storage_config {
   std::vector<rank_storage> ranks;
-  /// Of all slab files of namespaces that clients make; 0: these live in memory only.
+  /// For all slab files of namespaces that clients create; 0: their pages are in memory only.
   std::uint64_t disk_bytes = 0;
-  /// What these leave of their disk, for the index and for others.
+  /// Disk space that these leave free, for the index and for other programs.
   std::uint64_t spare_bytes = 256 * mebibyte;
-  /// Fractions of a rank's slots: eviction starts when fewer than `low_watermark` are free and goes on until
-  /// `high_watermark` are. Of many slots fewer will do: `options_for_slots`.
+  /// Fractions of a rank's slots: eviction starts when fewer than `low_watermark` are free and continues until
+  /// `high_watermark` are. With many slots, smaller fractions are used: `options_for_slots`.
   double low_watermark = 0.01;
   double high_watermark = 0.02;
   bool direct = true;
-  /// Of all slab files together, read to be checked although nobody asks for it; 0: none.
+  /// For all slab files together, read by the scrub; 0: none.
   std::uint64_t scrub_bytes_per_second = 0;
-  /// Of a data directory that other hosts can reach: how long this node may write there after its claim was renewed.
+  /// For a data directory that other hosts can reach: how long this node may write there after its claim was renewed.
   duration claim_lease = std::chrono::seconds{10};
-  /// Of 3FS; not set: found by where the slab files lie.
+  /// Of 3FS; not set: derived from the path of the slab files.
   std::optional<std::filesystem::path> mount_point{};
   std::string usrbio_library = "libhf3fs_api_shared.so";
   duration usrbio_quarantine = std::chrono::seconds{90};
   /// The nodes of the cluster read each other's slab files.
   bool shared = false;
-  /// In which the directories of all of them lie, as this host sees it; not set: the one above `data_dir`.
+  /// Contains the directories of all nodes, as this host sees it; not set: the one above `data_dir`.
   std::optional<std::filesystem::path> shared_directory{};
 
   friend bool operator==(const storage_config&, const storage_config&) = default;
 };
 
-/// The memory that pages live in: one arena for all ranks of all namespaces, shared with the clients.
+/// The memory for pages: one arena for all ranks of all namespaces, shared with the clients.
 struct memory_config {
   std::uint64_t bytes = 256 * mebibyte;
   /// "auto", "2 MiB", "1 GiB" or "off".
@@ -275,7 +275,7 @@ struct memory_config {
   std::string admission = "all";
   /// "lru", "s3-fifo" or "reuse".
   std::string eviction = "reuse";
-  /// Of each rank; at most a quarter of `bytes`, whatever this says. 0: nothing is read ahead.
+  /// For each rank; at most a quarter of `bytes`, whatever this says. 0: no prefetching.
   std::uint64_t prefetch_bytes = gibibyte;
 
   friend bool operator==(const memory_config&, const memory_config&) = default;
@@ -299,44 +299,44 @@ struct transfer_config {
   std::uint32_t batch_pages = 128;
   std::uint32_t max_tasks = 256;
   duration task_deadline = std::chrono::seconds{30};
-  /// Of its own, for pages, where the node is on another host.
+  /// Staging buffer for pages of a node on another host.
   std::uint64_t remote_bytes = 256 * mebibyte;
 
   friend bool operator==(const transfer_config&, const transfer_config&) = default;
 };
 
-/// How a client keeps in touch with the node it attached to.
+/// How a client reconnects to its node.
 struct attach_config {
   duration reconnect_backoff_min = std::chrono::milliseconds{100};
   duration reconnect_backoff_max = std::chrono::seconds{5};
   duration request_timeout = std::chrono::seconds{10};
-  /// As if the node were on another host, also where it is not.
+  /// Treat the node as one on another host, even if it is on this one.
   bool always_remote = false;
 
   friend bool operator==(const attach_config&, const attach_config&) = default;
 };
 
-/// How pages move between hosts.
+/// The transfer of pages between hosts.
 struct remote_config {
-  /// Of a node: for clients that cannot map its memory.
+  /// For a node: serve clients that cannot map its memory.
   bool enabled = false;
   std::string transport = "tcp";
   /// For "tcp".
   bool encrypt = true;
-  /// Of a node, for "tcp": what moves pages of all clients.
+  /// For a node, with "tcp": threads that transfer pages of all clients.
   unsigned threads = 2;
   /// For "ucx", as UCX_TLS and UCX_NET_DEVICES.
   std::string ucx_transports = "tcp,self";
   std::string ucx_interfaces;
-  /// Of a node: under way at once, per client and rank.
+  /// For a node: bytes in transfer at once, per client and rank.
   std::uint64_t window_bytes = 256 * mebibyte;
-  /// Of a node: when a client whose memory takes nothing, or gives nothing, counts as lost.
+  /// For a node: how long transfers of a client may make no progress before it counts as lost.
   duration stall_time = std::chrono::seconds{10};
 
   friend bool operator==(const remote_config&, const remote_config&) = default;
 };
 
-/// Where a node finds another one.
+/// The address of another node.
 struct cluster_seed {
   std::string host;
   std::uint16_t port = 0;
@@ -344,7 +344,7 @@ struct cluster_seed {
   friend bool operator==(const cluster_seed&, const cluster_seed&) = default;
 };
 
-/// A member of an etcd.
+/// A member of an etcd cluster.
 struct etcd_endpoint {
   std::string host;
   std::uint16_t port = 0;
@@ -352,36 +352,36 @@ struct etcd_endpoint {
   friend bool operator==(const etcd_endpoint&, const etcd_endpoint&) = default;
 };
 
-/// TLS towards an etcd: on where there are authorities.
+/// TLS of connections to etcd: enabled by authorities.
 struct etcd_tls_config {
-  /// PEM files. Whose certificate etcd has to show.
+  /// PEM files. The authorities of etcd's certificate.
   std::optional<std::filesystem::path> ca;
-  /// What this node shows, with the chain behind it; not set: nothing.
+  /// The certificate that this node presents, with the chain behind it; not set: none.
   std::optional<std::filesystem::path> certificate;
   std::optional<std::filesystem::path> key;
 
   friend bool operator==(const etcd_tls_config&, const etcd_tls_config&) = default;
 };
 
-/// An etcd that knows which nodes there are.
+/// An etcd cluster that holds the list of nodes.
 struct etcd_config {
-  /// Its members, or some of them: one that answers is enough. Empty: nodes are found by seeds alone.
+  /// Its members, or some of them: one that answers is enough. Empty: nodes are found by seeds only.
   std::vector<etcd_endpoint> endpoints;
-  /// How long the entry of a node stays that has died.
+  /// How long the entry of a dead node stays.
   duration lease = std::chrono::seconds{10};
-  /// Of the keys of nodes. Empty: "/troupe/NAME/nodes/".
+  /// Prefix of the keys of nodes. Empty: "/troupe/NAME/nodes/".
   std::string prefix;
   etcd_tls_config tls;
-  /// As whom to log in; empty: not at all. The password stands in a file alone.
+  /// The user for the login; empty: no login. The password is in a file only.
   std::string user;
   std::optional<std::filesystem::path> password_file;
-  /// The password goes over a network in the clear, which has to be asked for in so many words.
+  /// The password is sent over a network in clear text, which must be confirmed explicitly.
   bool insecure = false;
 
   friend bool operator==(const etcd_config&, const etcd_config&) = default;
 };
 
-/// Where other nodes find this one.
+/// The address at which other nodes reach this one.
 struct advertise_config {
   /// Empty: `actors.host`.
   std::string host;
@@ -391,24 +391,24 @@ struct advertise_config {
   friend bool operator==(const advertise_config&, const advertise_config&) = default;
 };
 
-/// Nodes that have each other's pages.
+/// Nodes that share their pages.
 struct cluster_config {
-  /// Empty: the node is part of none.
+  /// Empty: the node is not part of a cluster.
   std::string name;
-  /// Nodes of the cluster that are there for good; this one may be among them.
+  /// Permanent nodes of the cluster; this one may be among them.
   std::vector<cluster_seed> seeds;
-  /// Has those that come and go.
+  /// The list of nodes that join and leave.
   etcd_config etcd;
   advertise_config advertise;
-  /// How long a lookup waits for what others say they have.
+  /// How long a lookup waits until others answer which pages they have.
   duration ask_time = std::chrono::milliseconds{50};
-  /// How long it waits for these pages to be here.
+  /// How long it waits until these pages have arrived.
   duration fetch_time = std::chrono::seconds{2};
-  /// How often to ask the others how they are; who has not answered after twice as long is away.
+  /// Interval of heartbeats; a node that has not answered after twice as long is away.
   duration hello_interval = std::chrono::seconds{1};
-  /// Pages that were fetched stay, and go at the node that they came from. Else they go here, before others.
+  /// Fetched pages are kept, and evicted first at the node that they came from. Otherwise they are evicted first here.
   bool keep_copies = true;
-  /// For pages on their way: per rank of a namespace, and once more for each other node.
+  /// Staging buffer: per rank of a namespace, and the same again for each other node.
   std::uint64_t memory_bytes = 64 * mebibyte;
 
   friend bool operator==(const cluster_config&, const cluster_config&) = default;
@@ -420,7 +420,7 @@ struct caf_config {
   std::uint32_t scheduler_threads = 0;
   /// "stealing" or "sharing".
   std::string scheduler_policy = "stealing";
-  /// 0: as many as take about 200 µs on a machine with at least eight cores, else 100.
+  /// 0: about 200 µs of polling on a machine with at least eight cores, else 100 attempts.
   std::uint32_t aggressive_poll_attempts = 0;
   std::uint32_t moderate_poll_attempts = 0;
   std::uint32_t max_throughput = 300;
@@ -430,7 +430,7 @@ struct caf_config {
   friend bool operator==(const caf_config&, const caf_config&) = default;
 };
 
-/// How the log is written.
+/// Format of the log.
 struct log_config {
   /// "text" or "json".
   std::string format = "text";
@@ -440,7 +440,7 @@ struct log_config {
 
 struct node_config {
   std::string node_name = "troupe";
-  /// Everything the node writes lies under it. Relative: to the working directory of the process.
+  /// Directory of everything the node writes. Relative: to the working directory of the process.
   std::filesystem::path data_dir = "data";
   std::string log_level = "info";
   log_config log;
@@ -466,13 +466,13 @@ struct node_config {
   friend bool operator==(const node_config&, const node_config&) = default;
 };
 
-/// One thing that is wrong.
+/// One error in a config.
 struct problem {
-  /// The place inside the file, as in `storage.ranks[1].slab_bytes`; the name of the file when it is no such place.
+  /// The place in the file, as in `storage.ranks[1].slab_bytes`; the name of the file for an error without a place.
   std::string path;
   /// A sentence: what was expected, what was found, the way out.
   std::string text;
-  /// "line 12", "--set", or empty for what is not there.
+  /// "line 12", "--set", or empty for a missing value.
   std::string where;
 
   friend bool operator==(const problem&, const problem&) = default;
@@ -481,16 +481,16 @@ struct problem {
 /// "path: text (where)"
 std::string to_string(const problem& p);
 
-/// What the config is for. A client that attaches to a node needs neither storage nor namespaces.
+/// The purpose of the config. A client that attaches to a node needs neither storage nor namespaces.
 enum class purpose { server, client };
 
-/// All that is wrong, or the config.
+/// The config, or all errors.
 using load_result = tl::expected<node_config, std::vector<problem>>;
 
 /// Reads a config from JSON text of at most 1 MiB. `origin` is the name of the text in problems. `overrides` are
-/// "PATH=VALUE", as in `http.port=0`, `storage.ranks[0].slab_bytes=1 GiB` or `namespaces[0].name=chat`: VALUE is
-/// JSON where it is JSON, else text; an index one past the end of a list appends. The later of two wins.
-/// Throws nothing but std::bad_alloc.
+/// "PATH=VALUE", as in `http.port=0`, `storage.ranks[0].slab_bytes=1 GiB` or `namespaces[0].name=chat`: VALUE is parsed
+/// as JSON if it is valid JSON, else taken as text; an index one past the end of a list appends. The later of two wins.
+/// Throws only std::bad_alloc.
 load_result parse(std::string_view text, std::string_view origin, std::span<const std::string> overrides = {},
                   purpose what_for = purpose::server);
 
@@ -498,27 +498,27 @@ load_result parse(std::string_view text, std::string_view origin, std::span<cons
 load_result load(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                  purpose what_for = purpose::server);
 
-/// The effective config as a JSON file that `parse` reads back to an equal one. Sizes and times stand as people
-/// write them. Optional keys that are not set are left out.
+/// The effective config as a JSON file that `parse` reads back to an equal one. Sizes and times have units. Optional
+/// keys that are not set are omitted.
 std::string to_json(const node_config& config);
 
-/// The same with comments: what each key means, what it may be and its default. Of `keys`, as in "http.port" or
-/// "namespaces"; a name of an object stands for all that is in it. No keys: all of them.
+/// The same with comments: the meaning of each key, its type and its default. `keys` selects some, as in "http.port" or
+/// "namespaces"; the name of an object selects all its keys. Empty: all of them.
 std::string to_commented_json(const node_config& config, std::span<const std::string> keys = {});
 
-/// The effective config as it may be shown to whoever administers the node: without the salts of namespaces.
+/// The effective config without secrets, which are the salts of namespaces; to be shown to administrators.
 node_config without_secrets(const node_config& config);
 
-/// What is wrong with a config that was put together by a program: the same bounds and rules as for a file.
+/// The errors of a config that was created by a program: the same bounds and rules as for a file.
 std::vector<problem> validate(const node_config& config, purpose what_for = purpose::server);
 
-/// Memory that a node has for one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
+/// Memory of a node for one slot of a slab file: 9 bytes in its allocator, 4 in its io worker.
 inline constexpr std::uint64_t memory_per_slot = 13;
 
-/// The directory in which the slab files of all nodes of the cluster lie, where the storage is shared.
+/// The directory with the slab files of all nodes of the cluster, if the storage is shared.
 std::filesystem::path shared_directory(const node_config& config);
 
-/// Slots of a slab file that has at most `slab_bytes`, for pages of `page_bytes`.
+/// Slots of a slab file of at most `slab_bytes`, for pages of `page_bytes`.
 std::uint64_t slab_slots(std::uint64_t slab_bytes, std::uint64_t page_bytes) noexcept;
 
 } // namespace troupe::config

@@ -11,7 +11,7 @@ namespace troupe::config {
 
 namespace {
 
-/// Visits the schema and writes down what it finds.
+/// Visits the schema and records its keys.
 class outliner {
 public:
   explicit outliner(outline_node& node) : node_(node) {}

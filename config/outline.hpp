@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-/// The schema as data: what overrides are checked against and what the documentation lists.
+/// The schema as data: for checking overrides and listing keys in the documentation.
 
 namespace troupe::config {
 
@@ -15,17 +15,17 @@ struct outline_node {
 
   std::string key;
   shape form = shape::object;
-  /// Whether values are text, so that an override need not be quoted whatever it looks like.
+  /// Whether values are text, so that an override needs no quotes.
   bool is_text = false;
   bool is_required = false;
   /// "size, 64 KiB to 64 TiB"
   std::string type;
-  /// As JSON text; "not set" for an optional key, empty where there is none.
+  /// The default as JSON text; "not set" for an optional key, empty for a required one.
   std::string fallback;
   std::string meaning;
-  /// Of a list.
+  /// The limit of a list.
   std::size_t limit = 0;
-  /// Of an object, or of each object in a list.
+  /// The keys of an object, or of each object in a list.
   std::vector<outline_node> children;
 
   const outline_node* find(std::string_view name) const noexcept;
@@ -46,7 +46,7 @@ struct documented_key {
 /// All keys that have values, in the order of the file.
 std::vector<documented_key> documented_keys();
 
-/// The sentence for a name that is not among `names`: with the one that was probably meant.
+/// The error text for a name that is not among `names`, with the most similar one.
 std::string no_such_key(std::string_view name, const std::vector<std::string_view>& names);
 
 } // namespace troupe::config

@@ -46,18 +46,18 @@ std::optional<std::vector<step>> split_path(std::string_view path) {
   return steps;
 }
 
-/// Walks document and schema side by side, making what is missing.
+/// Walks document and schema in parallel, creating missing parts.
 class walker {
 public:
   walker(element& root, std::vector<problem>& problems) : at_(&root), problems_(problems) {}
 
-  /// False when the path ends here, for a reason that was reported or that reading will report.
+  /// False if the path ends here, for a reason that was reported or that reading will report.
   bool enter(const step& s) {
     const auto* name = std::get_if<std::string>(&s);
     return name != nullptr ? enter_member(*name) : enter_item(std::get<std::size_t>(s));
   }
 
-  /// Whether what the path leads to is text.
+  /// Whether the value at the path is text.
   bool at_text() const noexcept { return schema_->form == outline_node::shape::value && schema_->is_text; }
 
   void set(element value) {
@@ -75,7 +75,7 @@ private:
     if (schema_->form == outline_node::shape::value)
       return stop(path, "\"" + path_ + "\" is a value and has nothing below it");
     if (schema_->form == outline_node::shape::list && !inside_item_)
-      return stop(path, "\"" + path_ + "\" is a list: say which entry, as in " + path_ + "[0]." + name);
+      return stop(path, "\"" + path_ + "\" is a list: name an entry, as in " + path_ + "[0]." + name);
     const auto* next = schema_->find(name);
     if (next == nullptr)
       return stop(path, no_such_key(name, schema_->names()));
@@ -91,7 +91,7 @@ private:
       else
         member->value = json_list{};
     }
-    // A value that is missing is added when the path has proved to end there.
+    // A missing value is added once the path has ended there.
     parent_ = at_;
     return move(path, next, member, false);
   }
@@ -99,7 +99,7 @@ private:
   bool enter_item(std::size_t index) {
     const auto path = join(path_, index);
     if (schema_->form != outline_node::shape::list || inside_item_)
-      return stop(path, "\"" + path_ + "\" is no list");
+      return stop(path, "\"" + path_ + "\" is not a list");
     if (!at_->is<json_list>())
       return false;
     const auto count = at_->children.size();
@@ -129,17 +129,17 @@ private:
     return true;
   }
 
-  /// Null at a value that the document does not have.
+  /// Null for a value that the document does not have.
   element* at_;
   element* parent_ = nullptr;
   const outline_node* schema_ = &outline();
-  /// The schema of a list is also that of its objects; this tells the two apart.
+  /// A list and its objects share a schema node; this distinguishes the two.
   bool inside_item_ = false;
   std::string path_;
   std::vector<problem>& problems_;
 };
 
-/// VALUE as JSON where it is JSON, else as text.
+/// Parses VALUE as JSON if it is JSON, else takes it as text.
 std::optional<element> read_value(const walker& target, std::string_view value, std::vector<problem>& problems) {
   element as_text;
   as_text.value = std::string{value};
@@ -149,7 +149,7 @@ std::optional<element> read_value(const walker& target, std::string_view value, 
     const bool keep = !target.at_text() || document->is<std::string>();
     return keep ? std::move(*document) : std::move(as_text);
   }
-  // What is JSON, but with a key twice, must not pass for text.
+  // JSON with a repeated key must not be taken as text.
   const bool is_json = document.error().front().path != origin;
   if (!is_json || target.at_text())
     return as_text;

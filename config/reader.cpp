@@ -28,7 +28,7 @@ void assign(std::optional<std::uint32_t>& target, std::uint64_t value) {
   target = static_cast<std::uint32_t>(value);
 }
 
-/// Visits the schema of one object and takes what the document has for it.
+/// Visits the schema of one object and reads its values from the document.
 class reader {
 public:
   reader(const element& object, std::string path, std::vector<problem>& problems)
@@ -74,7 +74,7 @@ public:
       read_object(x->children[i], join(path, i), items[i]);
   }
 
-  /// After the schema has been visited: what the document has beyond it.
+  /// After the schema has been visited: reports members that it does not have.
   void refuse_unknown() {
     for (const auto& x : object_.children)
       if (std::ranges::find(known_, x.key) == known_.end())

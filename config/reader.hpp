@@ -7,8 +7,8 @@
 
 namespace troupe::config {
 
-/// Reads every value of a document, which is an object, into a config. What is wrong, missing or unknown is reported
-/// and keeps its default.
+/// Reads every value of a document, which is an object, into a config. Wrong, missing and unknown values are reported
+/// and keep their default.
 node_config read_config(const element& root, std::vector<problem>& problems);
 
 } // namespace troupe::config

@@ -19,13 +19,13 @@ namespace troupe::config {
 
 namespace {
 
-/// Fewer than this cannot keep a few transfers under way while others are being evicted.
+/// With fewer slots, transfers cannot continue while others are being evicted.
 constexpr std::uint64_t min_slots = 8;
 
 /// Slot numbers have 32 bits.
 constexpr std::uint64_t max_slots = std::numeric_limits<slot_number>::max();
 
-/// Nothing for a shape that is refused anyway.
+/// None for a shape that is refused anyway.
 std::optional<std::uint64_t> possible_page_bytes(const kv_geometry& g) {
   if (find_broken_bound(g, geometry_extent::whole))
     return std::nullopt;
@@ -69,14 +69,14 @@ public:
       check_namespace(i);
     if (what_for == purpose::server) {
       check_memory();
-      // One that serves HTTP alone gets its namespaces and ranks from its clients.
+      // A node that serves only HTTP gets its namespaces and ranks from its clients.
       const bool gets_some = config_.http.enabled || config_.handshake.http.enabled || config_.actors.serves_makers() ||
                              config_.lmcache.enabled;
       demand(gets_some || !config_.storage.ranks.empty(), "storage.ranks",
-             "a node without HTTP to which clients bring no namespaces needs at least one rank",
+             "a node without HTTP, whose clients create no namespaces, needs at least one rank",
              {"http.enabled", "actors.make_namespaces"});
       demand(gets_some || !config_.namespaces.empty(), "namespaces",
-             "a node without HTTP to which clients bring no namespaces needs at least one",
+             "a node without HTTP, whose clients create no namespaces, needs at least one",
              {"http.enabled", "actors.make_namespaces"});
     }
   }
@@ -87,18 +87,18 @@ private:
     const auto& tls = a.tls;
     const auto set = [&](const auto& file, std::string_view path) {
       demand(file.has_value() || !(tls.certificate || tls.key || tls.ca), path,
-             "is missing: both sides show a certificate, so certificate, key and ca belong together", {"actors.tls."});
+             "is missing: both sides present a certificate, so certificate, key and ca are needed together",
+             {"actors.tls."});
     };
     set(tls.certificate, "actors.tls.certificate");
     set(tls.key, "actors.tls.key");
     set(tls.ca, "actors.tls.ca");
-    demand(
-        a.port == port_off || a.insecure || tls.certificate, "actors.port",
-        "a TCP port is open to every user of this machine" +
-            std::string(is_loopback(a.host) ? "" : " and to other machines") +
-            ", and nobody is asked who they are: leave it \"off\" and attach by actors.socket, or set actors.tls, or "
-            "set actors.insecure to true where everybody is trusted",
-        {"actors.insecure", "actors.tls", "actors.host"});
+    demand(a.port == port_off || a.insecure || tls.certificate, "actors.port",
+           "a TCP port is open to every user of this machine" +
+               std::string(is_loopback(a.host) ? "" : " and to other machines") +
+               " without authentication: leave it \"off\" and attach by actors.socket, or set actors.tls, or set "
+               "actors.insecure to true if all of them are trusted",
+           {"actors.insecure", "actors.tls", "actors.host"});
     const auto longest =
         std::uint64_t{64} * std::max(config_.registry.max_batch_keys, config_.io.max_batch_pages) + 4096;
     demand(longest <= a.max_message_bytes, "actors.max_message_bytes",
@@ -127,20 +127,20 @@ private:
     const auto& x = config_.lmcache;
     demand(!x.enabled || is_loopback(x.host), "lmcache.host",
            "\"" + x.host +
-               "\" can be reached by other machines, and this wire asks nobody who they are: use \"127.0.0.1\"",
+               "\" can be reached by other machines, and the LMCache protocol has no authentication: use \"127.0.0.1\"",
            {"lmcache.enabled"});
     demand(!x.enabled || config_.actors.make_namespaces, "actors.make_namespaces",
-           "is false, and each model that comes over lmcache.port has a namespace that is made for it",
+           "is false, but each model that comes over lmcache.port needs a namespace that is created for it",
            {"lmcache.enabled"});
     const auto& huge = config_.memory.huge_pages;
     demand(!x.enabled || (huge != "2 MiB" && huge != "1 GiB"), "memory.huge_pages",
            "is \"" + huge +
-               "\", and with lmcache.enabled the memory lies in /dev/shm, whose pages are not set aside: use \"auto\"",
+               "\", but with lmcache.enabled the memory is in /dev/shm, which has no reserved huge pages: use \"auto\"",
            {"lmcache.enabled"});
     const bool on_3fs = config_.io.engine.starts_with("usrbio");
     demand(!on_3fs || (huge != "2 MiB" && huge != "1 GiB"), "memory.huge_pages",
            "is \"" + huge + "\", and with io.engine \"" + config_.io.engine +
-               "\" the memory lies in /dev/shm, whose pages are not set aside: use \"auto\"",
+               "\" the memory is in /dev/shm, which has no reserved huge pages: use \"auto\"",
            {"io.engine"});
   }
 
@@ -153,18 +153,18 @@ private:
     const auto insecure = path("insecure");
     const auto enabled = path("enabled");
     demand(h.tls.certificate.has_value() == h.tls.key.has_value(), h.tls.key ? certificate : key,
-           "is missing: a certificate is of use only with its key", {certificate, key});
+           "is missing: a certificate needs its key", {certificate, key});
     demand(!h.tls.client_ca || h.tls.certificate, client_ca,
-           "clients show certificates only to a server that has one: set " + certificate + " and " + key,
+           "clients present certificates only over TLS, which needs a certificate of the server: set " + certificate +
+               " and " + key,
            {certificate});
     demand(!h.has_port() || h.insecure || h.tokens_file || h.tls.client_ca || is_loopback(h.host), path("host"),
-           "\"" + h.host +
-               "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", " +
-               "or set " + tokens_file + " or " + client_ca + ", or set " + insecure +
-               " to true on a network where everybody is trusted",
+           "\"" + h.host + "\" can be reached by other machines without authentication: use \"127.0.0.1\", " +
+               "or set " + tokens_file + " or " + client_ca + ", or set " + insecure + " to true on a trusted network",
            {enabled, insecure, tokens_file, client_ca});
     demand(!h.enabled || h.has_port() || h.has_socket(), path("socket"),
-           "is \"off\", and so is " + path("port") + ": nobody could ask; set one of them, or " + enabled + " to false",
+           "is \"off\", and so is " + path("port") + ": clients could not connect; set one of them, or " + enabled +
+               " to false",
            {enabled, path("port")});
   }
 
@@ -172,18 +172,18 @@ private:
     const auto& r = config_.registry;
     demand(r.max_batch_keys <= r.max_lease_keys, "registry.max_batch_keys",
            "must not be above registry.max_lease_keys, " + std::to_string(r.max_lease_keys) +
-               ": one lease could not hold what one request finds",
+               ": one lease must hold all keys that one request finds",
            {"registry.max_lease_keys"});
     demand(r.max_leases_per_owner <= r.max_leases, "registry.max_leases_per_owner",
            "must not be above registry.max_leases, " + std::to_string(r.max_leases), {"registry.max_leases"});
     demand(r.max_reservations_per_owner <= r.max_reserved_pages, "registry.max_reservations_per_owner",
            "must not be above registry.max_reserved_pages, " + std::to_string(r.max_reserved_pages) +
-               ": each reservation is of one page at least",
+               ": each reservation has at least one page",
            {"registry.max_reserved_pages"});
-    // That of vLLM's wire has a name in the config and a place from the first registration on.
+    // The namespace of vLLM's HF3FS protocol has a name in the config and takes a place from the first registration on.
     const auto named = config_.namespaces.size() + (config_.hf3fs.vllm ? 1 : 0);
     demand(named <= r.max_namespaces, "registry.max_namespaces",
-           "must not be below " + std::to_string(named) + ", those that the config names",
+           "must not be below " + std::to_string(named) + ", the number of those in the config",
            {"namespaces", "hf3fs.vllm"});
   }
 
@@ -206,7 +206,7 @@ private:
   void check_huge_pages() {
     const auto& m = config_.memory;
     demand(m.huge_pages != "1 GiB" || m.bytes % gibibyte == 0, "memory.bytes",
-           format_size(m.bytes) + " is no whole number of huge pages of 1 GiB, of which a part would be of no use",
+           format_size(m.bytes) + " is not a multiple of huge pages of 1 GiB: the rest could not be used",
            {"memory.huge_pages"});
   }
 
@@ -214,26 +214,24 @@ private:
     const auto& ranks = config_.storage.ranks;
     for (std::size_t i = 0; i < ranks.size(); ++i)
       demand(!ranks[i].numa_node || config_.memory.numa != "off", join("storage.ranks", i) + ".numa_node",
-             "has no meaning while nobody knows where memory lies: set memory.numa to \"spread\", or leave it out",
-             {"memory.numa"});
+             "has no effect without memory.numa \"spread\": set that, or leave this out", {"memory.numa"});
   }
 
   void check_cluster() {
     const auto& x = config_.cluster;
     const bool has_etcd = !x.etcd.endpoints.empty();
     demand(x.name.empty() == (x.seeds.empty() && !has_etcd), x.name.empty() ? "cluster.name" : "cluster.seeds",
-           "a name belongs together with seeds, or cluster.etcd.endpoints: a node of a cluster knows where the others "
-           "are, or who knows it",
+           "a cluster needs both a name and seeds or cluster.etcd.endpoints, by which a node finds the others",
            {"cluster.name", "cluster.seeds", "cluster.etcd.endpoints"});
     demand(!config_.storage.shared || !x.name.empty() || what_for_ == purpose::client, "storage.shared",
-           "is for nodes of a cluster, which read each other's slab files: name it", {"cluster.name"});
+           "is for nodes of a cluster, which read each other's slab files: set cluster.name", {"cluster.name"});
     if (has_etcd)
       check_etcd();
     if (x.name.empty() || what_for_ == purpose::client)
       return;
-    demand(config_.actors.port != port_off, "actors.port", "has to be a port, by which the other nodes come",
+    demand(config_.actors.port != port_off, "actors.port", "must be a port, at which the other nodes connect",
            {"cluster.name"});
-    demand(config_.remote.enabled, "remote.enabled", "has to be true, since the other nodes fetch pages of this one",
+    demand(config_.remote.enabled, "remote.enabled", "must be true, since the other nodes fetch pages of this one",
            {"cluster.name"});
   }
 
@@ -241,18 +239,18 @@ private:
     const auto& x = config_.cluster.etcd;
     const auto whole_seconds = x.lease == std::chrono::floor<std::chrono::seconds>(x.lease);
     demand(whole_seconds, "cluster.etcd.lease",
-           format_time(x.lease) + " is no whole number of seconds, which is what etcd takes");
+           format_time(x.lease) + " is not a whole number of seconds, which etcd needs");
     demand(x.prefix.empty() || x.prefix.ends_with('/'), "cluster.etcd.prefix",
-           "has to end with a slash, behind which the address of a node follows");
+           "must end with a slash, as the address of a node follows it");
     check_etcd_access();
     if (what_for_ == purpose::client)
       return;
     const auto& own = config_.cluster.advertise;
     const auto& host = config_.actors.host;
     demand(!own.host.empty() || (host != "0.0.0.0" && host != "::"), "cluster.advertise.host",
-           host + " is where this node listens, and no address that others could be told: name one", {"actors.host"});
+           host + " is a listening address that other nodes cannot connect to: name one", {"actors.host"});
     demand(own.port != 0 || config_.actors.port != 0, "cluster.advertise.port",
-           "is needed where actors.port is whichever is free: others have to be told one", {"actors.port"});
+           "is needed if actors.port is any free port: others must know it", {"actors.port"});
   }
 
   void check_etcd_access() {
@@ -260,18 +258,18 @@ private:
     const std::string certificate = "cluster.etcd.tls.certificate";
     const std::string key = "cluster.etcd.tls.key";
     demand(x.tls.certificate.has_value() == x.tls.key.has_value(), x.tls.key ? certificate : key,
-           "is missing: a certificate is of use only with its key", {certificate, key});
+           "is missing: a certificate needs its key", {certificate, key});
     demand(x.tls.ca || !x.tls.certificate, "cluster.etcd.tls.ca",
-           "is missing: with it, etcd is asked over TLS, and only there certificates are shown", {certificate});
+           "is missing: certificates are presented only over TLS, which this enables", {certificate});
     demand(x.user.empty() != x.password_file.has_value(),
            x.user.empty() ? "cluster.etcd.user" : "cluster.etcd.password_file",
-           "is missing: a user and the file with the password belong together",
+           "is missing: a user needs the file with the password, and the file a user",
            {"cluster.etcd.user", "cluster.etcd.password_file"});
     const auto other = std::ranges::find_if_not(x.endpoints, is_loopback, &etcd_endpoint::host);
     demand(x.user.empty() || x.tls.ca || x.insecure || other == x.endpoints.end(), "cluster.etcd.user",
-           "the password would go to \"" + (other == x.endpoints.end() ? std::string{} : other->host) +
-               "\" in the clear, for everybody on the way to read: set cluster.etcd.tls.ca, or set "
-               "cluster.etcd.insecure to true on a network where everybody is trusted",
+           "the password would be sent to \"" + (other == x.endpoints.end() ? std::string{} : other->host) +
+               "\" in clear text over the network: set cluster.etcd.tls.ca, or set cluster.etcd.insecure to true on a "
+               "trusted network",
            {"cluster.etcd.tls", "cluster.etcd.insecure", "cluster.etcd.endpoints"});
   }
 
@@ -285,7 +283,8 @@ private:
     ordered(c.attach.reconnect_backoff_min, c.attach.reconnect_backoff_max, "attach.reconnect_backoff_min",
             "attach.reconnect_backoff_max");
     demand(2 * c.caf.heartbeat_interval <= c.caf.connection_timeout, "caf.connection_timeout",
-           format_time(c.caf.connection_timeout) + " is less than two heartbeats: one late word would cut a connection",
+           format_time(c.caf.connection_timeout) +
+               " is less than two heartbeats: one late heartbeat would close a connection",
            {"caf.heartbeat_interval"});
   }
 
@@ -298,14 +297,14 @@ private:
       demand(space.name != other.name, path + ".name", "\"" + space.name + "\" is also the name of " + other_path,
              {other_path + ".name"});
       demand(space.name == other.name || space.identity_text() != other.identity_text(), path,
-             "has the identity of " + other_path + ": they differ in nothing but the name", {path + ".", other_path});
+             "has the identity of " + other_path + ": they differ only in the name", {path + ".", other_path});
     }
     const auto element_bytes = element_bytes_of(space.dtype);
     demand(!element_bytes || space.geometry.element_bytes == *element_bytes, path + ".kv_cache.element_bytes",
            "an element of " + space.dtype + " has " + std::to_string(element_bytes.value_or(0)) + " bytes, got " +
                std::to_string(space.geometry.element_bytes),
            {path + ".dtype"});
-    // One dtype cannot speak for an indexer's keys and their scales as well, so further layers need not agree with it.
+    // A dtype cannot describe an indexer's keys and their scales as well, so further layers need not agree with it.
     if (const auto broken = find_broken_bound(space.geometry, geometry_extent::whole))
       demand(false, path + ".kv_cache." + broken->where, broken->what);
     const auto ranks = config_.storage.ranks.size();
@@ -317,12 +316,12 @@ private:
 
   bool in_memory_only(const rank_storage& x) const { return is_in_memory_only(config_, x); }
 
-  /// Without a slab: as many as all memory has room for.
+  /// Without a slab: as many as fit into all memory.
   std::uint64_t slots_of(const rank_storage& x, std::uint64_t page_bytes) const {
     return in_memory_only(x) ? config_.memory.bytes / io::slot_bytes(page_bytes) : slab_slots(x.slab_bytes, page_bytes);
   }
 
-  /// Slots of slabs are known before anything is started.
+  /// The slots of slabs are known before anything is started.
   void check_memory() {
     const auto slots = slots_of_config(config_);
     const auto most = memory_budget::lasting_part(config_.registry.memory_bytes);
@@ -335,16 +334,14 @@ private:
   void check_admission() {
     if (config_.memory.admission != "second_hit")
       return;
-    demand(
-        config_.registry.durability != "strict", "memory.admission",
-        "\"second_hit\" leaves pages in memory only until somebody asks for them, and registry.durability \"strict\" "
-        "promises that a page that was saved is on the disk: choose \"all\", or \"relaxed\" or \"none\" there",
-        {"registry.durability"});
-    demand(
-        config_.memory.write_back != "never", "memory.admission",
-        "\"second_hit\" says which pages are written, and with memory.write_back \"never\" none is: choose \"all\", or "
-        "another memory.write_back",
-        {"memory.write_back"});
+    demand(config_.registry.durability != "strict", "memory.admission",
+           "\"second_hit\" keeps pages in memory only until they are requested again, but registry.durability "
+           "\"strict\" guarantees that a saved page is on the disk: choose \"all\", or \"relaxed\" or \"none\" there",
+           {"registry.durability"});
+    demand(config_.memory.write_back != "never", "memory.admission",
+           "\"second_hit\" selects the pages to write, but with memory.write_back \"never\" none is written: choose "
+           "\"all\", or another memory.write_back",
+           {"memory.write_back"});
   }
 
   void check_pages(const namespace_spec& space, const std::string& path) {
@@ -363,8 +360,8 @@ private:
         std::none_of(config_.storage.ranks.begin(), config_.storage.ranks.begin() + static_cast<std::ptrdiff_t>(ranks),
                      [this](const auto& x) { return in_memory_only(x); });
     demand(kept || config_.registry.durability != "strict", "registry.durability",
-           "\"strict\" promises that a page that was saved is on the disk, and those of \"" + space.name +
-               "\" are in memory only: choose \"relaxed\" or \"none\", or let them have slabs",
+           "\"strict\" guarantees that a saved page is on the disk, but those of \"" + space.name +
+               "\" are in memory only: choose \"relaxed\" or \"none\", or give them slabs",
            {"storage.ranks", "memory.write_back"});
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const auto slots = slots_of(config_.storage.ranks[rank], *page);
@@ -381,7 +378,7 @@ private:
     }
     const auto& memory = config_.memory;
     demand(io::extent_bytes_for(memory.bytes, slot).has_value(), "memory.bytes",
-           format_size(memory.bytes) + " is not even two extents with room for a slot" + for_pages + "; at least " +
+           format_size(memory.bytes) + " is less than two extents with room for a slot" + for_pages + "; at least " +
                format_size(2 * io::extent_bytes_least(slot)) + " are needed",
            {geometry_path});
     demand(memory.client_bytes >= slot, "memory.client_bytes",
@@ -390,7 +387,7 @@ private:
            format_size(config_.transfer.window_bytes) + " has no room for two slots" + for_pages, {geometry_path});
   }
 
-  /// Reports unless `holds`, or unless a key that the rule is about has a problem of its own.
+  /// Reports an error unless `holds`, or unless a key of the rule has an error already.
   void demand(bool holds, std::string_view path, std::string text,
               std::initializer_list<std::string_view> others = {}) {
     const auto is_about = [&](const problem& p) {
@@ -404,7 +401,7 @@ private:
   const node_config& config_;
   purpose what_for_ = purpose::server;
   std::vector<problem>& problems_;
-  /// Problems that were there before the rules.
+  /// Problems found before the rules.
   std::ptrdiff_t known_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace troupe::config {
 
-/// Checks what ties keys to one another. Rules about a key that has a problem already are passed over, as its value
-/// is not what was written.
+/// Checks rules that relate keys to one another. Rules about a key with an error are skipped, as its value is not the
+/// written one.
 void check_rules(const node_config& config, purpose what_for, std::vector<problem>& problems);
 
 } // namespace troupe::config

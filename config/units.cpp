@@ -12,7 +12,7 @@ namespace {
 struct unit {
   std::string_view name;
   std::uint64_t factor;
-  /// Whether values are printed in it.
+  /// Whether values are printed in this unit.
   bool preferred;
 };
 
@@ -33,7 +33,7 @@ constexpr std::array time_units{
     unit{"ms", 1'000'000, true},        unit{"us", 1'000, true},           unit{"ns", 1, true},
 };
 
-/// More digits behind the point than this mean something else than a number a person wrote.
+/// People do not write more digits than this after the point.
 constexpr std::size_t max_fraction_digits = 9;
 
 bool is_digit(char c) noexcept {

@@ -72,7 +72,7 @@ private:
 } // namespace
 
 std::string to_json(const node_config& config) {
-  // The schema is described on what can be changed, since reading is what it is mostly for.
+  // The schema describes a mutable object, since it is mostly used for reading.
   auto copy = config;
   std::string out;
   writer::write_object(out, {}, copy);

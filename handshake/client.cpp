@@ -14,7 +14,7 @@ namespace troupe::handshake {
 
 namespace {
 
-/// Hears of engines that have started again.
+/// Receives updates about restarted engines.
 class restart_watcher : public handshake_watcher_actor::base {
 public:
   using listener = std::function<void(const handshake_update&)>;
@@ -35,12 +35,12 @@ private:
 
 } // namespace
 
-/// Shared with answers that are under way. The lock is held for the rules only.
+/// Shared with pending answers. The lock is held for the rules only.
 struct client::core : std::enable_shared_from_this<core> {
   core(caf::actor_system& s, directory_opener o, client_options options)
       : system(s), open(std::move(o)), state(std::move(options)) {}
 
-  /// What the rules want done, done without the lock.
+  /// Actions of the rules, executed without the lock.
   struct work {
     bool is_empty() const { return !way && orders.empty() && given_up.empty() && answers.empty(); }
 
@@ -69,8 +69,9 @@ struct client::core : std::enable_shared_from_this<core> {
     return out;
   }
 
-  /// What this thread is carrying out. Where nobody is there to be asked, answers come while they are asked for, and
-  /// lead to more: that is done after what is under way, not within it, since it may be as much as waits.
+  /// The work of this thread. If the directory is in this thread, answers arrive during the request and lead to more
+  /// work, which is done after the current work instead of recursively: it may be as much as there are waiting
+  /// requests.
   struct carrier {
     const core* of = nullptr;
     std::deque<work> todo;
@@ -107,7 +108,7 @@ struct client::core : std::enable_shared_from_this<core> {
           },
           std::move(order.what));
       const std::lock_guard guard(mutex);
-      // It may have been answered, or given up, by now.
+      // It may have been answered or cancelled meanwhile.
       if (state.is_under_way(order.fetch))
         fetching.emplace(order.fetch, std::move(give_up));
       else
@@ -176,7 +177,7 @@ struct client::core : std::enable_shared_from_this<core> {
     });
     if (!is_used)
       return;
-    // Of a door that has ended already, this is called at once.
+    // Called at once if the connection has ended already.
     caf::actor_cast<caf::actor>(*found)->attach_functor([weak = weak_from_this(), attempt] {
       const auto self = weak.lock();
       if (!self)
@@ -203,7 +204,7 @@ struct client::core : std::enable_shared_from_this<core> {
         return;
       }
     }
-    // The client has gone meanwhile.
+    // The client was destroyed meanwhile.
     give_up();
   }
 
@@ -228,14 +229,14 @@ struct client::core : std::enable_shared_from_this<core> {
   const directory_opener open;
   handshake_watcher_actor watcher;
   std::mutex mutex;
-  /// The one that is open; null: none is.
+  /// The open connection; null: none.
   handshake_door_actor door;
-  /// Of the watch that was asked for last.
+  /// Cancels the most recently requested watch.
   give_up_function watch_given_up;
   std::condition_variable changed;
   client_state state;
   std::unordered_map<number, callback> waiting;
-  /// How to give up what is under way.
+  /// Functions that cancel the fetches in progress.
   std::unordered_map<number, give_up_function> fetching;
   number last = 0;
   bool is_stopped = false;
@@ -257,7 +258,7 @@ client::~client() {
   caf::anon_send_exit(core_->watcher, caf::exit_reason::user_shutdown);
   core_->with_state([&](timestamp) {
     core_->is_stopped = true;
-    core_->state.stop({errc::shutting_down, "the client of the directory is going away"});
+    core_->state.stop({errc::shutting_down, "the client of the directory is shutting down"});
     core_->door = nullptr;
   });
   core_->timer.join();

@@ -10,34 +10,33 @@
 
 namespace troupe::handshake {
 
-/// Finds out in the background what peers have published (the rules: `client_state`). Asks the directory through
-/// actors, in this process or across a connection; the directory tells it of engines that start again, so that what is
-/// known of them is not used any more. When the node, or the connection to it, has gone away, it opens another door,
-/// and goes on with those who wait. All functions may be called from any thread and wait for nothing.
+/// Resolves in the background what peers have published (the rules: `client_state`). Queries the directory through
+/// actors, in this process or across a connection; the directory notifies it of restarted engines, so that outdated
+/// results are not used. When the node or the connection to it is lost, it reconnects and repeats the pending fetches.
+/// All functions may be called from any thread and do not block.
 class client {
 public:
-  /// Called once, from any thread: short, and without exceptions. May call the client.
+  /// Called once, from any thread: must be short and not throw. May call the client.
   using callback = std::function<void(result<resolution>)>;
   using number = client_state::number;
 
-  /// `system` has to outlive the client. `open`: as of `directory_of` (actors/client/directory_doors.hpp).
+  /// `system` must outlive the client. `open`: as of `directory_of` (actors/client/directory_doors.hpp).
   client(caf::actor_system& system, directory_opener open, client_options options = {});
-  /// `door`: what a node's reception answers to `handshake_atom`. There is no other one when it ends.
+  /// `door`: the answer of a node's reception to `handshake_atom`. There is no reconnection when it ends.
   client(caf::actor_system& system, handshake_door_actor door, client_options options = {});
-  /// Everybody who waits is answered with shutting_down. A callback that another thread was calling may end later.
+  /// Answers all pending requests with shutting_down. A callback that is running in another thread may end later.
   ~client();
   client(const client&) = delete;
   client& operator=(const client&) = delete;
 
-  /// Answers by the deadline of the request, at once where the ranks are known that it wants. The number is for
-  /// `cancel`.
+  /// Answers by the deadline of the request, at once if the ranks are known. The number is for `cancel`.
   number resolve(const resolve_request& x, callback then);
-  /// The same where somebody waits for the future, and `who` gets the number, if it is given.
+  /// The same with a future; `who` receives the number, if it is given.
   std::future<result<resolution>> resolve(const resolve_request& x, number* who = nullptr);
-  /// Answers with `cancelled`, unless there is an answer already. What nobody waits for any more takes no place at the
-  /// directory, either.
+  /// Answers with `cancelled`, unless there is an answer already. A fetch that no request waits for releases its place
+  /// at the directory as well.
   void cancel(number who);
-  /// What is known of the engine is not to be used again.
+  /// Drops the cached results of the engine.
   void forget(const std::string& engine);
 
 private:

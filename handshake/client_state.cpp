@@ -8,7 +8,7 @@ namespace troupe::handshake {
 
 namespace {
 
-/// What another attempt may change.
+/// Errors that another attempt may change.
 bool may_pass(errc code) {
   return code == errc::not_found || code == errc::timeout || code == errc::unreachable ||
          code == errc::limit_exceeded || code == errc::shutting_down || code == errc::io_error ||
@@ -33,9 +33,9 @@ handshake_fetch_request fetch_of(const std::string& engine, const wanted_ranks& 
 std::optional<result<resolution>> client_state::resolve(const resolve_request& x, number who, timestamp now) {
   advance(now);
   if (x.ranks.scope == handshake_scope::peers && x.ranks.rank.tp >= x.ranks.own_tp_size)
-    return result<resolution>(fail(errc::invalid_argument, "who asks is tp rank " + std::to_string(x.ranks.rank.tp) +
-                                                               " of " + std::to_string(x.ranks.own_tp_size) +
-                                                               ", which makes no sense"));
+    return result<resolution>(
+        fail(errc::invalid_argument, "the requester is tp rank " + std::to_string(x.ranks.rank.tp) + " of " +
+                                         std::to_string(x.ranks.own_tp_size) + ", which is invalid"));
   if (x.incarnation != 0 && x.incarnation < latest_known(x.engine))
     return result<resolution>(fail(errc::expired, "the engine has started again since"));
   if (x.incarnation != 0)
@@ -44,8 +44,8 @@ std::optional<result<resolution>> client_state::resolve(const resolve_request& x
   if (auto known = look_up(what))
     return known;
   if (waiters_.size() >= options_.waiting_max)
-    return result<resolution>(
-        fail(errc::limit_exceeded, std::to_string(options_.waiting_max) + " wait for engines, as many as may"));
+    return result<resolution>(fail(errc::limit_exceeded, std::to_string(options_.waiting_max) +
+                                                             " requests wait for engines, which is the limit"));
   const auto deadline = later(now, x.deadline > duration::zero() ? x.deadline : options_.deadline);
   waiters_.emplace(who, waiter{what, x.incarnation, deadline});
   auto& one = flights_[what];
@@ -66,7 +66,7 @@ std::optional<result<resolution>> client_state::look_up(const target& what) {
   const auto scope = rank_scope::make(fetch_of(what.engine, what.ranks), all.sizes);
   if (!scope)
     return result<resolution>(tl::unexpected(scope.error()));
-  // It may come with another start, so who needs it waits.
+  // A later incarnation may have it, so the request waits.
   if (!scope->exists())
     return std::nullopt;
   auto part = all;
@@ -79,7 +79,7 @@ std::optional<result<resolution>> client_state::look_up(const target& what) {
 
 std::pair<client_state::known_map::iterator, client_state::known_map::iterator>
 client_state::known_of(const std::string& engine) {
-  // Nothing sorts before that.
+  // The smallest key of the engine.
   const auto first = known_.lower_bound({engine, {handshake_scope::rank, {}, 0}});
   const auto last = std::ranges::find_if(first, known_.end(), [&](const auto& x) { return x.first.engine != engine; });
   return {first, last};
@@ -104,7 +104,7 @@ void client_state::queue(const target& what, timestamp now) {
   auto& x = flights_.at(what);
   if (x.is_queued)
     return;
-  // What waits at the directory takes no place of those that only look.
+  // Fetches that wait at the directory do not take the places of the others.
   if (x.has_looked && polls_ < options_.polls_max)
     return launch_one(what, x, true, now);
   x.is_queued = true;
@@ -117,7 +117,7 @@ void client_state::launch(timestamp now) {
     queue_.pop_front();
     const auto x = flights_.find(what);
     if (x == flights_.end() || !x->second.is_queued)
-      continue; // nobody waits any more
+      continue; // no request waits any more
     x->second.is_queued = false;
     launch_one(what, x->second, false, now);
   }
@@ -175,7 +175,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
     forget_before(what.engine, found->incarnation);
     remember(what, found, later(now, options_.cache_for));
     deliver(what, found);
-    // Those who mean a later start wait for it.
+    // Requests for a later incarnation wait for it.
     if (!x.waiting.empty())
       back_off(x, {errc::not_found, "only an earlier start of the engine is known"}, has_waited, now);
   } else if (may_pass(answer.error().code)) {
@@ -195,7 +195,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
 
 void client_state::back_off(flight& x, error why, bool has_waited, timestamp now) const {
   x.last = std::move(why);
-  // What is not there yet is waited for at the directory, which is no failure of it.
+  // A missing publication is waited for at the directory; it is not a failure.
   x.has_looked = x.last.code == errc::not_found;
   if (x.has_looked && !has_waited && polls_ < options_.polls_max)
     x.pause = {};
@@ -232,7 +232,7 @@ void client_state::deliver_expired(flight& x, incarnation_number latest, const e
   for (const auto who : std::set<number>(x.waiting))
     if (is_over(waiters_.at(who).incarnation))
       answer(who, tl::unexpected(why));
-  // At once, and not for ever: each time, a later start is asked for, or in the end whichever lives.
+  // At once, and not for ever: each time, a later incarnation is requested, or in the end the live one.
   x.not_before = now;
   x.has_looked = false;
 }
@@ -248,7 +248,7 @@ void client_state::drop_if_idle(const target& what) {
   const auto x = flights_.find(what);
   if (x == flights_.end() || !x->second.waiting.empty())
     return;
-  // What is under way is not waited for: its answer is nobody's.
+  // A fetch in progress is not waited for: its answer is ignored.
   if (x->second.fetch != 0) {
     abandoned_.push_back(x->second.fetch);
     fetch_over(x->second);
@@ -262,7 +262,7 @@ void client_state::cancel(number who, timestamp now) {
   if (x == waiters_.end())
     return;
   const auto what = x->second.what;
-  answer(who, fail(errc::cancelled, "nobody wants to know any more"));
+  answer(who, fail(errc::cancelled, "cancelled by the caller"));
   drop_if_idle(what);
   launch(now);
 }
@@ -276,7 +276,7 @@ void client_state::note(const std::string& engine, incarnation_number incarnatio
   latest = {std::max(latest.incarnation, incarnation), ++last_told_};
   noted_order_.emplace(latest.told, engine);
   const auto mine = latest_known(engine);
-  // That the directory has lost sight of an engine is no reason to forget it: those who have met go on.
+  // If the directory has removed an engine, the cached result stays: engines that are connected continue.
   if (incarnation > mine || (!lives && incarnation == mine))
     forget(engine);
 }
@@ -303,7 +303,7 @@ bool client_state::door_lost(number order, timestamp now) {
 
 void client_state::watched(number order, const result<number>& answer, timestamp now) {
   if (watch_.watched(order, answer, now))
-    fail_all_under_way({errc::unreachable, "the directory is not reached any more"}, now);
+    fail_all_under_way({errc::unreachable, "the directory cannot be reached any more"}, now);
   advance(now);
 }
 
@@ -334,7 +334,7 @@ void client_state::stop(const error& why) {
 
 void client_state::advance(timestamp now) {
   if (watch_.advance(now))
-    fail_all_under_way({errc::timeout, "the directory has not answered in time"}, now);
+    fail_all_under_way({errc::timeout, "the directory did not answer in time"}, now);
   std::vector<number> late;
   for (const auto& [who, x] : waiters_)
     if (x.deadline <= now)
@@ -352,7 +352,7 @@ void client_state::advance(timestamp now) {
     if (x.fetch != 0 && x.fetch_deadline <= now) {
       abandoned_.push_back(x.fetch);
       fetch_over(x);
-      back_off(x, {errc::timeout, "the directory has not answered in time"}, false, now);
+      back_off(x, {errc::timeout, "the directory did not answer in time"}, false, now);
     }
     if (x.fetch == 0 && x.not_before <= now)
       queue(what, now);
@@ -380,20 +380,20 @@ std::string client_state::find_inconsistency() const {
   std::size_t polls = 0;
   for (const auto& [what, x] : flights_) {
     if (x.waiting.empty())
-      return what.engine + " is fetched for nobody";
+      return what.engine + " is fetched for no request";
     waiting += x.waiting.size();
     flying += x.fetch != 0 ? 1 : 0;
     polls += x.is_poll ? 1 : 0;
   }
   if (waiting != waiters_.size())
-    return "who waits is not listed once";
+    return "a waiting request is not listed exactly once";
   if (flying != under_way_.size() || polls != polls_ || flying - polls > options_.parallel_max ||
       polls > options_.polls_max)
-    return "fetches are not counted as they are";
+    return "the number of fetches is wrong";
   std::map<std::string, incarnation_number> starts;
   for (const auto& [what, x] : known_)
     if (starts.emplace(what.engine, x.what->incarnation).first->second != x.what->incarnation)
-      return "two starts of " + what.engine + " are known at once";
+      return "two incarnations of " + what.engine + " are cached at once";
   return {};
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-/// What readers ask of the directory: fetching, waiting, watching.
+/// The reading side of the directory: fetching, waiting, watching.
 
 namespace troupe::handshake {
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto found = static_cast<std::uint8_t>(errc::ok);
 
-/// Whether a tag is among those that somebody has, which are separated by commas; `*` stands for any.
+/// Whether a tag is in a list that is separated by commas; `*` matches any tag.
 bool is_among(std::string_view tag, std::string_view all) {
   while (!all.empty()) {
     const auto one = all.substr(0, all.find(','));
@@ -33,7 +33,7 @@ handshake_fetch_reply failure(errc code, std::string text) {
 } // namespace
 
 std::uint64_t message_bytes(const handshake_fetch_reply& x) {
-  // Numbers, lengths, and what stands around a message.
+  // Numbers, lengths, and the envelope of a message.
   std::uint64_t out = x.text.size() + x.compat.size() + x.etag.size() + 512;
   for (const auto& entry : x.entries)
     out += entry.payload.size() + entry.etag.size() + sizeof(entry);
@@ -45,8 +45,8 @@ std::optional<handshake_fetch_reply> directory_state::fetch(const handshake_fetc
   advance(now);
   if (x.scope == handshake_scope::peers && x.rank.tp >= x.own_tp_size) {
     ++stats_.refused_malformed;
-    return failure(errc::invalid_argument, "who asks is tp rank " + std::to_string(x.rank.tp) + " of " +
-                                               std::to_string(x.own_tp_size) + ", which makes no sense");
+    return failure(errc::invalid_argument, "the requester is tp rank " + std::to_string(x.rank.tp) + " of " +
+                                               std::to_string(x.own_tp_size) + ", which is invalid");
   }
   const auto wait = std::clamp(x.wait, duration::zero(), options_.wait_max);
   const bool may_wait = wait > duration::zero();
@@ -76,7 +76,7 @@ handshake_fetch_reply directory_state::known_of(std::string_view name, const liv
   out.incarnation = x.incarnation;
   out.sizes = x.sizes;
   out.compat = x.compat;
-  // A sign of life that is not durable may have been for nothing.
+  // A heartbeat that is not durable may be lost.
   const auto listed = listed_.find(name);
   const auto deadline = listed == listed_.end() ? x.deadline : std::min(x.deadline, listed->second.deadline);
   out.expires_in = std::max(deadline - now, duration::zero());
@@ -88,18 +88,19 @@ std::optional<handshake_fetch_reply> directory_state::look(const handshake_fetch
     return look_at(x, engine->second, now, last);
   const auto past = past_.find(x.engine);
   if (past == past_.end())
-    return last ? std::optional(failure(errc::not_found, "no engine of this name is known")) : std::nullopt;
+    return last ? std::optional(failure(errc::not_found, "there is no engine of this name")) : std::nullopt;
   const auto& was = past->second;
   if (x.incarnation != 0 &&
       (x.incarnation < was.incarnation || (x.incarnation == was.incarnation && was.over == ending::withdrawn))) {
-    auto out = failure(errc::expired, "this incarnation of the engine is over");
+    auto out = failure(errc::expired, "this incarnation of the engine has ended");
     out.incarnation = was.incarnation;
     return out;
   }
   if (!last)
     return std::nullopt;
-  auto out = failure(errc::not_found, was.over == ending::withdrawn ? "the engine has gone away"
-                                                                    : "the engine gave no sign of life in its time");
+  auto out = failure(errc::not_found, was.over == ending::withdrawn
+                                          ? "the engine has deregistered"
+                                          : "the engine's time to live has expired without a heartbeat");
   out.incarnation = was.incarnation;
   return out;
 }
@@ -119,7 +120,7 @@ directory_state::look_at(const handshake_fetch_request& x, const live_engine& en
       return std::nullopt;
     return refuse(errc::not_found, "only an earlier incarnation of the engine is known");
   }
-  // Before anything of the payload is told.
+  // Before anything of the payload is revealed.
   if (!x.compat.empty() && x.compat != engine.compat)
     return refuse(errc::identity_mismatch, "the engine's compatibility hash is \"" + engine.compat + "\"");
   const auto scope = rank_scope::make(x, engine.sizes);
@@ -213,9 +214,9 @@ void directory_state::time_is_up(number who, timestamp now) {
   auto& x = waiters_.at(who);
   if (x.is_late) {
     ++stats_.refused_disk;
-    answers_.emplace_back(who,
-                          failure(errc::limit_exceeded, "what has changed of this engine is not on the disk of the "
-                                                        "index yet; try again in a moment"));
+    answers_.emplace_back(
+        who, failure(errc::limit_exceeded,
+                     "the changes of this engine are not on the disk of the index yet; try again in a moment"));
     return forget_waiter(who);
   }
   ++stats_.waits_timed_out;
@@ -325,7 +326,7 @@ void directory_state::unwatch(number who) {
 handshake_fetch_reply directory_state::everything_of(std::string_view name, timestamp now) const {
   const auto engine = engines_.find(name);
   if (engine == engines_.end()) {
-    auto out = failure(errc::not_found, "the engine is gone");
+    auto out = failure(errc::not_found, "the engine was removed");
     if (const auto past = past_.find(name); past != past_.end())
       out.incarnation = past->second.incarnation;
     return out;
@@ -354,7 +355,7 @@ directory_state::updates directory_state::take_updates(timestamp now, const std:
       if (message_bytes(all) + next->size() > x.bytes_max) {
         all.entries.clear();
         all.code = static_cast<std::uint8_t>(errc::out_of_range);
-        all.text = "its payloads do not go into one message: fetch them rank by rank";
+        all.text = "its payloads do not fit into one message: fetch them rank by rank";
       }
       bytes += message_bytes(all) + next->size();
       if (bytes > x.bytes_max && !news.changes.empty())

@@ -12,10 +12,10 @@ constexpr std::uint8_t code_of(errc x) {
   return static_cast<std::uint8_t>(x);
 }
 
-/// No number of ranks comes near.
+/// Far above any number of ranks.
 constexpr std::uint32_t size_limit = 1U << 20U;
 
-/// Names stand in paths, logs and metrics.
+/// Names are used in paths, logs and metrics.
 bool is_name(std::string_view x) {
   return !x.empty() && x.size() <= name_bytes_max &&
          std::ranges::all_of(x, [](char c) { return c > ' ' && c <= '~' && c != '/'; });
@@ -25,7 +25,7 @@ bool is_hash(std::string_view x) {
   return x.size() <= compat_bytes_max && std::ranges::all_of(x, [](char c) { return c > ' ' && c <= '~'; });
 }
 
-/// Of what one rank has published.
+/// Bytes of one rank's publication.
 template <class Rank>
 std::string tag_of(const Rank& x) {
   return etag_of(std::to_string(x.incarnation) + (x.form == handshake_form::json ? "j" : "b"), x.payload);
@@ -41,25 +41,26 @@ std::string text_of(const handshake_sizes& x) {
 
 std::optional<std::string> directory_state::what_is_wrong(const handshake_publish_request& x) const {
   if (!is_name(x.engine))
-    return "an engine has a name of 1 to " + std::to_string(name_bytes_max) +
+    return "the name of an engine must have 1 to " + std::to_string(name_bytes_max) +
            " printable characters without blanks and slashes";
   if (!is_hash(x.compat))
-    return "a compatibility hash has at most " + std::to_string(compat_bytes_max) + " printable characters, no blanks";
+    return "a compatibility hash can have at most " + std::to_string(compat_bytes_max) +
+           " printable characters, no blanks";
   if (x.incarnation == 0)
-    return "an incarnation is a number above 0, and higher with each start of the engine";
+    return "an incarnation must be a number above 0, and higher with each start of the engine";
   if (x.ttl < duration::zero())
     return "a time to live cannot be negative";
   const auto& sizes = x.sizes;
   if (std::min({sizes.dp, sizes.pp, sizes.tp}) == 0 || std::max({sizes.dp, sizes.pp, sizes.tp}) > size_limit ||
       sizes.count() > options_.ranks_max)
-    return "an engine has 1 to " + std::to_string(options_.ranks_max) + " ranks, this one " + text_of(sizes);
+    return "an engine can have 1 to " + std::to_string(options_.ranks_max) + " ranks, this one " + text_of(sizes);
   if (!sizes.contains(x.rank))
     return "there is no rank dp " + std::to_string(x.rank.dp) + ", pp " + std::to_string(x.rank.pp) + ", tp " +
            std::to_string(x.rank.tp) + " in an engine of sizes " + text_of(sizes);
   if (x.form > handshake_form::json)
-    return "a payload is bytes or JSON";
+    return "a payload must be bytes or JSON";
   if (x.payload.size() > options_.payload_bytes_max)
-    return "a payload has at most " + std::to_string(options_.payload_bytes_max) + " bytes, this one " +
+    return "a payload can have at most " + std::to_string(options_.payload_bytes_max) + " bytes, this one " +
            std::to_string(x.payload.size());
   return std::nullopt;
 }
@@ -97,12 +98,12 @@ handshake_reply directory_state::publish(const handshake_publish_request& x, tim
     const auto& was = past->second;
     if (x.incarnation < was.incarnation || (x.incarnation == was.incarnation && was.over == ending::withdrawn))
       return refuse(stats_.refused_stale, errc::expired,
-                    "this incarnation is over: the last one known is " + std::to_string(was.incarnation),
+                    "this incarnation has ended: the last known one is " + std::to_string(was.incarnation),
                     was.incarnation);
   }
   if (lives != nullptr && x.incarnation < lives->incarnation)
     return refuse(stats_.refused_stale, errc::expired,
-                  "this incarnation is over: the engine has started again as " + std::to_string(lives->incarnation),
+                  "this incarnation has ended: the engine has started again as " + std::to_string(lives->incarnation),
                   lives->incarnation);
 
   const bool same_start = lives != nullptr && x.incarnation == lives->incarnation;
@@ -117,16 +118,16 @@ handshake_reply directory_state::publish(const handshake_publish_request& x, tim
       before = &found->second;
     if (before != nullptr && (before->payload != x.payload || before->form != x.form))
       return refuse(stats_.refused_conflict, errc::exists,
-                    "another payload of this rank is published, and this incarnation lives: start another one",
+                    "this rank has published another payload in this live incarnation: start a new incarnation",
                     lives->incarnation);
   }
   const auto freed = lives != nullptr && !same_start ? lives->bytes : 0;
   if (before == nullptr && bytes_ - freed + x.payload.size() > options_.bytes_max)
     return refuse(stats_.refused_bytes, errc::limit_exceeded,
-                  "all payloads together may have " + std::to_string(options_.bytes_max) + " bytes");
+                  "all payloads together can have " + std::to_string(options_.bytes_max) + " bytes");
   if (lives == nullptr && engines_.size() >= options_.engines_max)
     return refuse(stats_.refused_engines, errc::limit_exceeded,
-                  "there are " + std::to_string(options_.engines_max) + " engines, as many as may be");
+                  "there are " + std::to_string(options_.engines_max) + " engines, which is the limit");
 
   const auto ttl = ttl_of(x.ttl, same_start ? lives->ttl : options_.ttl_default);
   auto& engine = same_start ? known->second : begin(x, ttl);
@@ -188,12 +189,12 @@ directory_state::live_engine* directory_state::find(std::string_view name, incar
       return &x;
     if (incarnation < x.incarnation) {
       refusal = refuse(stats_.refused_stale, errc::expired,
-                       "this incarnation is over: the engine has started again as " + std::to_string(x.incarnation),
+                       "this incarnation has ended: the engine has started again as " + std::to_string(x.incarnation),
                        x.incarnation);
       return nullptr;
     }
-    refusal = refuse(stats_.not_found, errc::not_found, "nothing of this incarnation is known: publish it again",
-                     x.incarnation);
+    refusal =
+        refuse(stats_.not_found, errc::not_found, "this incarnation is not known: publish it again", x.incarnation);
     return nullptr;
   }
   const auto past = past_.find(name);
@@ -201,10 +202,10 @@ directory_state::live_engine* directory_state::find(std::string_view name, incar
       (incarnation < past->second.incarnation ||
        (incarnation == past->second.incarnation && past->second.over == ending::withdrawn)))
     refusal = refuse(stats_.refused_stale, errc::expired,
-                     "this incarnation is over: the last one known is " + std::to_string(past->second.incarnation),
+                     "this incarnation has ended: the last known one is " + std::to_string(past->second.incarnation),
                      past->second.incarnation);
   else
-    refusal = refuse(stats_.not_found, errc::not_found, "nothing of this engine is known: publish it again",
+    refusal = refuse(stats_.not_found, errc::not_found, "this engine is not known: publish it again",
                      past != past_.end() ? past->second.incarnation : 0);
   return nullptr;
 }
@@ -226,7 +227,7 @@ handshake_reply directory_state::heartbeat(const handshake_heartbeat_request& x,
 
 handshake_reply directory_state::withdraw(const handshake_withdraw_request& x, timestamp now) {
   advance(now);
-  // What is gone already, and was withdrawn: the same again is fine.
+  // Already removed by deregistration: repeating it is no error.
   if (const auto past = past_.find(x.engine); !engines_.contains(x.engine) && past != past_.end() &&
                                               past->second.over == ending::withdrawn &&
                                               (x.incarnation == 0 || x.incarnation == past->second.incarnation)) {
@@ -305,7 +306,7 @@ handshake_list_reply directory_state::list(const handshake_list_request& x, time
   advance(now);
   handshake_list_reply out;
   const auto add = [&](const listed_engine& e) {
-    // That its time is up is so whether or not it is written down already.
+    // An expired engine is not listed, whether or not its removal is stored already.
     if (e.deadline <= now)
       return;
     out.engines.push_back(e.info);
@@ -362,7 +363,7 @@ void directory_state::restore(const engine_noted& x, timestamp now) {
     return;
   }
   if (is_over || x.deadline <= now) {
-    // Its time was up while nobody looked: what it had is gone, and what it sent before is still too late.
+    // It expired while no call came: its publication is removed, and its late requests are still refused.
     const past_engine was{x.incarnation, is_over ? x.over : ending::expired,
                           is_over ? std::min(x.deadline, later(now, options_.remember))
                                   : later(now, options_.remember)};
@@ -377,8 +378,8 @@ void directory_state::restore(const engine_noted& x, timestamp now) {
   engine.sizes = x.sizes;
   engine.compat = x.compat;
   engine.ttl = x.ttl;
-  // Where the clock was set back meanwhile, the deadline that was written down is far away. No engine lives longer than
-  // it would if it had renewed just now.
+  // If the clock was set back meanwhile, the stored deadline is far away. No engine lives longer than if it had just
+  // sent a heartbeat.
   engine.deadline = std::min(x.deadline, later(now, ttl_of(x.ttl, options_.ttl_max)));
   due_.insert({engine.deadline, due_kind::engine, x.engine, 0});
   list_as(x.engine, listing_of(x.engine));
@@ -418,39 +419,39 @@ std::string directory_state::find_inconsistency() const {
     for (const auto& [rank, entry] : x.ranks) {
       own += entry.payload.size();
       if (!x.sizes.contains(rank))
-        return name + " has a rank outside of its sizes";
+        return name + " has a rank outside its sizes";
     }
     if (own != x.bytes)
-      return name + " does not have the bytes that it counts";
+      return name + " has another number of bytes than it counts";
     if (past_.contains(name))
-      return name + " lives and is remembered";
+      return name + " is live and remembered";
     if (!due_.contains({x.deadline, due_kind::engine, name, 0}))
-      return name + " never ends";
+      return name + " never expires";
     ranks += x.ranks.size();
     bytes += own;
   }
   if (ranks != ranks_ || bytes != bytes_)
-    return "the ranks and bytes of all engines are not what is counted";
+    return "the counted ranks and bytes of all engines are wrong";
   if (bytes_ > options_.bytes_max || engines_.size() > options_.engines_max || waiters_.size() > options_.waiting_max ||
       past_.size() > options_.remembered_max)
     return "a limit is exceeded";
   for (const auto& [name, x] : past_)
     if (!due_.contains({x.deadline, due_kind::memory, name, 0}))
-      return name + " is remembered for ever";
+      return name + " is remembered without a limit";
   std::size_t listed = 0;
   for (const auto& [name, all] : waiting_for_)
     listed += all.size();
   if (listed != waiters_.size())
-    return "who waits is not listed once";
+    return "a waiting fetch is not listed exactly once";
   for (const auto& [who, x] : waiters_)
     if (!due_.contains({x.deadline, due_kind::waiter, {}, who}))
-      return "somebody waits for ever";
+      return "a fetch waits without a deadline";
   if (!options_.hold_back && (!held_back_.empty() || !unwritten_.empty()))
-    return "something is held back that is not written down";
+    return "a change is held back without a record";
   for (const auto& [name, x] : engines_)
     if (const auto told = listed_.find(name);
         !is_held_back(name) && (told == listed_.end() || told->second.info.incarnation != x.incarnation))
-      return name + " is not listed as what it is durably";
+      return name + " is not listed in its durable state";
   return {};
 }
 

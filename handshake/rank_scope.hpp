@@ -9,16 +9,16 @@
 
 namespace troupe::handshake {
 
-/// The ranks of one engine that a fetch asks for.
+/// The ranks of one engine that a fetch requests.
 class rank_scope {
 public:
-  /// invalid_argument where the sizes do not allow it.
+  /// invalid_argument if the sizes do not allow it.
   static result<rank_scope> make(const handshake_fetch_request& x, const handshake_sizes& sizes);
-  /// For people.
+  /// A description for people.
   static std::string describe(const handshake_fetch_request& x);
 
   bool contains(const handshake_rank& x) const noexcept;
-  /// How many there are when all of them are published.
+  /// The number of these ranks in a completely published engine.
   std::uint64_t count() const noexcept;
   /// Whether the engine has any of them.
   bool exists() const noexcept;
@@ -30,7 +30,7 @@ private:
   handshake_scope scope_;
   handshake_rank rank_;
   handshake_sizes sizes_;
-  /// With `peers`.
+  /// For the scope `peers`.
   rank_range met_;
 };
 

@@ -23,7 +23,7 @@ bool splits(std::uint32_t heads, std::uint32_t size) {
 void plan_reads(const tensor_layout& x, tensor_ranks& out) {
   const auto local_first = first_head(x.local_rank, x.total_heads, x.local_size);
   const auto local_end = local_first + width_of(x, x.local_size);
-  // Ranks that have the same head follow each other: the first of them is read.
+  // Ranks with the same head are consecutive: the first of them is read.
   auto next = local_first;
   for (const auto rank : out.meet) {
     const auto first = first_head(rank, x.total_heads, x.remote_size);
@@ -41,13 +41,12 @@ void plan_reads(const tensor_layout& x, tensor_ranks& out) {
 
 result<rank_range> ranks_to_meet(std::uint32_t own, std::uint32_t own_size, std::uint32_t other_size) {
   if (own_size == 0 || other_size == 0 || own >= own_size)
-    return fail(errc::invalid_argument, "a rank is below the size of its engine, and no size is 0: this is rank " +
-                                            std::to_string(own) + " of " + std::to_string(own_size) + ", of " +
-                                            std::to_string(other_size) + " there");
-  if (std::max(own_size, other_size) % std::min(own_size, other_size) != 0)
     return fail(errc::invalid_argument,
-                "one tensor parallel size has to divide the other: " + std::to_string(own_size) + " here, " +
-                    std::to_string(other_size) + " there");
+                "a rank must be below the size of its engine, and sizes above 0: this is rank " + std::to_string(own) +
+                    " of " + std::to_string(own_size) + ", of " + std::to_string(other_size) + " there");
+  if (std::max(own_size, other_size) % std::min(own_size, other_size) != 0)
+    return fail(errc::invalid_argument, "one tensor parallel size must divide the other: " + std::to_string(own_size) +
+                                            " here, " + std::to_string(other_size) + " there");
   if (own_size >= other_size)
     return rank_range{own / (own_size / other_size), 1};
   const auto ratio = other_size / own_size;
@@ -59,9 +58,9 @@ result<tensor_ranks> tensor_ranks_of(const tensor_layout& x) {
   if (!peers)
     return tl::unexpected(peers.error());
   if (x.total_heads == 0)
-    return fail(errc::invalid_argument, "a model has at least one head");
+    return fail(errc::invalid_argument, "a model must have at least one head");
   if (!x.is_replicated && !(splits(x.total_heads, x.local_size) && splits(x.total_heads, x.remote_size)))
-    return fail(errc::invalid_argument, std::to_string(x.total_heads) + " heads cannot be spread evenly over " +
+    return fail(errc::invalid_argument, std::to_string(x.total_heads) + " heads cannot be distributed evenly over " +
                                             std::to_string(x.local_size) + " and " + std::to_string(x.remote_size) +
                                             " ranks");
   tensor_ranks out;

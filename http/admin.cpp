@@ -34,7 +34,7 @@ std::string ready_text(const std::function<std::vector<std::string>()>& shortcom
   return out + "}";
 }
 
-/// Asks all sources, each of which may answer from any thread, and sends what they have in their order.
+/// Queries all sources, each of which may answer from any thread, and sends their texts in the order of the sources.
 void send_all(const std::vector<metrics_source>& sources, responder reply) {
   using texts = std::vector<std::string>;
   const auto all =
@@ -48,7 +48,7 @@ void send_all(const std::vector<metrics_source>& sources, responder reply) {
                           });
   for (std::size_t i = 0; i < sources.size(); ++i)
     sources[i]([all, i](result<std::string> text) {
-      // What is known is told; the comment says that there is more.
+      // Known metrics are sent; a comment marks the missing ones.
       all->value()[i] = text ? std::move(*text) : "# missing: " + one_line(to_string(text.error())) + "\n";
       all->part_done();
     });

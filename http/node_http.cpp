@@ -155,7 +155,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
   if (where.all || config.http.has_socket()) {
     server::doors open{std::move(where.all), std::nullopt};
     if (config.http.has_socket()) {
-      // Below a directory that is this node's by now: a socket that is there is of one that is dead.
+      // The directory is this node's own by now: an existing socket in it belongs to a dead process.
       auto made = local_listener::open("http.socket", std::filesystem::absolute(config.data_dir) / config.http.socket);
       if (!made)
         return tl::unexpected<error>(std::move(made.error()));
@@ -216,7 +216,7 @@ result<void> node_http::reload() {
 
 void node_http::stop(duration patience) {
   ready_->serving.store(false, std::memory_order_relaxed);
-  // Those who wait for engines would be waited for.
+  // Otherwise the stop would wait for pending fetches of engines.
   if (directory_)
     caf::anon_send(directory_, drain_atom_v);
   for (const auto* x : {&server_, &handshake_server_})

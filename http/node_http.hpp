@@ -17,25 +17,26 @@
 
 namespace troupe::http {
 
-/// The HTTP interface of a node, with all APIs that its config asks for. Thread-safe, but for `stop` and its end.
+/// The HTTP interface of a node, with all APIs that its config enables. Thread-safe, except for `stop` and the
+/// destructor.
 class node_http {
 public:
-  /// The ports that the config asks for.
+  /// The ports that the config names.
   struct doors {
     std::optional<bound_socket> all;
-    /// For handshakes alone.
+    /// For handshakes only.
     std::optional<bound_socket> handshakes;
   };
-  /// Whether the config asks for anything that `start` could start.
+  /// Whether the config enables anything that `start` could start.
   static bool is_wanted(const config::node_config& config) noexcept;
   static result<doors> prepare(const config::node_config& config);
 
-  /// Listens on what `prepare` has taken, and on the Unix socket of the config. The actor system must outlive this and
-  /// what is under way in it.
+  /// Listens on the ports of `prepare`, and on the Unix socket of the config. The actor system must outlive this object
+  /// and its pending requests.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const program_facts& program,
                                                   doors where);
-  /// The same with the one listener.
+  /// The same with a single listener.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const program_facts& program,
                                                   bound_socket door);
@@ -44,24 +45,24 @@ public:
   node_http& operator=(const node_http&) = delete;
   ~node_http();
 
-  /// Nothing where there is no such listener.
+  /// None if there is no such listener.
   std::optional<std::uint16_t> port_if_any() const noexcept;
   std::optional<std::uint16_t> handshake_port() const noexcept;
-  /// Of the listener for everything, which there is.
+  /// The port of the main listener, which must exist.
   std::uint16_t port() const noexcept { return server_->port(); }
   /// The Unix socket; empty if there is none.
   const std::filesystem::path& socket() const noexcept { return socket_.path(); }
 
-  /// Whether that socket is found at its path; true where there is none. Any thread.
+  /// Whether that socket exists at its path; true if none is configured. Any thread.
   bool socket_is_there() const;
-  /// Opens it anew, after it was removed. By the thread that asks whether it is there. Errors: those of
-  /// `local_listener::open`.
+  /// Recreates the socket after it was removed. To be called by the thread that calls `socket_is_there`. Errors: those
+  /// of `local_listener::open`.
   result<void> reopen_socket();
 
-  /// Reads tokens and certificates again; with an error, those of that listener stay as they were.
+  /// Reloads tokens and certificates; after an error, those of that listener stay in use.
   result<void> reload();
 
-  /// `/ready` says no from now on, requests under way are answered, `patience` at most, and nobody listens any more.
+  /// Makes `/ready` fail, waits for pending requests for `patience` at most, and closes the listeners.
   void stop(duration patience);
 
 private:
@@ -76,7 +77,7 @@ private:
   std::unique_ptr<server> handshake_server_;
   /// Null if there is none.
   directory_actor directory_;
-  /// Has the history of the node continued; null if nobody could ask for it.
+  /// Samples the history of the node; null if the actor could not be spawned.
   caf::actor clock_;
 };
 

@@ -19,7 +19,8 @@ std::optional<held_socket> held_socket::hold(int descriptor) {
 }
 
 void held_socket::shut_down() const noexcept {
-  // A peer that sends on and reads nothing would not find the end, and the kernel would keep the connection for it.
+  // A peer that keeps sending without reading would not notice the end, and the kernel would keep the connection for
+  // it.
   const linger reset{1, 0};
   ::setsockopt(own_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   ::shutdown(own_.get(), SHUT_RDWR);

@@ -6,22 +6,23 @@
 #include <optional>
 #include <utility>
 
-/// Sockets that ZeroMQ has accepted and may close at any time, after which the kernel gives their descriptors to
-/// others.
+/// Handling of sockets that ZeroMQ has accepted and may close at any time, after which the kernel reuses their
+/// descriptors.
 
 namespace troupe::lmcache {
 
-/// A socket under a descriptor of its own, so that nobody else's can come under it. It is the one that it was taken
-/// from only if that was not closed before: compare the cookies.
+/// A duplicate descriptor of a socket, which stays valid when the original is closed. It refers to the intended socket
+/// only if that was not closed before: compare the cookies.
 class held_socket {
 public:
-  /// Nothing where the descriptor is closed, or is no socket, or no other one is to be had.
+  /// None if the descriptor is closed, is not a socket, or no other descriptor is available.
   static std::optional<held_socket> hold(int descriptor);
 
   int descriptor() const noexcept { return own_.get(); }
-  /// The kernel gives each socket another one, and none twice.
+  /// The kernel's unique, never reused number of the socket.
   std::uint64_t cookie() const noexcept { return cookie_; }
-  /// Nothing more is received or sent: whoever has the socket finds its end, and closes it. Then the peer is reset.
+  /// Shuts the socket down in both directions, so that its owner finds the end and closes it. Then the peer gets a
+  /// reset.
   void shut_down() const noexcept;
 
 private:
@@ -31,7 +32,7 @@ private:
   std::uint64_t cookie_ = 0;
 };
 
-/// Bytes that have arrived at a TCP socket since it was made; 0 where the kernel does not say.
+/// Bytes received by a TCP socket in its lifetime; 0 if the kernel does not say.
 std::uint64_t received_bytes(int descriptor) noexcept;
 
 } // namespace troupe::lmcache

@@ -14,13 +14,13 @@ namespace {
 
 using digest256 = std::array<std::byte, 32>;
 
-static_assert(std::endian::native == std::endian::little, "tokens are hashed as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "tokens are hashed in their memory layout");
 
 void append(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append("=").append(std::to_string(value.size())).append(":").append(value).append("\n");
 }
 
-/// Unambiguous, whatever the values contain. Keys outlive the process: another text makes everything a miss.
+/// Unambiguous for all values. Keys outlive the process: another text makes everything a miss.
 std::string root_text(const wire::sequence_key& of) {
   std::string out = "troupe lmcache keys 1\n";
   append(out, "model", of.model);
@@ -51,7 +51,7 @@ std::vector<key_digest> chunk_keys(const wire::sequence_key& of, std::span<const
     if (!sha256.digest({hash, std::as_bytes(tokens.subspan(i * chunk_tokens, chunk_tokens))}, hash))
       return {};
     key_digest key{number_at(hash.data()), number_at(hash.data() + 8)};
-    // Null stands for no key. One in 2^128 has to give way.
+    // The null key means "none". One key in 2^128 is changed.
     if (key.is_null())
       key.lo = 1;
     out.push_back(key);

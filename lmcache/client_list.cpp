@@ -8,10 +8,10 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// Clients whose process is looked for at a time: each look goes through all processes of the host.
+/// Clients whose process is looked for at a time: each search goes through all processes of the host.
 constexpr std::size_t names_per_call_max = 8;
 
-/// The kernel's names of processes have 15 bytes, of whatever kind.
+/// Process names have 15 arbitrary bytes in the kernel.
 std::string name_of_process(std::int32_t process) {
   auto text = text_of_file("/proc/" + std::to_string(process) + "/comm");
   while (!text.empty() && text.back() == '\n')
@@ -51,7 +51,7 @@ void client_list::served(client_number number, wire::version_set versions) {
     return;
   auto& x = i->second.info;
   ++x.requests;
-  // A message of another version than those before is what counts: the client knows what it sends.
+  // If no version fits all messages, the newest message counts: the client knows what it sends.
   const auto both = x.versions & versions;
   x.versions = both.empty() ? versions : both;
 }

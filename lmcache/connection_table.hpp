@@ -13,65 +13,65 @@
 
 namespace troupe::lmcache {
 
-/// Position in the order in which connections begin and end.
+/// A position in the order in which connections begin and end.
 using connection_moment = std::uint64_t;
 
 /// Whether the other end of a connection may be served.
 enum class verdict : std::uint8_t { undecided, admitted, refused };
 
-/// A connection that there is.
+/// An open connection.
 struct connection {
   int descriptor = -1;
   connection_moment began = 0;
-  /// Found when it began. The cookie is that of its socket, 0 where that is not known; the other end is known of one
-  /// that is admitted.
+  /// Decided when it began. The cookie is that of its socket, 0 if unknown; the peer is known for an admitted
+  /// connection.
   verdict decided = verdict::undecided;
   std::uint64_t cookie = 0;
   std::optional<peer_socket> socket;
 
-  /// 0 until the first message of it has come, and then everything below holds.
+  /// 0 until its first message has come; then everything below is valid.
   client_number number = 0;
-  /// Where answers go.
+  /// The address of answers.
   std::string name;
   std::int32_t process = 0;
   bool process_known = false;
-  /// When it may next be written of that its messages are wrong.
+  /// The earliest time of the next log line about malformed messages.
   timestamp next_complaint = timestamp::min();
 
-  /// Its requests that were not answered, and what they take of memory.
+  /// The number of its unanswered requests, and their memory.
   std::uint32_t waiting = 0;
   std::uint64_t waiting_bytes = 0;
   /// Messages of it came before it was decided, and were dropped.
   bool missed = false;
 
-  /// What had arrived when the last message was known to be complete, and whether one was since the last look.
+  /// Received bytes when the last message was complete, and whether one was completed since the last check.
   std::uint64_t received = 0;
   bool delivered = false;
 };
 
-/// Which connection a message has come by.
+/// Finds the connection by which a message has come.
 ///
-/// The socket says by which descriptor, and the kernel gives a descriptor to another connection as soon as the first
-/// one has ended: messages of the one that has ended may still be delivered then, after its end was told of, and after
-/// messages of the new one. So a descriptor alone says nothing. What is known besides, by the order of one thread:
+/// ZeroMQ gives the descriptor of a message's connection, but the kernel reuses a descriptor as soon as the first
+/// connection has ended: messages of the ended one may still be delivered then, after its end was reported, and after
+/// messages of the new one. So a descriptor alone identifies nothing. The events of one thread have this order:
 ///
-/// - A connection begins before it is admitted, and nothing comes by it that is not admitted.
+/// - A connection begins before it is admitted, and only admitted ones deliver messages.
 /// - It is admitted before it ends, or never; and it ends before another one begins with its descriptor.
-/// - At the moment when it is admitted, all that began or ended before is known here: `now` is read after that.
+/// - At the moment of its admission, all earlier beginnings and ends are known here: `now` is read after that.
 ///
-/// So of a message that was admitted at a moment, the connection is the one that has the descriptor, if that began by
-/// the moment; if it began later, or there is none, the message's own has ended. That holds however late the message
-/// comes, and whoever has the descriptor by then. A descriptor has one connection at most, and a connection one
-/// client number: so when it ends, all that is known of it ends.
+/// So the connection of a message that was admitted at a moment is the one with the descriptor, if that one began by
+/// the moment; if it began later, or there is none, the message's own connection has ended. That holds however late the
+/// message comes, and for any later owner of the descriptor. A descriptor has at most one connection, and a connection
+/// one client number: so when it ends, all its state ends.
 class connection_table {
 public:
-  /// The client whose connection had the descriptor, if there was one: its end was not told of, and it has ended.
+  /// Returns the client whose connection had the descriptor, if there was one: it has ended without a report.
   std::optional<client_number> begun(int descriptor);
 
-  /// The client that has ended, if anything has come by the connection.
+  /// Returns the client that has ended, if the connection had delivered a message.
   std::optional<client_number> ended(int descriptor);
 
-  /// What a connection that is admitted now is admitted at.
+  /// The moment for a connection that is admitted now.
   connection_moment now() const noexcept { return now_; }
 
   /// Null if it has ended. Valid until a connection begins or ends.
@@ -80,15 +80,15 @@ public:
   /// The connection that began at this moment; null if it has ended. Valid likewise.
   connection* find_begun(int descriptor, connection_moment began);
 
-  /// Descriptors of all connections, also of those of which nothing has come.
+  /// Descriptors of all connections, including those without messages.
   std::vector<int> descriptors() const;
   std::size_t size() const noexcept { return connections_.size(); }
 
-  /// Looks at a connection that has `received` so many bytes, at a time when all its complete messages have been taken.
-  /// True if more than `limit` bytes have come since its last message: that is not the beginning of one.
+  /// Checks a connection with this many received bytes, when all its complete messages have been taken. True if more
+  /// than `limit` bytes have come since its last message: they are not the beginning of a valid one.
   static bool is_flooding(connection& x, std::uint64_t received, std::uint64_t limit) noexcept;
 
-  /// Of a connection that `find` has given, and whose first message this is: it is a client from now on.
+  /// For a connection from `find` with its first message: it is a client from now on.
   void enroll(connection& x, std::string name);
 
   /// The connection of a client; null if it has ended. Valid until a connection begins or ends.

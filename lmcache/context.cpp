@@ -12,7 +12,7 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// A type of elements as PyTorch calls it, and as a namespace does.
+/// A type of elements, by its PyTorch name and its name in a namespace.
 struct element_type {
   std::string_view torch;
   std::string_view dtype;
@@ -27,7 +27,7 @@ constexpr std::array element_types{
     element_type{"uint8", "int8", 1},
 };
 
-/// A name says little and is for people; what makes it unique is at its end.
+/// The name is for people; its end makes it unique.
 std::string name_of(const namespace_spec& space) {
   std::string out = "lmcache-";
   for (const auto c : std::string_view(space.model).substr(0, 32)) {
@@ -37,7 +37,7 @@ std::string name_of(const namespace_spec& space) {
   return out + "-" + to_string(space.id()).substr(0, 16);
 }
 
-/// Groups of a worker that are described one by one.
+/// Limit of a worker's groups that are described one by one.
 constexpr std::size_t groups_shown_max = 8;
 
 std::string describe(const wire::group_layout& x) {
@@ -58,8 +58,8 @@ result<void> check_groups(const wire::context_registration& x, std::uint32_t chu
     for (const auto& group : std::span(x.groups).first(std::min(x.groups.size(), groups_shown_max)))
       all.append(all.empty() ? "" : "; ").append(describe(group));
     return fail(errc::unsupported, "several groups of KV caches (" + std::to_string(x.groups.size()) + ": " + all +
-                                       "), and this node keeps one group of layers that are alike: where the groups "
-                                       "are windows, vLLM makes one of them with --disable-hybrid-kv-cache-manager");
+                                       "), but this node supports a single group of equal layers: if the groups are "
+                                       "windows, vLLM makes one of them with --disable-hybrid-kv-cache-manager");
   }
   const auto& group = x.groups.front();
   if (group.recurrent || group.window_chunks > 0)
@@ -81,11 +81,11 @@ result<context> context_of(const wire::context_registration& x, std::uint32_t ch
     return fail(errc::unsupported, "elements of type '" + std::string(x.dtype.substr(0, 64)) + "'");
   if (x.block_tokens == 0 || chunk_tokens % x.block_tokens != 0)
     return fail(errc::invalid_argument, "a chunk of " + std::to_string(chunk_tokens) +
-                                            " tokens is no number of blocks of " + std::to_string(x.block_tokens) +
-                                            ": set lmcache.chunk_tokens to a multiple of it");
+                                            " tokens is not a multiple of blocks of " + std::to_string(x.block_tokens) +
+                                            ": set lmcache.chunk_tokens to a multiple");
   if (x.chunk_slots != 0 && x.chunk_slots != chunk_tokens)
     return fail(errc::unsupported, "chunks of " + std::to_string(x.chunk_slots) +
-                                       " slots, where lmcache.chunk_tokens is " + std::to_string(chunk_tokens));
+                                       " slots, but lmcache.chunk_tokens is " + std::to_string(chunk_tokens));
   context out;
   auto& space = out.space;
   space.model = x.model;
@@ -98,7 +98,7 @@ result<context> context_of(const wire::context_registration& x, std::uint32_t ch
   auto& shape = space.geometry;
   shape.layers = x.layers;
   shape.parts = x.one_plane ? 1 : 2;
-  // What a head is nobody says here.
+  // The size of a head is unknown here.
   shape.heads = 1;
   shape.head_size = x.hidden;
   while (shape.head_size > geometry_bounds::head_size.most && shape.head_size % 2 == 0) {

@@ -11,46 +11,46 @@
 
 namespace troupe::lmcache {
 
-/// Why a connection is not served.
+/// Why a connection is refused.
 enum class refused_connection : std::uint8_t {
-  /// It is another user's.
+  /// It belongs to another user.
   user,
-  /// The kernel does not say whose it is.
+  /// The kernel does not report its user.
   unknown,
-  /// There are as many as may be.
+  /// The limit of connections is reached.
   limit,
-  /// It sends, and its messages have no end.
+  /// It sends a message without an end.
   flood,
 };
 
 inline constexpr std::array<std::string_view, 4> refused_connection_names{"user", "unknown", "limit", "flood"};
 
-/// What was asked for by clients of LMCache, and what became of it: for metrics. Whoever likes may read, at any time.
+/// Counters of LMCache's clients, their requests and the results: for metrics. May be read by any thread at any time.
 struct counters {
   using number = std::atomic<std::uint64_t>;
 
   /// By operation.
   std::array<number, wire::operation_count> requests{};
-  /// Answered with the operation's way of saying no.
+  /// Requests that were rejected in the way of their operation.
   number refused{0};
-  /// Those of these that could not be read, by `problem`; those of `problem::envelope` have no answer.
+  /// Rejected requests that could not be parsed, by `problem`; those of `problem::envelope` get no answer.
   std::array<number, problem_count> malformed{};
   /// By `refused_connection`.
   std::array<number, refused_connection_names.size()> connections_refused{};
   number stored_pages{0};
   number retrieved_pages{0};
-  /// By lookups.
+  /// Chunks requested by lookups.
   number asked_chunks{0};
   number found_chunks{0};
-  /// At present: connections, workers that have registered, requests of engines, and locks of theirs.
+  /// Current numbers: connections, registered workers, sessions of engines, and their locks.
   number clients{0};
   number instances{0};
   number sessions{0};
   number locks{0};
-  /// Requests whose locks ran out.
+  /// Sessions whose locks expired.
   number expired_sessions{0};
 
-  /// Clients that are connected, one by one.
+  /// The connected clients.
   client_list list;
 };
 

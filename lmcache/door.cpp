@@ -30,35 +30,35 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// No operation has more payloads than seven.
+/// No operation has more than seven payloads.
 constexpr std::size_t frames_max = 16;
 
-/// Messages that are taken before answers are sent again.
+/// Messages that are received before answers are sent again.
 constexpr int messages_per_turn = 64;
 
-/// Answers that wait for one client; more are lost, and its requests with them.
+/// Limit of answers that wait for one client; more are dropped, and their requests with them.
 constexpr int answers_waiting_max = 100000;
-/// Milliseconds for the last answers when the door closes.
+/// Milliseconds for sending the last answers when the listener closes.
 constexpr int linger_at_the_end = 500;
 
-/// Complete messages of one client that wait in ZeroMQ; more wait in the kernel, and then in the client.
+/// Limit of one client's complete messages that wait in ZeroMQ; more wait in the kernel, and then in the client.
 constexpr int messages_waiting_max = 64;
 
-/// How long a connection may take until it speaks ZeroMQ's protocol.
+/// How long a connection may take for ZeroMQ's handshake.
 constexpr int handshake_milliseconds_max = 10000;
 
-/// A client whose messages are wrong has a line in this time, and all of them together so many.
+/// Rate limits of log lines about malformed messages: one per client in this time, and this many in all.
 constexpr auto complaint_interval = std::chrono::minutes(1);
 constexpr std::uint32_t complaints_max = 20;
 
-/// How often it is looked whether messages end, and what a connection may have sent beside its messages until then.
+/// How often messages without an end are looked for, and the limit of bytes outside of messages until then.
 constexpr auto look_interval = std::chrono::milliseconds(200);
 constexpr std::uint64_t bytes_beside_messages = std::uint64_t{8} << 20U;
 
 constexpr const char* monitor_address = "inproc://troupe-lmcache-monitor";
 
-/// Where ZeroMQ asks whether a connection is to be admitted, of sockets that have a domain (ZeroMQ's RFC 27); and what
-/// a message of one that was admitted says of it.
+/// The address of ZeroMQ's authentication requests, for sockets with a domain (ZeroMQ's RFC 27); and the field of an
+/// admitted connection's messages.
 constexpr const char* admission_address = "inproc://zeromq.zap.01";
 constexpr const char* admission_domain = "lmcache";
 
@@ -68,14 +68,15 @@ tl::unexpected<error> zmq_error(const std::string& what) {
                     : code == ENODEV || code == EADDRNOTAVAIL ? errc::invalid_argument
                                                               : errc::io_error;
   return fail(kind, what + ": " + zmq_strerror(code) +
-                        (kind == errc::busy ? "; set lmcache.port to another one, or to 0 for any" : ""));
+                        (kind == errc::busy ? "; set lmcache.port to another port, or to 0 for any free one" : ""));
 }
 
-/// ZeroMQ's own, and the one that serves.
+/// ZeroMQ's own threads, and the listener's.
 constexpr std::size_t threads_needed = 3;
 constexpr std::uint32_t descriptors_needed = 24;
 
-/// As many connections as there are descriptors for; of what the node does not need itself, other servers have more.
+/// No more connections than there are file descriptors for; other servers have more of those that the node does not
+/// need itself.
 std::uint32_t connections_within_limit(std::uint32_t wanted) {
   constexpr std::uint32_t others = 3;
   const auto limit = raise_descriptor_limit();
@@ -85,10 +86,10 @@ std::uint32_t connections_within_limit(std::uint32_t wanted) {
   const auto room = connections_within(limit->now, open, descriptors_needed, (others + 1) * wanted);
   const auto fitting = std::max(room / (others + 1), std::min(wanted, 16U));
   if (fitting < wanted)
-    log::get("lmcache")->warn("{} connections of LMCache's clients are served instead of {}: {} files may be open, {} "
-                              "are or are set aside, and the node may need more; raise the limit (ulimit -n, "
-                              "LimitNOFILE=)",
-                              fitting, wanted, limit->now, open);
+    log::get("lmcache")->warn(
+        "reduced the limit of LMCache connections to {} from {}: of {} files that may be open, {} are open or "
+        "reserved, and the node may need more; raise the limit (ulimit -n, LimitNOFILE=)",
+        fitting, wanted, limit->now, open);
   return fitting;
 }
 
@@ -114,7 +115,7 @@ struct door::implementation {
   listener to;
 
   connection_table connections;
-  /// Those that have begun, and are to be decided.
+  /// Connections that have begun, and are not decided yet.
   std::deque<std::pair<int, connection_moment>> begun;
   log_limit complaints{complaints_max, complaint_interval};
   /// By reason.
@@ -127,7 +128,7 @@ struct door::implementation {
 
   std::atomic<std::uint64_t> waiting{0};
 
-  /// Last: ends first.
+  /// The last member, so that it ends first.
   std::jthread thread;
 
   void ring() const { signal_event(wake.get()); }
@@ -140,7 +141,7 @@ struct door::implementation {
     while (!stop.stop_requested()) {
       const auto wait = connections.size() == 0 ? -1 : static_cast<long>(look_interval.count());
       if (zmq_poll(items.data(), static_cast<int>(items.size()), wait) < 0 && zmq_errno() != EINTR) {
-        log::get("lmcache")->error("the socket of LMCache's clients has failed: {}", zmq_strerror(zmq_errno()));
+        log::get("lmcache")->error("the socket for LMCache's clients failed: {}", zmq_strerror(zmq_errno()));
         return;
       }
       clear_event(wake.get());
@@ -152,8 +153,7 @@ struct door::implementation {
       while (taken < messages_per_turn && take_message())
         ++taken;
       taken_since_look += static_cast<std::uint64_t>(taken);
-      // All complete messages were taken; or ZeroMQ, which takes them in turn, has come to every connection that has
-      // any.
+      // All complete messages were received; or ZeroMQ, which takes turns, has served every connection that has any.
       if (taken < messages_per_turn || taken_since_look >= 2 * connections.size())
         look_for_floods();
     }
@@ -175,15 +175,15 @@ struct door::implementation {
       const auto send = [&](const std::string& frame, int flags) {
         return zmq_send(router.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
       };
-      // A socket that routes takes a message whole, or drops it whole.
+      // A ROUTER socket accepts or drops a message as a whole.
       if (!send(client->name, ZMQ_SNDMORE) || !send(x.number, ZMQ_SNDMORE) ||
           !send(x.operation_frame, x.frame ? ZMQ_SNDMORE : 0) || (x.frame && !send(*x.frame, 0)))
-        log::get("lmcache")->warn("an answer could not be sent: {}", zmq_strerror(zmq_errno()));
+        log::get("lmcache")->warn("cannot send an answer: {}", zmq_strerror(zmq_errno()));
     }
   }
 
-  /// Connections that have begun, and that have ended. When one asks to be admitted, or a message of it is there, it
-  /// has been told of here that it has begun: ZeroMQ's only thread has said so before.
+  /// Reads the reports of connections that have begun or ended. When one requests admission, or a message of it
+  /// arrives, its beginning was reported before, by the only thread of ZeroMQ.
   void look_at_monitor() {
     for (;;) {
       zmq_frame event;
@@ -216,7 +216,7 @@ struct door::implementation {
     }
   }
 
-  /// Finds out whose the connections are that have begun.
+  /// Determines the users of the connections that have begun.
   void decide_begun() {
     look_at_monitor();
     std::deque<std::pair<int, connection_moment>> undecided;
@@ -229,7 +229,7 @@ struct door::implementation {
     begun = std::move(undecided);
   }
 
-  /// False where there is no descriptor to look at it with: its messages are dropped until there is one.
+  /// False if there is no file descriptor for the check: its messages are dropped until there is one.
   bool decide(int descriptor, connection_moment moment) {
     const auto held = held_socket::hold(descriptor);
     if (!held)
@@ -239,11 +239,11 @@ struct door::implementation {
   }
 
   void judge(const held_socket& held, int descriptor, connection_moment moment) {
-    // A file of the kernel that changes while it is read may lack a line.
+    // A file in /proc that changes while it is read may lack a line.
     auto peer = find_peer(held.descriptor());
     if (!peer)
       peer = find_peer(held.descriptor());
-    // Had it ended before, what is held is another one's.
+    // If it had ended before, the held socket belongs to another connection.
     look_at_monitor();
     auto* const x = connections.find_begun(descriptor, moment);
     if (x == nullptr || x->decided != verdict::undecided)
@@ -251,15 +251,15 @@ struct door::implementation {
     x->cookie = held.cookie();
     if (connections.size() > options.connections_max)
       return refuse(*x, held, refused_connection::limit,
-                    "there are " + std::to_string(options.connections_max) + " connections, and no more may be");
+                    "there are " + std::to_string(options.connections_max) + " connections, which is the limit");
     if (!peer)
-      return refuse(*x, held, refused_connection::unknown, "/proc does not say whose it is");
+      return refuse(*x, held, refused_connection::unknown, "/proc does not show its user");
     if (x->missed)
       return refuse(*x, held, refused_connection::unknown,
-                    "messages of it were lost while no file could be opened to look whose it is (ulimit -n)");
+                    "its messages were lost while no file descriptor was available to determine its user (ulimit -n)");
     if (!options.admits(*peer))
       return refuse(*x, held, refused_connection::user,
-                    "it is of user " + std::to_string(peer->user) + ", and this node serves user " +
+                    "it belongs to user " + std::to_string(peer->user) + ", but this node serves user " +
                         std::to_string(::geteuid()) + " and root");
     x->socket = peer;
     x->decided = verdict::admitted;
@@ -272,13 +272,14 @@ struct door::implementation {
     const auto so_far = count.fetch_add(1, std::memory_order_relaxed) + 1;
     socket.shut_down();
     if (refusals[reason].tell(std::chrono::steady_clock::now()))
-      log::get("lmcache")->warn("connection refused: {}; closed, {} for this reason so far", text, so_far);
+      log::get("lmcache")->warn("connection refused and closed: {}; {} refused for this reason so far", text, so_far);
   }
 
-  /// ZeroMQ asks of each connection, and does not say which one it is: each is told the moment, by which its messages
-  /// are known. Those of strangers have been shut down by then. False if nobody asks.
+  /// Answers ZeroMQ's authentication request, which does not identify the connection: each gets the current moment, by
+  /// which its messages are recognized. Connections of other users have been shut down by then. False if there is no
+  /// request.
   bool answer_admission() {
-    // A version, a number, the domain, where it is from, its name, the mechanism; credentials there are none.
+    // A version, a number, the domain, the address, its name, the mechanism; there are no credentials.
     std::array<std::string, 2> said;
     std::size_t count = 0;
     for (bool more = true; more; ++count) {
@@ -296,11 +297,11 @@ struct door::implementation {
     };
     if (!send(said[0], ZMQ_SNDMORE) || !send(said[1], ZMQ_SNDMORE) || !send("200", ZMQ_SNDMORE) ||
         !send("", ZMQ_SNDMORE) || !send(moment, ZMQ_SNDMORE) || !send("", 0))
-      log::get("lmcache")->warn("a connection could not be admitted: {}", zmq_strerror(zmq_errno()));
+      log::get("lmcache")->warn("cannot admit a connection: {}", zmq_strerror(zmq_errno()));
     return true;
   }
 
-  /// Of every connection with complete messages one was taken since the last look.
+  /// Every connection with complete messages was served at least once since the last check.
   void look_for_floods() {
     const auto now = std::chrono::steady_clock::now();
     if (now < next_look)
@@ -317,17 +318,17 @@ struct door::implementation {
       if (!held || held->cookie() != x->cookie)
         continue;
       refuse(*x, *held, refused_connection::flood,
-             text_of(x->number) + " has sent more than " + std::to_string(limit >> 20U) +
+             text_of(x->number) + " sent more than " + std::to_string(limit >> 20U) +
                  " MiB without the end of a message");
     }
   }
 
   std::string text_of(client_number number) const {
     const auto known = options.counts->list.find(number);
-    return known ? to_string(*known) : "a client of which no message has come";
+    return known ? to_string(*known) : "a client without a message so far";
   }
 
-  /// Null if the connection that the message is from has ended, or is not served.
+  /// Null if the connection of the message has ended, or is not admitted.
   connection* connection_of(zmq_frame& message, std::string name) {
     const auto admitted = message.admitted();
     auto* const out = admitted ? connections.find(message.descriptor(), *admitted) : nullptr;
@@ -371,7 +372,7 @@ struct door::implementation {
     auto* const found = connection_of(frames[0], name.text());
     if (found == nullptr)
       return true;
-    // What a client says about a stream of events, of which it has none here.
+    // A client's message about an event stream, which this server does not have.
     if (count >= 2 && bytes[1].empty())
       return true;
     hand_on(*found, std::span(bytes).first(count), too_many);
@@ -407,7 +408,7 @@ struct door::implementation {
       return cut_off(from);
     ++from.waiting;
     from.waiting_bytes += message->bytes;
-    // A registration is answered by the rules alone: here, lanes may be at work on the memory that it ends.
+    // The rules answer a registration: here, lanes may be working on the memory that it ends.
     if ((waiting.fetch_add(1, std::memory_order_relaxed) >= options.waiting_max && !registers) || has_too_many) {
       options.counts->refused.fetch_add(1, std::memory_order_relaxed);
       post(*message, wire::refusal(message->what));
@@ -426,10 +427,10 @@ struct door::implementation {
     const auto held = held_socket::hold(x.descriptor);
     if (held && held->cookie() == x.cookie)
       refuse(x, *held, refused_connection::flood,
-             text_of(x.number) + " has " + std::to_string(x.waiting) + " requests that wait, and registers");
+             text_of(x.number) + " has " + std::to_string(x.waiting) + " waiting requests, and registers");
   }
 
-  /// Counts each, and writes of a client once in a while.
+  /// Counts each malformed message, and logs them at a limited rate per client.
   void complain(connection& about, problem what, std::span<const wire::byte_view> frames) {
     options.counts->malformed[static_cast<std::size_t>(what)].fetch_add(1, std::memory_order_relaxed);
     options.counts->list.malformed(about.number);
@@ -438,20 +439,18 @@ struct door::implementation {
     const auto difference = difference_of(what, frames);
     options.counts->list.differed(about.number, difference);
     const auto known = options.counts->list.find(about.number);
-    log::get("lmcache")->warn("request refused: {} sent what this node does not serve: {}; {}, {} of {} requests of "
-                              "this client so far",
-                              text_of(about.number), difference,
-                              what == problem::envelope ? "not answered" : "answered with no",
-                              known ? known->malformed : 1, known ? known->requests : 1);
+    log::get("lmcache")->warn(
+        "request rejected: {} sent an unsupported message: {}; {}, {} of {} requests of this client so far",
+        text_of(about.number), difference, what == problem::envelope ? "not answered" : "answered with a rejection",
+        known ? known->malformed : 1, known ? known->requests : 1);
   }
 
   /// LMCache's server chooses a number of tokens that fits the first engine; here it is configured.
   void compare_alignment(connection& about, std::uint32_t alignment) {
     if (options.chunk_tokens % alignment != 0 && may_complain(about))
-      log::get("lmcache")->warn(
-          "{} needs chunks of a multiple of {} tokens, and lmcache.chunk_tokens is {}: its engine "
-          "will not start; set lmcache.chunk_tokens to such a multiple",
-          text_of(about.number), alignment, options.chunk_tokens);
+      log::get("lmcache")->warn("{} needs chunks of a multiple of {} tokens, but lmcache.chunk_tokens is {}: its "
+                                "engine will not start; set lmcache.chunk_tokens to such a multiple",
+                                text_of(about.number), alignment, options.chunk_tokens);
   }
 
   bool may_complain(connection& about) {
@@ -477,7 +476,7 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
   auto x = std::make_unique<implementation>();
   x->options = options;
   const auto place = options.host + ":" + std::to_string(options.port);
-  // ZeroMQ ends the process where it gets too few.
+  // ZeroMQ ends the process if it gets too few.
   if (auto room = check_threads(threads_needed, "ZeroMQ (lmcache.enabled)"); !room)
     return tl::unexpected<error>(room.error());
   if (auto room = check_descriptors(descriptors_needed, "ZeroMQ (lmcache.enabled)"); !room)
@@ -495,8 +494,8 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
       !set_option(x->router.get(), ZMQ_SNDHWM, answers_waiting_max) ||
       zmq_setsockopt(x->router.get(), ZMQ_ZAP_DOMAIN, admission_domain, std::strlen(admission_domain)) != 0 ||
       (options.host.find(':') != std::string::npos && !set_option(x->router.get(), ZMQ_IPV6, 1)))
-    return zmq_error("cannot make a socket for LMCache's clients");
-  // As many events as there are: ZeroMQ's thread would wait for room, and this one may wait for it.
+    return zmq_error("cannot create a socket for LMCache's clients");
+  // Without a limit of events: otherwise ZeroMQ's thread would wait for this one, which may wait for it.
   if (zmq_socket_monitor(x->router.get(), monitor_address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) != 0)
     return zmq_error("cannot watch the connections of LMCache's clients");
   x->monitor.reset(::zmq_socket(x->context.get(), ZMQ_PAIR));
@@ -516,12 +515,12 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
   std::array<char, 256> bound{};
   auto size = bound.size();
   if (zmq_getsockopt(x->router.get(), ZMQ_LAST_ENDPOINT, bound.data(), &size) != 0)
-    return zmq_error("cannot tell the port of " + place);
+    return zmq_error("cannot determine the port of " + place);
   const std::string endpoint(bound.data());
   x->port = static_cast<std::uint16_t>(std::strtoul(endpoint.c_str() + endpoint.rfind(':') + 1, nullptr, 10));
   x->wake = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!x->wake)
-    return fail(errc::io_error, "cannot make an eventfd");
+    return fail(errc::io_error, "cannot create an eventfd");
   return std::unique_ptr<door>(new door(std::move(x)));
 }
 
@@ -552,11 +551,11 @@ void door::stop() {
     x_->ring();
     x_->thread.join();
   }
-  // Nothing is told any more: ZeroMQ's thread would wait for somebody to tell.
+  // Reports are switched off: otherwise ZeroMQ's thread would wait for a reader.
   if (x_->router)
     zmq_socket_monitor(x_->router.get(), nullptr, 0);
   x_->monitor.reset();
-  // The last answers are still on their way.
+  // The last answers are still being sent.
   if (x_->router)
     static_cast<void>(set_option(x_->router.get(), ZMQ_LINGER, linger_at_the_end));
   x_->router.reset();

@@ -11,10 +11,10 @@ namespace {
 using wire::byte_view;
 using wire::operation;
 
-/// Of the frames that are repeated: a number, and a number or a name.
+/// Limit of the repeated frames: a number, and a number or a name.
 constexpr std::size_t repeated_bytes_max = 128;
 
-/// What nobody waits longer than.
+/// The longest wait of a client.
 constexpr double patience_max_seconds = 300;
 
 std::string text_of(byte_view x) {
@@ -63,7 +63,7 @@ problem read_prepare_store(std::span<const byte_view> x, std::uint32_t chunk_tok
   return skipped.empty() ? problem::none : problem::groups;
 }
 
-/// Of earlier lookups of the same request, which hold nothing any more: a lookup ends the one before it.
+/// Chunks of earlier lookups of the same request, which hold nothing any more: a lookup ends the one before it.
 problem read_freed(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> earlier;
   if (x.size() == 3 && !wire::read_ranges(x[2], earlier))
@@ -79,10 +79,10 @@ problem read_request_name(byte_view frame, std::string& out) {
   return problem::none;
 }
 
-/// How long an event may be that somebody names; more than any has.
+/// Limit of an event's bytes; more than any event has.
 constexpr std::size_t event_bytes_max = 1024;
 
-/// What is wrong with the memory is said to people, since this operation has no other way to say no.
+/// The cause of a rejection is logged, since this operation has no answer that rejects it.
 problem read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   if (const auto why = read_instance(x[0], out.instance); why != problem::none)
     return why;
@@ -90,7 +90,7 @@ problem read_memory(std::span<const byte_view> x, std::uint32_t chunk_tokens, in
   if (wire::read_kv_cache(x.subspan(1), registration))
     out.opened = open_context_of(registration, chunk_tokens);
   else
-    out.opened = fail(errc::invalid_argument, "handles of memory that cannot be read");
+    out.opened = fail(errc::invalid_argument, "memory handles that cannot be parsed");
   return problem::none;
 }
 
@@ -105,7 +105,7 @@ problem read_copy(std::span<const byte_view> x, std::uint32_t chunk_tokens, inco
     return problem::payload;
   if (groups.size() > 1)
     return problem::groups;
-  // A block has a token at least.
+  // A block has at least one token.
   if (groups.front().size() > std::size_t{out.chunks.end} * chunk_tokens)
     return problem::payload;
   out.blocks = std::move(groups.front());
@@ -163,11 +163,11 @@ bool is_empty(byte_view frame) {
   return in.bytes().empty() && in.done();
 }
 
-/// Reads what the operation needs, of as many payloads as a version has.
+/// Reads what the operation needs; the number of payloads is that of some version.
 problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, incoming& out) {
   switch (out.what) {
   case operation::lookup:
-    // How many workers there are stands in the key.
+    // The number of workers is in the key.
     return read_chunks(x[0], chunk_tokens, out);
   case operation::free_lookup_locks:
     return read_freed(x, chunk_tokens, out);
@@ -197,7 +197,7 @@ problem read_payloads(std::span<const byte_view> x, std::uint32_t chunk_tokens, 
   case operation::negotiate_chunk_size:
     return read_alignment(x[0], out);
   case operation::ping: {
-    // Older clients do not say who they are.
+    // Older clients do not identify themselves.
     if (x.empty())
       return problem::none;
     const auto instance = wire::read_integer_or_nil(x[0]);
@@ -219,17 +219,17 @@ problem read_request(std::span<const byte_view> frames, std::uint32_t chunk_toke
   const auto payloads = frames.subspan(2);
   out.versions = wire::versions_of(out.what, payloads.size());
   if (out.versions.empty()) {
-    // No answer to a registration says no: that is left to the pings of the instance.
+    // No answer to a registration rejects it: the pings of the instance do.
     if (out.what == operation::register_context && !payloads.empty())
       out.instance = wire::read_instance_of_registration(payloads[0]);
     else if (wire::changes_registration(out.what) && !payloads.empty())
       static_cast<void>(read_instance(payloads[0], out.instance));
-    out.opened = fail(errc::invalid_argument, "a registration with as many payloads as no version has");
+    out.opened = fail(errc::invalid_argument, "a registration with a number of payloads that no version has");
     return problem::payload_count;
   }
   if (const auto why = read_payloads(payloads, chunk_tokens, out); why != problem::none)
     return why;
-  // Each part is of a version, and the whole of none.
+  // Each part fits some version, but the whole fits none.
   return out.versions.empty() ? problem::key : problem::none;
 }
 

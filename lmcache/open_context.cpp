@@ -19,7 +19,7 @@ constexpr std::string_view shared_kind = "cpu_shm";
 constexpr std::string_view raw_kind = "cuda_raw";
 constexpr std::string_view storage_kind = "cuda";
 
-/// PyTorch writes a version and a type in front of CUDA's handle; 'c' is memory of cudaMalloc.
+/// PyTorch writes a version and a type before CUDA's handle; 'c' is memory of cudaMalloc.
 constexpr std::size_t marked_handle_bytes = 66;
 constexpr std::byte plain_allocation{'c'};
 
@@ -27,13 +27,13 @@ std::string shown(std::string_view x) {
   return "'" + std::string(x.substr(0, 64)) + "'";
 }
 
-/// What the axes of a tensor are.
+/// The meaning of a tensor's axes.
 struct block_shape {
   std::uint64_t blocks = 0;
   std::uint64_t tokens = 0;
   std::uint64_t heads = 1;
   std::uint64_t content = 0;
-  /// K and V, or one of both; in front of the blocks, or behind them.
+  /// K and V, or one of both; before the blocks, or after them.
   std::uint32_t planes = 1;
   bool planes_outside = false;
   bool heads_outside = false;
@@ -48,7 +48,7 @@ result<bool> heads_outside(const wire::kv_cache_registration& x) {
     return false;
   if (!x.layout.empty())
     return fail(errc::unsupported, "a KV cache of layout " + shown(x.layout));
-  // Clients that do not say.
+  // Clients that do not send a layout.
   return x.tensors.front().kind == shared_kind;
 }
 
@@ -88,13 +88,13 @@ result<block_shape> shape_of(const tensor_handle& x, bool heads_are_outside) {
   return out;
 }
 
-/// The bytes of a plane of a block follow each other.
+/// The bytes of a plane of a block are contiguous.
 result<void> check_inner(const tensor_handle& x, const block_shape& shape) {
   std::uint64_t tight = 1;
   for (std::size_t i = 0; i < shape.inner; ++i) {
     const auto axis = x.sizes.size() - 1 - i;
     if (x.sizes[axis] > 1 && x.strides[axis] != tight)
-      return fail(errc::unsupported, "a KV cache whose blocks are not one piece of memory");
+      return fail(errc::unsupported, "a KV cache whose blocks are not contiguous");
     tight *= x.sizes[axis];
   }
   return {};
@@ -140,7 +140,7 @@ result<void> add_layer(const tensor_handle& x, const block_shape& shape, std::ui
   const auto bytes = shape.tokens * shape.heads * shape.content * element_bytes;
   const auto plane_stride = shape.planes == 1 ? 0 : x.strides[shape.planes_outside ? 0 : 1];
   const auto block_stride = x.strides[shape.planes_outside ? 1 : 0];
-  // Within these nothing below overflows; and no cache is as large.
+  // Within these bounds nothing below overflows; and no cache is as large.
   constexpr auto most = std::uint64_t{1} << 48U;
   if (x.first_element > most || plane_stride > most || block_stride > most || x.bytes > most || x.offset > most)
     return fail(errc::out_of_range, "a KV cache with a stride or an offset of more than 2^48");
@@ -148,7 +148,7 @@ result<void> add_layer(const tensor_handle& x, const block_shape& shape, std::ui
   if (shape.planes > 1 && (shape.planes_outside ? plane_stride * element_bytes < blocks_bytes
                                                 : plane_stride * element_bytes < bytes ||
                                                       block_stride < plane_stride + bytes / element_bytes))
-    return fail(errc::invalid_argument, "a KV cache whose K and V lie over each other");
+    return fail(errc::invalid_argument, "a KV cache whose K and V overlap");
   for (std::uint32_t plane = 0; plane < shape.planes; ++plane)
     planes[plane].push_back({static_cast<std::uint32_t>(at - out.memories.begin()),
                              (x.first_element + plane * plane_stride) * element_bytes, block_stride * element_bytes,
@@ -156,7 +156,7 @@ result<void> add_layer(const tensor_handle& x, const block_shape& shape, std::ui
   return {};
 }
 
-/// The tensors that are meant, in the order of the pages.
+/// The tensors of the group, in the order of the pages.
 result<std::vector<std::uint32_t>> layers_of(const wire::kv_cache_registration& x) {
   std::vector<std::uint32_t> out;
   if (!x.groups.empty())
@@ -168,7 +168,7 @@ result<std::vector<std::uint32_t>> layers_of(const wire::kv_cache_registration& 
   auto sorted = out;
   std::ranges::sort(sorted);
   if (sorted.back() >= x.tensors.size() || std::ranges::adjacent_find(sorted) != sorted.end())
-    return fail(errc::out_of_range, "a group names a layer twice, or one that there is not");
+    return fail(errc::out_of_range, "a group names a layer twice, or one that does not exist");
   return out;
 }
 
@@ -198,7 +198,7 @@ result<open_context> open_context_of(const wire::kv_cache_registration& x, std::
     return tl::unexpected(shape.error());
   if (!x.groups.empty() && x.groups.front().block_tokens != 0 && x.groups.front().block_tokens != shape->tokens)
     return fail(errc::unsupported, "blocks of " + std::to_string(x.groups.front().block_tokens) +
-                                       " tokens, for which a tensor has " + std::to_string(shape->tokens));
+                                       " tokens, but a tensor has " + std::to_string(shape->tokens));
   wire::context_registration said;
   said.model = x.model;
   said.world_size = x.world_size;

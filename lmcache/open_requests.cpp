@@ -6,7 +6,7 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// LMCache's clients wait for 300 s unless told otherwise (`lmcache.mp.mq_timeout`).
+/// LMCache's clients wait for 300 s by default (`lmcache.mp.mq_timeout`).
 constexpr duration longest = std::chrono::minutes(4);
 
 } // namespace
@@ -20,10 +20,10 @@ duration time_to_answer(const incoming& x) noexcept {
   case wire::operation::retrieve:
   case wire::operation::clear:
     return longest;
-  // Until the pages are on the disk, where they have to be.
+  // Until the pages are on the disk, if that is required.
   case wire::operation::commit_store:
     return std::chrono::minutes(1);
-  // They say themselves how long, and are answered in that time.
+  // They contain their own time limit, and are answered within it.
   case wire::operation::query_prefetch_status:
   case wire::operation::wait_prefetch_status:
     return x.patience + std::chrono::seconds(30);

@@ -20,15 +20,15 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// An address as /proc/net/tcp and tcp6 write it: words of memory in hexadecimal, a colon, the port. One of IPv4 stands
-/// in either file, depending on the socket that has it: in tcp6 it is mapped (::ffff:127.0.0.1).
+/// An address in the format of /proc/net/tcp and tcp6: words of memory in hexadecimal, a colon, the port. An IPv4
+/// address is in either file, depending on the socket that has it: in tcp6 it is mapped (::ffff:127.0.0.1).
 struct written_address {
-  /// Empty for one of IPv6 alone.
+  /// Empty for an address of IPv6 only.
   std::string four;
   std::string six;
 };
 
-/// The words that map an address of IPv4, as they lie in memory.
+/// The words that map an IPv4 address, in their memory layout.
 constexpr std::array<std::uint32_t, 3> mapped_words{0, 0, 0xffff0000U};
 
 std::string written(std::span<const std::uint32_t> words, std::uint16_t port) {
@@ -74,7 +74,7 @@ Number number_of(std::string_view text) {
   return out;
 }
 
-/// The socket that has these addresses the other way round.
+/// The socket that has these addresses in reverse.
 std::optional<peer_socket> socket_in(const char* file, const std::string& here, const std::string& there) {
   std::ifstream table(file);
   std::string line;
@@ -94,7 +94,7 @@ std::optional<peer_socket> socket_in(const char* file, const std::string& here, 
     }
     if (fields != field.size() || field[1] != there || field[2] != here)
       continue;
-    // One that its process has closed has no inode, and seems to be root's.
+    // A socket that its process has closed has no inode, and seems to be root's.
     const peer_socket out{number_of<std::uint64_t>(field[9]), number_of<uid_t>(field[7])};
     return out.inode == 0 ? std::nullopt : std::optional(out);
   }

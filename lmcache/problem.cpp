@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, problem_count> problem_names{"none", "env
                                                                     "key",  "payload",  "groups"};
 
 constexpr std::size_t shown_bytes_max = 64;
-/// Fields of a map that are named.
+/// Limit of the fields of a map that are named.
 constexpr std::size_t shown_fields_max = 24;
 
 std::string quoted(std::string_view x) {
@@ -49,7 +49,7 @@ std::string describe_key(std::string_view name, byte_view frame) {
   std::string of = "the key of " + std::string(name);
   const auto fields = fields_of(frame);
   if (fields.empty())
-    return of + " is no map of fields";
+    return of + " is not a map of fields";
   wire::sequence_key key;
   std::vector<std::uint32_t> tokens;
   if (wire::read_key(frame, key, tokens))
@@ -67,7 +67,7 @@ std::string operation_text(byte_view frame, operation what) {
   const auto kind = in.next();
   if (kind == msgpack_reader::kind::text)
     return quoted(in.text());
-  return kind == msgpack_reader::kind::integer ? std::to_string(in.integer()) : std::string("that is no name");
+  return kind == msgpack_reader::kind::integer ? std::to_string(in.integer()) : std::string("an invalid name");
 }
 
 } // namespace
@@ -86,11 +86,11 @@ std::string difference_of(problem what, std::span<const byte_view> frames) {
   case problem::operation:
     return "an operation " + name + " is in no version";
   case problem::payload_count:
-    return name + " with " + std::to_string(payloads.size()) + " payloads, which are " + wire::payload_counts(asked);
+    return name + " with " + std::to_string(payloads.size()) + " payloads; valid are " + wire::payload_counts(asked);
   case problem::key:
     return describe_key(name, payloads.empty() ? byte_view{} : payloads[0]);
   case problem::groups:
-    return name + " for several groups of KV caches, which this node does not keep";
+    return name + " for several groups of KV caches, which this node does not support";
   default:
     return name + " with a payload that no version has" +
            (payloads.size() == 1 && !fields_of(payloads[0]).empty() ? "; its fields are " + fields_of(payloads[0])

@@ -10,20 +10,20 @@
 
 namespace troupe::lmcache {
 
-/// Why a message is not served.
+/// Why a message is rejected.
 enum class problem : std::uint8_t {
   none,
-  /// It has no number or no operation, and so no answer either.
+  /// It has no number or no operation, and so it cannot be answered.
   envelope,
-  /// The operation is in no version.
+  /// No version has the operation.
   operation,
-  /// No version has so many payloads.
+  /// No version has this number of payloads.
   payload_count,
-  /// A key that no version writes, or whose values make no sense.
+  /// A key that no version writes, or with invalid values.
   key,
-  /// Another payload likewise.
+  /// Another payload, likewise.
   payload,
-  /// It is right, and about several groups of KV caches, which the node does not keep.
+  /// It is valid, but about several groups of KV caches, which the node does not support.
   groups,
 };
 
@@ -32,9 +32,9 @@ inline constexpr std::size_t problem_count = static_cast<std::size_t>(problem::g
 /// The word for metrics, such as "payload_count".
 std::string_view to_string(problem x) noexcept;
 
-/// For people: what of the message is as in no version, or not served. Frames are those without the client's name. Text
-/// of the message is in it only as far as it can be printed. Reads the message once more, so it is for the log, and not
-/// for each message.
+/// For people: the difference of the message from all versions. Frames are those without the client's name. Only
+/// printable text of the message is included. Parses the message once more, so it is for log lines, not for every
+/// message.
 std::string difference_of(problem what, std::span<const wire::byte_view> frames);
 
 } // namespace troupe::lmcache

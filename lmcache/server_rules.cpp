@@ -8,7 +8,7 @@ namespace troupe::lmcache {
 
 namespace {
 
-/// Whether two handles mean the same memory, or parts of it.
+/// Whether two handles refer to the same memory, or parts of it.
 bool is_same_memory(const memory_handle& a, const memory_handle& b) {
   if (const auto* x = std::get_if<shared_memory_handle>(&a)) {
     const auto* y = std::get_if<shared_memory_handle>(&b);
@@ -40,7 +40,7 @@ bool may_pass(errc x) {
   return x == errc::busy || x == errc::limit_exceeded || x == errc::timeout || x == errc::unreachable ||
          x == errc::shutting_down || x == errc::cancelled || x == errc::expired || x == errc::no_space ||
          x == errc::no_memory || x == errc::full ||
-         x == errc::io_error; // no thread or descriptor is to be had, for one
+         x == errc::io_error; // for example, no threads or file descriptors are left
 }
 
 } // namespace
@@ -70,8 +70,8 @@ change_number server_rules::unregister(const instance_name& name, std::int32_t p
   return number;
 }
 
-// A worker that has missed a ping forgets what it has requested, and its engine reuses the blocks, before it registers
-// again. So a registration with copies under way is replaced by an equal one.
+// A worker that has missed a ping forgets its requests, and its engine reuses the blocks, before it registers again. So
+// a registration with copies in progress is replaced by an equal one.
 bool server_rules::is_same(const worker& known, const registration& x) const {
   if (stopping_ || x.invalid || known.current == 0 || !known.pending.empty())
     return false;
@@ -109,7 +109,7 @@ void server_rules::supersede(const registration& x) {
 
 void server_rules::add(change x, timestamp now) {
   auto& known = workers_[x.what.name];
-  // One that is ready, and was not answered yet, is prepared like the current one.
+  // A ready but unanswered one is prepared like the current one.
   const auto old = known.current != 0 || known.pending.empty() ? known.current : known.pending.back().number;
   if (const auto there = entries_.find(old); there != entries_.end() && !x.registers && x.what.process == 0)
     x.what.process = there->second.what.process;
@@ -207,7 +207,7 @@ void server_rules::sent_away(change_number x, timestamp now) {
   const auto known = entries_.find(x);
   if (known == entries_.end() || known->second.ended)
     return;
-  // Prepared, and not answered yet: once more.
+  // Prepared, but not answered yet: prepare once more.
   if (const auto newest = find_newest(x); newest != workers_.end())
     newest->second.state = phase::waiting;
   end_entry(x, end_reason::sent_away);
@@ -281,7 +281,7 @@ bool server_rules::is_quiet(const worker& x) const {
   });
 }
 
-/// A change that waits for lanes would wait for ever if they went on.
+/// A change that waits for lanes would wait for ever if they continued.
 bool server_rules::is_held_up(const registration& x) const {
   return std::ranges::any_of(workers_, [&](const auto& y) {
     return (y.second.state == phase::waiting || y.second.state == phase::ready) &&
@@ -388,7 +388,7 @@ void server_rules::remember(std::set<instance_name>& in, const instance_name& na
 bool server_rules::answer_ping(const instance_name& name) {
   if (stopping_)
     return false;
-  // A registration that is not answered yet counts: another one would only take its place.
+  // An unanswered registration counts: another one would only replace it.
   if (const auto known = workers_.find(name);
       known != workers_.end() &&
       (known->second.current != 0 || (!known->second.pending.empty() && known->second.pending.back().registers)))

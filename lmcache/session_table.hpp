@@ -12,69 +12,71 @@
 
 namespace troupe::lmcache {
 
-/// A connection of a client. Numbers are given once.
+/// A connection of a client. Numbers are used once.
 using client_number = std::uint64_t;
 
-/// What a lookup has locked, until nobody needs it any more: rules of sessions, which know chunks by their position.
+/// The rules of sessions: the locks of a lookup, until they are not needed any more. Chunks are known by their
+/// position.
 ///
-/// A session is one request of one client: a lookup begins it, which the caller answers with the chunks that it has
-/// found and holds under a lease. Each chunk is locked as often as it will be read: by each worker, as often as its
-/// readers are. A retrieve of a worker takes one lock of each of its chunks, free_lookup_locks takes all that are left.
-/// When no lock is left, or the request ends, its client is gone, or the time is over, the lease ends, once: see
+/// A session is one request of one client: a lookup begins it, and the caller reports the chunks that it has found and
+/// holds under a lease. Each chunk is locked as often as it will be read: for each worker, as often as it has readers.
+/// A retrieve of a worker takes one lock of each of its chunks, free_lookup_locks takes all that are left. When no lock
+/// is left, or the request ends, its client disconnects, or the time has expired, the lease ends, once: see
 /// `take_ended`. The lease covers all chunks, and ends with the last lock.
 ///
-/// Workers are other clients than the one that looked up, and name the request only: a retrieve is counted for the
+/// Workers are other clients than the one of the lookup, and name only the request: a retrieve is counted for the
 /// oldest session of that name that has a lock of every chunk of it. Two engines may have requests of one name; then
-/// which of them a retrieve belongs to makes no difference, since both hold the same chunks, or one of them holds none.
+/// the choice makes no difference, since both hold the same chunks, or one of them holds none.
 class session_table {
 public:
-  /// Names a lease; the caller's.
+  /// Names a lease; chosen by the caller.
   using lease_number = std::uint64_t;
 
   struct options {
-    /// Sessions there may be at once.
+    /// Limit of sessions.
     std::size_t sessions_max = 65536;
-    /// How long locks are held, and how long an answer waits to be asked for: a request may wait for its turn for long,
-    /// and one that is forgotten by its client holds pages on the disk until then.
+    /// How long locks are held, and how long an answer is kept until it is requested: a request may wait long for its
+    /// turn, and one that its client has forgotten holds pages on the disk until then.
     duration hold = std::chrono::minutes(30);
   };
 
-  /// What a lookup has found: so many leading chunks, held by a lease, of which each worker's page has so many readers.
+  /// The result of a lookup: the number of leading chunks, held by a lease, and the readers of each worker's page.
   struct finding {
     std::uint32_t chunks = 0;
     std::uint32_t workers = 0;
     std::uint32_t readers = 0;
     lease_number lease = 0;
-    /// The first chunk that was asked for: what is told counts from it.
+    /// The first requested chunk: results count from it.
     std::uint32_t begin = 0;
   };
 
   explicit session_table(const options& how) : options_(how) {}
 
-  /// A lookup has begun; its number. A session of that name that the client has ends. Nothing where there are too many.
+  /// Begins a lookup and returns its number. An existing session of that name and client ends. None if there are too
+  /// many.
   std::optional<std::uint64_t> begin(client_number client, const std::string& request, timestamp now);
 
-  /// And has found so many leading chunks, under a lease. 0 chunks: nothing is held, and `lease` means nothing.
-  /// False where the session has ended meanwhile: nobody needs what was found.
+  /// Reports the number of leading chunks that it has found, under a lease. 0 chunks: nothing is held, and `lease` is
+  /// ignored. False if the session has ended meanwhile: the result is not needed.
   bool found(client_number client, const std::string& request, std::uint64_t lookup, const finding& what,
              timestamp now);
 
   struct status {
-    /// Else `chunks`.
+    /// Otherwise `chunks` is valid.
     bool pending = false;
     std::uint32_t chunks = 0;
   };
-  /// What there is to say of a lookup: how many chunks follow each other from the first that was asked for. Said once,
-  /// and of one that there is not: 0.
+  /// The result of a lookup: the number of consecutive chunks from the first requested one. Returned once; 0 for a
+  /// lookup that does not exist.
   status take_status(client_number client, const std::string& request);
 
-  /// Whether a lookup has not been answered.
+  /// Whether a lookup has no result yet.
   bool pending(client_number client, const std::string& request) const;
 
   /// A worker has read chunks, from `begin` to before `end`.
   void retrieved(const std::string& request, std::uint32_t worker, std::uint32_t begin, std::uint32_t end);
 
-  /// Nobody will read these.
+  /// These chunks will not be read.
   void freed(client_number client, const std::string& request, std::uint32_t begin, std::uint32_t end);
 
   /// The request has ended.
@@ -84,16 +86,16 @@ public:
 
   void tick(timestamp now);
 
-  /// Lookups that have begun, were not answered, and never need to be, each once.
+  /// Lookups without a result whose result is not needed any more, each once.
   std::vector<std::uint64_t> take_given_up() { return std::exchange(given_up_, {}); }
 
-  /// Leases that nobody needs any more, each once.
+  /// Leases that are not needed any more, each once.
   std::vector<lease_number> take_ended() { return std::exchange(ended_, {}); }
 
   std::size_t sessions() const noexcept { return sessions_.size(); }
-  /// Locks that are held, of all sessions.
+  /// The number of locks of all sessions.
   std::uint64_t locks() const noexcept { return locks_; }
-  /// Sessions whose time ran out while they held locks.
+  /// Sessions that expired while they held locks.
   std::uint64_t expired() const noexcept { return expired_; }
 
 private:
@@ -105,12 +107,12 @@ private:
     std::uint32_t begin = 0;
     std::uint32_t chunks = 0;
     std::uint32_t workers = 0;
-    /// Of each chunk and worker, in this order; empty when no lock is left.
+    /// For each chunk and worker, in this order; empty when no lock is left.
     std::vector<std::uint16_t> left;
     std::uint64_t locks = 0;
     std::optional<lease_number> lease;
   };
-  /// By the request first, since workers know nothing else.
+  /// By the request first, since workers know only that.
   using session_name = std::pair<std::string, client_number>;
   using session_map = std::map<session_name, session>;
 

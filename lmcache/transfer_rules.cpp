@@ -10,7 +10,7 @@ bool is_store(wire::operation x) noexcept {
   return x == wire::operation::store || x == wire::operation::prepare_store || x == wire::operation::commit_store;
 }
 
-/// What another worker is writing is not missing.
+/// A page that another worker is writing is not missing.
 bool is_stored(errc x) noexcept {
   return x == errc::ok || x == errc::exists || x == errc::busy;
 }
@@ -99,8 +99,9 @@ void transfer_rules::begin_copies(change_number of, timestamp now) {
       ++those.under_way;
       auto& x = jobs_.at(number);
       x.state = phase::copying;
-      // A copy engine may be reading or writing its blocks: "no" would tell the worker that it may use them, and what
-      // was gathered after that would be published. The task keeps the time, and ends before the answer is sent.
+      // A copy engine may be reading or writing its blocks: a rejection would tell the worker that it may reuse them,
+      // and what was gathered after that would be published. The task keeps the deadline, and ends before the answer is
+      // sent.
       requests_.hold(x.request, true);
       begin_parts(number, x, now);
     }
@@ -186,7 +187,7 @@ void transfer_rules::order(part_number name, order_number number, std::vector<pl
   go_on_preparing(y.job, now);
 }
 
-// One part after the other: what the worker has not committed takes room, and so one that waits for room would wait for
+// One part after the other: uncommitted pages of the worker take room, and so a part that waits for room would wait for
 // itself.
 void transfer_rules::go_on_preparing(job_number number, timestamp now) {
   auto& x = jobs_.at(number);
@@ -238,7 +239,7 @@ void transfer_rules::commit(const request_ptr& x, change_number of, timestamp no
   auto& y = jobs_.at(number);
   const bool in_time = std::ranges::none_of(
       y.parts, [this](part_number name) { return parts_.at(name).order && parts_.at(name).ended; });
-  // The frames hold whatever they held before, which must not become pages.
+  // The frames contain their old bytes, which must not become pages.
   const bool may = y.state == phase::in_hands && in_time && !x->carries_tensors;
   if (!may || (y.stores && !registrations_.begin_copy(of))) {
     outbox_.emplace_back(refuse{x});
@@ -279,7 +280,7 @@ void transfer_rules::checked(job_number number, const std::vector<errc>& codes, 
   std::ranges::replace(reasons, errc::ok, errc::cancelled);
   end_orders(x, reasons);
   std::erase_if(names_, [number](const auto& y) { return y.second == number; });
-  // What is damaged is found no more when the tasks have ended.
+  // Corrupt pages are removed from the index when the tasks have ended.
   x.state = phase::ending;
   finish_ending(number, now);
 }
@@ -321,7 +322,7 @@ void transfer_rules::give_up(job_number number, timestamp now) {
   end_orders(x, errc::cancelled);
   if (is_answered)
     return erase(number);
-  // It is refused when what it has asked for is free.
+  // It is rejected when its resources are free.
   finish_ending(number, now);
 }
 

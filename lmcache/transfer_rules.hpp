@@ -22,61 +22,62 @@
 
 namespace troupe::lmcache {
 
-/// A part of a store or retrieve, which a coordinator carries out as one task. Never reused; 0 is none.
+/// A part of a store or retrieve, which a coordinator executes as one task. Never reused; 0 is none.
 using part_number = std::uint64_t;
 /// An order of a coordinator to move the pages of a part.
 using order_number = std::uint64_t;
-/// A store or retrieve, from its first request until nothing of it is left.
+/// A store or retrieve, from its first request until its last part has ended.
 using job_number = std::uint64_t;
 
-/// Decides what becomes of the stores and retrieves of workers: which parts go to the coordinators and when, when pages
-/// are sealed and verified, and when requests are answered with what.
+/// Decides about the stores and retrieves of workers: which parts go to the coordinators and when, when pages are
+/// sealed and verified, and how requests are answered.
 ///
-/// Where the node copies, a request waits for its turn, and its parts are carried out side by side. Where the worker
-/// copies, a coordinator's order to move pages is what the worker carries out: it is told where the frames are, and the
-/// order is answered when the worker has committed. So frames stay pinned until then, whatever the time.
+/// Where the node copies, a request waits for its turn, and its parts are executed in parallel. Where the worker
+/// copies, the worker executes a coordinator's order to move pages: it receives the locations of the frames, and the
+/// order is answered when the worker has committed. So frames stay pinned until then, without a time limit.
 ///
-/// - A worker is told of a frame only if its request is open and its registration has not ended; and of frames to read
-///   only if all of them have been verified.
-/// - What is committed is published only if its commit is the first one, came while the registration was in force, and
+/// - A worker receives a frame only if its request is open and its registration has not ended; and frames to read only
+/// if
+///   all of them have been verified.
+/// - Committed pages are published only if the commit is the first one, came while the registration was in force, and
 ///   carried no tensors.
-/// - No order is answered while a lane works in its frames, and none of which a worker knows before the worker says
-///   that it is done: by a commit, or by asking for the same chunks again. Of a registration that has ended, the caller
-///   answers them when nobody touches the frames any more (`forget`).
-/// - Every request that was taken is answered, unless `open_requests` has answered it before.
+/// - No order is answered while a lane works in its frames, and none whose frames a worker knows before the worker says
+///   that it is done: by a commit, or by requesting the same chunks again. For an ended registration, the caller
+///   answers them when no process accesses the frames any more (`forget`).
+/// - Every accepted request is answered, unless `open_requests` has answered it before.
 ///
-/// Plain state without a thread or a clock. The caller calls a function for each event, and then carries out what it
-/// finds in the outbox, in order.
+/// Plain state without a thread or a clock. The caller calls a function for each event, and then executes the outbox,
+/// in order.
 class transfer_rules {
 public:
   using request_ptr = std::shared_ptr<const incoming>;
 
   struct options {
-    /// Where the node copies: requests of one direction of a worker that are under way, parts of each, and requests in
-    /// all.
+    /// Where the node copies: limits of requests of one direction of a worker in progress, of parts of each, and of
+    /// requests in all.
     std::size_t copies_at_once = 4;
     std::size_t parts_at_once = 4;
     std::size_t copies_max = 4096;
-    /// Where a worker copies: stores, or retrieves, that it has not committed.
+    /// Where a worker copies: limit of stores, or retrieves, that it has not committed.
     std::size_t jobs_max = 256;
   };
 
-  /// What the attachment of a worker allows.
+  /// The limits of a worker's attachment.
   struct terms {
     /// Keys of one task.
     std::uint32_t keys_max = 0;
-    /// Pages of one request for frames, and pages that a worker that copies may have at once.
+    /// Limit of pages in one request for frames, and of pages that a worker that copies may have at once.
     std::uint32_t pages_max = 0;
     std::uint32_t window_pages = 0;
     duration reservation{};
   };
 
-  /// Chunks in a row, the first of them counted from the first of the request.
+  /// Consecutive chunks, the first of them counted from the first of the request.
   struct chunk_run {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
   };
-  /// A page in a frame that is pinned.
+  /// A page in a pinned frame.
   struct placed_page {
     std::uint32_t chunk = 0;
     page_ref page;
@@ -117,7 +118,7 @@ public:
   struct refuse {
     request_ptr request;
   };
-  /// The worker may touch the frames of these pages.
+  /// The worker may access the frames of these pages.
   struct prepared {
     request_ptr request;
     change_number of = 0;
@@ -130,7 +131,7 @@ public:
   };
   using effect = std::variant<start, cancel, check, end_order, refuse, prepared, done>;
 
-  /// Request, worker, first chunk and the one behind the last; and whether it is a store.
+  /// Request, worker, first chunk and the one after the last; and whether it is a store.
   using job_name = std::tuple<std::string, std::uint32_t, std::uint32_t, std::uint32_t, bool>;
   static job_name name_of(const incoming& x);
 
@@ -142,13 +143,13 @@ public:
 
   /// The node copies these chunks of the request.
   void copy(const request_ptr& x, change_number of, const terms& how, std::deque<chunk_run> chunks, timestamp now);
-  /// A worker is about to copy: takes the place of what has the same name, which its worker has given up.
+  /// A worker is about to copy: replaces a job of the same name, which its worker has abandoned.
   void prepare(const request_ptr& x, change_number of, const terms& how, timestamp now);
   void commit(const request_ptr& x, change_number of, timestamp now);
 
-  // -- what is carried out --
+  // -- execution --
 
-  /// A coordinator has pages of the part moved by the worker: `end_order` follows.
+  /// A coordinator wants the worker to move pages of the part: `end_order` follows.
   void order(part_number part, order_number number, std::vector<placed_page> pages, timestamp now);
   /// The task has ended: a code for each of its chunks; or one for all.
   void part_done(part_number part, const std::vector<errc>& codes, timestamp now);
@@ -157,25 +158,25 @@ public:
 
   // -- ends --
 
-  /// The request was answered because its time is over.
+  /// The request was answered because its deadline has passed.
   void late(const request_ptr& x, timestamp now);
   /// The registration has ended: nothing of it begins any more.
   void ended(change_number of, timestamp now);
-  /// Its attachment is over. Returns the names of what its worker may still be touching.
+  /// Its attachment has ended. Returns the names of the jobs whose frames its worker may still access.
   std::set<job_name> forget(change_number of);
-  /// Whether the worker has been told of frames, and has not committed.
+  /// Whether the worker has received frames, and has not committed.
   bool may_touch(change_number of) const;
   /// Whether the worker has begun to copy by itself, and has not committed: it is being prepared, or has its frames.
   bool has_begun(change_number of) const;
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
 
-  /// What is not over, for tests.
+  /// Numbers of unfinished work, for tests.
   std::size_t jobs() const noexcept { return jobs_.size(); }
 
 private:
   enum class phase : std::uint8_t {
-    /// The node copies: for its turn.
+    /// The node copies: waits for its turn.
     waiting,
     copying,
     /// A worker copies: parts are being reserved, or located and fetched.
@@ -196,23 +197,23 @@ private:
   };
   struct job {
     request_ptr request;
-    /// Of a store that a worker commits.
+    /// For a store that a worker commits.
     request_ptr commit;
     change_number of = 0;
     terms how;
     bool stores = false;
     bool by_node = false;
     phase state = phase::waiting;
-    /// Not taken up yet.
+    /// Not started yet.
     std::deque<chunk_run> left;
     std::vector<part_number> parts;
-    /// All that has come so far is there.
+    /// All results so far are successes.
     bool good = true;
-    /// Of what its worker has been told of, all that has ended is stored.
+    /// All ended pages that its worker has received are stored.
     bool published = true;
     /// It counts in `server_rules` as a copy.
     bool counted = false;
-    /// Nobody waits for it any more.
+    /// Its request has been answered already.
     bool given_up = false;
     std::size_t pages = 0;
   };
@@ -237,12 +238,12 @@ private:
   void go_on_preparing(job_number number, timestamp now);
   void all_there(job_number number, job& x, timestamp now);
   void part_over(part& y, const std::vector<errc>& codes, timestamp now);
-  /// Answers its orders with this.
+  /// Answers its orders with this code.
   void end_orders(const job& x, errc code);
   void end_orders(const job& x, const std::vector<errc>& codes);
   void cancel_parts(const job& x);
   std::vector<placed_page> pages_of(const job& x) const;
-  /// Before its worker knows of frames, or when it has given it up.
+  /// Abandons a job before its worker knows of frames, or when the worker has abandoned it.
   void give_up(job_number number, timestamp now);
   void finish_ending(job_number number, timestamp now);
   void erase(job_number number);
@@ -254,7 +255,7 @@ private:
   std::map<job_number, job> jobs_;
   std::map<part_number, part> parts_;
   std::map<line_name, line> lines_;
-  /// Of jobs that were not committed.
+  /// Jobs that were not committed.
   std::map<full_name, job_number> names_;
   std::vector<effect> outbox_;
   std::uint64_t last_ = 0;

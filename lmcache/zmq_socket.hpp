@@ -12,11 +12,12 @@
 #include <system_error>
 #include <zmq.h>
 
-/// ZeroMQ's handles, for the door alone.
+/// Wrappers of ZeroMQ's handles, for the listener only.
 
 namespace troupe::lmcache {
 
-/// The field of a message that says when its connection was admitted: what the answer to ZeroMQ's question set.
+/// The field of a message with the moment when its connection was admitted: set by the answer to ZeroMQ's
+/// authentication.
 inline constexpr const char* admitted_as = "User-Id";
 
 struct end_context {
@@ -41,7 +42,7 @@ public:
   zmq_frame& operator=(const zmq_frame&) = delete;
   ~zmq_frame() { zmq_msg_close(&x_); }
 
-  /// False if there is none now.
+  /// False if no frame is available now.
   bool receive(void* socket) {
     for (;;) {
       if (zmq_msg_recv(&x_, socket, ZMQ_DONTWAIT) >= 0)
@@ -53,9 +54,9 @@ public:
   bool more() const { return zmq_msg_more(&x_) != 0; }
   wire::byte_view bytes() { return {static_cast<const std::byte*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
   std::string text() { return {static_cast<const char*>(zmq_msg_data(&x_)), zmq_msg_size(&x_)}; }
-  /// Of the connection that it came by.
+  /// The descriptor of its connection.
   int descriptor() { return zmq_msg_get(&x_, ZMQ_SRCFD); }
-  /// When that was admitted; nothing if it was not.
+  /// The moment of its admission; none if it was not admitted.
   std::optional<connection_moment> admitted() {
     const char* const text = zmq_msg_gets(&x_, admitted_as);
     if (text == nullptr)

@@ -1,7 +1,7 @@
 """Puts libtroupe.so into the package: the one that TROUPE_LIBRARY names, or the newest of the checkout's builds.
 
-Where there is none, the package is installed without, and looks for one when it is used. TROUPE_LIBRARY_NEEDS may name
-a folder of libraries that it needs, which then lie beside it: scripts/wheel collects them.
+If there is none, the package is installed without it, and looks for one when it is used. TROUPE_LIBRARY_NEEDS may name
+a folder of libraries that it needs, which are placed beside it: scripts/wheel collects them.
 """
 
 import os
@@ -24,7 +24,7 @@ def library():
     named = os.environ.get("TROUPE_LIBRARY")
     if named:
         if not pathlib.Path(named).is_file():
-            sys.exit(f"TROUPE_LIBRARY is {named}, and there is no such file")
+            sys.exit(f"TROUPE_LIBRARY is {named}, but there is no such file")
         return pathlib.Path(named).resolve()
     built = [path.resolve() for path in HERE.parent.glob("build/*/libtroupe.so*") if path.is_file()]
     built += [path.resolve() for path in HERE.parent.glob("build/*/connector/libtroupe.so*") if path.is_file()]
@@ -36,19 +36,19 @@ class build_with_library(build_py):
         super().run()
         found = library()
         if found is None:
-            print("no libtroupe.so in build/: the package is built without, and needs TROUPE_LIBRARY when it is used")
+            print("no libtroupe.so in build/: the package is built without it, and needs TROUPE_LIBRARY when it is used")
             return
         target = pathlib.Path(self.build_lib) / "troupe" / "libtroupe.so.1"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(found, target)
-        print(f"{found} is in the package as {target.name}")
+        print(f"added {found} to the package as {target.name}")
         beside = os.environ.get("TROUPE_LIBRARY_NEEDS")
         for each in sorted(pathlib.Path(beside).iterdir()) if beside else ():
             shutil.copyfile(each, target.parent / each.name)
 
 
 class wheel_of_this_platform(bdist_wheel):
-    """Any Python 3 of this machine's kind: the library is loaded by ctypes, and knows no Python."""
+    """For any Python 3 on this platform: the library is loaded by ctypes, and does not depend on Python."""
 
     def finalize_options(self):
         super().finalize_options()

@@ -11,13 +11,13 @@
 
 namespace troupe {
 
-/// Threads that are at work in the arena, and that the node does not know: what they hold keeps the memory where it is,
-/// and who ends the node waits until nobody holds it. Thread-safe.
+/// Counts threads that use the arena and are not known to the node: the memory stays while one of them holds it, and
+/// the end of the node waits for them. Thread-safe.
 class arena_users {
 public:
   explicit arena_users(std::shared_ptr<io::extent_source> extents) : extents_(std::move(extents)) {}
 
-  /// The arena, for one more of them, until it lets go of it.
+  /// The arena, held until the result is destroyed.
   std::shared_ptr<io::extent_source> hold() const {
     {
       const std::lock_guard guard(all_->mutex);
@@ -31,7 +31,7 @@ public:
             }};
   }
 
-  /// Whether nobody holds it any more, within the limit.
+  /// Waits until no thread holds it, and returns whether that happened within the limit.
   bool wait(duration limit) const {
     std::unique_lock guard(all_->mutex);
     return all_->changed.wait_for(guard, limit, [this] { return all_->count == 0; });

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-/// Who carries out the transfers of a worker: coordinators, as an engine of Troupe's own has them, and a copy engine,
-/// or, where the worker copies, this actor in the place of one.
+/// The executors of a worker's transfers: coordinators, as for Troupe's own engines, and a copy engine, or, if the
+/// worker copies, this actor instead of one.
 
 namespace troupe {
 
@@ -20,7 +20,7 @@ namespace {
 constexpr duration place_patience = std::chrono::seconds(2);
 constexpr duration fetch_patience = std::chrono::seconds(20);
 
-/// Parts of requests: as many as the rules let go.
+/// Parts of requests: as many as the rules start.
 constexpr std::uint32_t tasks_max = 4096;
 
 std::uint32_t in_pages(std::uint64_t bytes, std::uint64_t slot) {
@@ -67,7 +67,7 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
   if (of->memory) {
     auto engine = make_engine(*of, rank);
     if (!engine) {
-      log::get("lmcache")->warn("instance {}: nothing is copied: {}", of->id, to_string(engine.error()));
+      log::get("lmcache")->warn("instance {}: cannot copy: {}", of->id, to_string(engine.error()));
       return nullptr;
     }
     made.engine = std::move(*engine);
@@ -81,7 +81,7 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
   how.tasks_max = tasks_max;
   how.blocks_per_page = of->memory ? of->memory->blocks_per_page : 1;
   how.one_order = of->memory == nullptr;
-  // A worker that registers anew may have given away the blocks that were gathered last.
+  // A worker that registers anew may have freed the blocks that were gathered last.
   how.cancels_gathered = true;
   how.frame_patience = place_patience;
   const auto copier = caf::actor_cast<copy_engine_actor>(this);
@@ -93,7 +93,7 @@ const lmcache_server::worker_rank* lmcache_server::rank_of(const instance_ptr& o
     ask(stores ? made.save : made.load, bind_atom_v, binding_of(*of, rank, stores))
         .then([] {},
               [id = of->id](const caf::error& e) {
-                log::get("lmcache")->warn("instance {}: nothing is stored or found: {}", id, from_caf(e).text);
+                log::get("lmcache")->warn("instance {}: cannot store or find pages: {}", id, from_caf(e).text);
               });
   return &of->ranks.emplace(rank, std::move(made)).first->second;
 }
@@ -134,7 +134,7 @@ caf::result<copy_reply> lmcache_server::carry_out(bool gathers, const copy_order
   const auto known =
       std::ranges::find_if(instances_, [&](const auto& x) { return std::ranges::any_of(x.second->ranks, asks); });
   if (known == instances_.end())
-    return to_caf(error{errc::expired, "the registration that this is for has ended"});
+    return to_caf(error{errc::expired, "the registration of this request has ended"});
   const auto& of = known->second;
   if (of->memory)
     return copy(of, std::ranges::find_if(of->ranks, asks)->second.engine, gathers, order);
@@ -148,11 +148,11 @@ caf::result<copy_reply> lmcache_server::carry_out(bool gathers, const copy_order
   return out;
 }
 
-// No lane works on memory of a worker without the rules' knowledge.
+// Lanes work on a worker's memory only with permission of the rules.
 caf::result<copy_reply> lmcache_server::copy(const instance_ptr& of, const copy_engine_actor& engine, bool gathers,
                                              const copy_order& order) {
   if (!rules_.begin_work(of->number))
-    return to_caf(error{errc::cancelled, "the registration has ended, or is about to"});
+    return to_caf(error{errc::cancelled, "the registration has ended, or is ending"});
   const auto number = ++last_order_;
   const auto out = orders_.emplace(number, make_response_promise()).first->second;
   const auto ended = [this, number, of](auto&& reply) {

@@ -14,10 +14,10 @@ namespace {
 
 using lmcache::wire::operation;
 
-/// After the end of a connection whose process is not known, its worker may still be copying. No copy takes that long.
+/// After a disconnection from an unknown process, its worker may still be copying. No copy takes that long.
 constexpr duration rest_time = std::chrono::minutes(10);
 
-/// What attachments hang on: does nothing, and dies when told to.
+/// An actor whose end ends an attachment: it does nothing until it is told to exit.
 caf::behavior link_of_worker(caf::event_based_actor*) {
   return {[](caf::tick_atom) {}};
 }
@@ -26,18 +26,19 @@ bool unregisters(const lmcache::incoming& x) {
   return x.what == operation::unregister_context || x.what == operation::unregister_kv_cache;
 }
 
-/// Registers memory that the node copies to and from.
+/// Whether it registers memory that the node copies to and from.
 bool opens_memory(const lmcache::incoming& x) {
   return x.what == operation::register_kv_cache;
 }
 
 } // namespace
 
-// -- what the rules want ----------------------------------------------------------------------------------------------
+// -- actions of the rules
+// ----------------------------------------------------------------------------------------------
 
 void lmcache_server::change_registration(const request_ptr& x) {
   const instance_name name(x->client, *x->instance);
-  // It touches no page of before.
+  // It accesses no page of its earlier registration.
   if (const auto node = lost_.extract(name); !node.empty())
     rest(node.mapped().node);
   change_number number = 0;
@@ -51,10 +52,10 @@ void lmcache_server::change_registration(const request_ptr& x) {
       why = opens_memory(*x) ? x->opened.error() : x->registration.error();
     } else if (x->malformed) {
       wanted.invalid = true;
-      why = {errc::invalid_argument, "it is of no version that is served"};
+      why = {errc::invalid_argument, "its version is not supported"};
     } else if (!opens_memory(*x) && !parts_.extents->shared_name_is_there()) {
       wanted.invalid = true;
-      why = {errc::unsupported, "the shared memory has lost its name"};
+      why = {errc::unsupported, "the name of the shared memory was removed"};
     } else if (opens_memory(*x)) {
       wanted.space = x->opened->space.id();
       wanted.memory = x->opened->memory;
@@ -69,7 +70,7 @@ void lmcache_server::change_registration(const request_ptr& x) {
   flush();
 }
 
-// What is carried out may lead to more, which then comes behind it.
+// An action may add further ones, which are executed after it.
 void lmcache_server::flush() {
   if (std::exchange(flushing_, true))
     return;
@@ -102,7 +103,7 @@ void lmcache_server::perform(const server_rules::prepare& x) {
     made->shape = asked->registration->shape;
   }
   const auto& space = made->memory ? asked->opened->space : asked->registration->space;
-  // Where the node copies, in the name of this process: no other one touches the frames of its pages.
+  // If the node copies, the attachment is of this process: no other one accesses the frames of its pages.
   attach(space, made->memory ? 0 : asked->process, "lmcache instance " + std::to_string(made->id),
          [this, made, asked, space](result<attachment_ptr> as) {
            if (!as)
@@ -123,23 +124,21 @@ void lmcache_server::perform(const server_rules::settle& x) {
     return answer(asked, std::nullopt);
   const auto logger = log::get("lmcache");
   if (x.accepted) {
-    logger->info("instance {} ({}) is registered", *asked->instance,
+    logger->info("instance {} ({}) registered", *asked->instance,
                  opens_memory(*asked) ? "the node copies" : "process " + std::to_string(asked->process));
     return answer(asked, opens_memory(*asked) ? std::nullopt : std::optional(answer_of_registration()));
   }
   if (why.text.empty())
-    logger->info(
-        "instance {}: a registration does not count: a later one has replaced it, it took too long, or the node "
-        "stops",
-        *asked->instance);
-  // This operation has no answer that says no. The worker believes that it is registered until its next ping; its
+    logger->info("instance {}: registration ignored: replaced by a later one, timed out, or the node is stopping",
+                 *asked->instance);
+  // This operation has no answer that rejects it. The worker believes that it is registered until its next ping; its
   // stores and retrieves are rejected until then.
   else if (opens_memory(*asked))
-    logger->warn("instance {} is refused, and will be told no: {}; with lmcache.mp.mp_transfer_mode "
+    logger->warn("instance {} rejected: {}; its next ping will fail; with lmcache.mp.mp_transfer_mode "
                  "\"engine_driven\" workers copy themselves",
                  *asked->instance, to_string(why));
   else
-    logger->warn("instance {} is refused: {}", *asked->instance, to_string(why));
+    logger->warn("instance {} rejected: {}", *asked->instance, to_string(why));
   refuse(asked);
 }
 
@@ -149,10 +148,10 @@ void lmcache_server::perform(const server_rules::end& x) {
     return;
   const auto of = known->second;
   if (x.why == server_rules::end_reason::disconnected)
-    log::get("lmcache")->info("instance {} is gone", of->id);
+    log::get("lmcache")->info("instance {} disconnected", of->id);
   if (x.why == server_rules::end_reason::sent_away)
-    log::get("lmcache")->warn("instance {} is not registered any more: the node has ended its attachment, as when its "
-                              "namespace is removed; pings ask the worker to register again",
+    log::get("lmcache")->warn("instance {} deregistered: the node has ended its attachment, as when its namespace is "
+                              "removed; pings make the worker register again",
                               of->id);
   leave_space(of);
   transfers_.ended(of->number, now());
@@ -175,7 +174,7 @@ void lmcache_server::attach(const namespace_spec& space, std::int32_t process, c
   auto out = std::make_shared<attachment>();
   out->link = system().spawn(link_of_worker);
   out->watched = process != 0;
-  // An attachment that comes later ends with its link.
+  // An attachment that arrives later ends with its link.
   request(parts_.node, attach_time, std::move(wanted), out->link)
       .then(
           [this, out, then](attach_reply& reply) {
@@ -206,7 +205,7 @@ void lmcache_server::detach(const attachment_ptr& x, bool at_rest) {
     if (at_rest)
       rest(x);
   };
-  // It fails where the node has ended the attachment, and that is not known here yet.
+  // It fails if the node has ended the attachment, and that is not known here yet.
   ask(parts_.node, caf::leave_atom_v, owner, x->link).then(left, [left](const caf::error&) { left(); });
 }
 
@@ -214,7 +213,7 @@ void lmcache_server::rest(const attachment_ptr& x) {
   tell(parts_.node, owner_at_rest_atom_v, x->node.owner);
 }
 
-// The node ends the proxies of a client that it sends away. Of attachments that have been left nobody is found.
+// The node ends the proxies of a client that it detaches. Attachments that have been left are not found.
 void lmcache_server::shard_gone(const caf::down_msg& down) {
   std::vector<attachment_ptr> gone;
   for (const auto& x : attachments_)
@@ -241,7 +240,7 @@ void lmcache_server::send_away(Predicate is_meant) {
       rules_.sent_away(number, now());
 }
 
-/// Without the attachment of its lookups, nothing of a namespace is found: so its workers register again.
+/// Without the attachment of its lookups, no key of a namespace is found: so its workers register again.
 void lmcache_server::space_gone(const namespace_id& space) {
   const auto known = spaces_.find(space);
   const auto house = std::exchange(known->second.node, nullptr);
@@ -273,7 +272,7 @@ void lmcache_server::join_space(const instance_ptr& made, const namespace_spec& 
     }
     if (house)
       known->second.node = *house;
-    // The last one that fails takes the namespace with it.
+    // The last failing one removes the namespace.
     for (const auto& waiting : std::exchange(known->second.waiting, {}))
       prepared(waiting, house ? result<void>() : tl::unexpected<error>(house.error()));
   });
@@ -285,7 +284,7 @@ void lmcache_server::leave_space(const instance_ptr& made) {
   const auto space = spaces_.find(made->space);
   if (space == spaces_.end() || --space->second.instances > 0)
     return;
-  // Nobody can load what a lookup of it would find. It pins nothing.
+  // Results of lookups in it could not be loaded. It pins nothing.
   if (space->second.node)
     detach(space->second.node, true);
   spaces_.erase(space);
@@ -331,13 +330,13 @@ void lmcache_server::let_go(const instance_ptr& x, server_rules::end_reason why)
   using end_reason = server_rules::end_reason;
   leave_space(x);
   const bool may_touch = transfers_.may_touch(x->number);
-  // First those who give orders: what comes of orders that are answered from now on is nobody's business. The frames
-  // are given back with the attachment.
+  // First the coordinators: results of orders that are answered from now on are ignored. The frames are released with
+  // the attachment.
   end_ranks(*x);
   auto jobs = transfers_.forget(x->number);
   if (!x->node)
     return;
-  // Where the node copies nobody else does.
+  // If the node copies, no other process does.
   const bool at_rest = x->memory || why == end_reason::replaced || (why == end_reason::sent_away && !may_touch);
   detach(x->node, at_rest);
   if (!at_rest && why == end_reason::sent_away)

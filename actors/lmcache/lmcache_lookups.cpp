@@ -8,11 +8,11 @@ namespace troupe {
 
 namespace {
 
-/// How long pages stay locked that nobody renews.
+/// How long pages stay locked without renewal.
 constexpr duration lease_time = std::chrono::minutes(5);
 
-/// What other nodes get beyond the time of a lookup, as it is up to the node's part in the cluster to say that it is
-/// over: it knows what has come until then.
+/// Additional time for other nodes beyond a lookup's own, as the cluster part of the node should end it: it knows what
+/// has arrived until then.
 constexpr duration fetch_grace = std::chrono::seconds(1);
 
 } // namespace
@@ -31,12 +31,12 @@ struct lmcache_server::lookup_run {
   std::vector<finder> finders;
 };
 
-// The scheduler's half of an engine says model and world size, and not how its workers' pages look. Where workers of
-// one model look different, only what all of them would find counts.
+// The scheduler's half of an engine sends model and world size, but not the page shape of its workers. If workers of
+// one model have different shapes, only keys that all of them would find count.
 void lmcache_server::look_up(const request_ptr& x) {
   const auto lookup = sessions_.begin(x->client, x->chunks.request, now());
   end_unneeded();
-  // Acknowledges only.
+  // Only acknowledges.
   answer(x, std::nullopt);
   if (!lookup)
     return;
@@ -94,7 +94,7 @@ void lmcache_server::bring(const lookup_ptr& run, std::size_t finder, bring_requ
     go_on(run, finder);
   };
   if (asking_ >= parts_.asking_max)
-    return answered(fail(errc::limit_exceeded, "as many lookups ask other nodes as may"));
+    return answered(fail(errc::limit_exceeded, "the limit of lookups that query other nodes is reached"));
   ++asking_;
   const auto came = [this, run, answered](const result<bring_reply>& reply) {
     --asking_;
@@ -112,7 +112,7 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
     return;
   std::optional<std::uint32_t> least;
   for (const auto& x : run->finders) {
-    // Its last worker may be gone meanwhile: then nobody can load what was found.
+    // Its last worker may have disconnected meanwhile: then the result could not be loaded.
     const auto space = spaces_.find(x.space);
     if (space == spaces_.end() || space->second.node != x.node)
       continue;
@@ -129,7 +129,7 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
     if (const auto& found = *x.keys.outcome(); found && found->matched > 0) {
       held.keys.push_back({x.node, found->lease, found->shards});
       held.lasts = std::min(held.lasts, x.lasts);
-      // Leased before others were asked, which takes time.
+      // Leased before other nodes were queried, which takes time.
       held.renewed_at = std::min(held.renewed_at, found->expires - x.lasts);
     }
   }

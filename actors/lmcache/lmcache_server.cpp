@@ -72,7 +72,7 @@ void lmcache_server::on_exit() {
   for (auto& [number, x] : std::exchange(orders_, {}))
     x.deliver(to_caf(error{errc::shutting_down, "the server of LMCache's clients has ended"}));
   waiting_.clear();
-  // The door knows this actor, and the memory is to go with the node.
+  // The listener knows this actor, but the memory must be released with the node.
   parts_ = lmcache_server_parts{};
 }
 
@@ -122,7 +122,7 @@ void lmcache_server::look_into_inbox() {
 }
 
 void lmcache_server::begin(const request_ptr& x) {
-  // No answer to a registration says no: pings do.
+  // No answer to a registration rejects it: pings do.
   if (x->malformed && x->instance && lmcache::wire::changes_registration(x->what))
     return change_registration(x);
   if (x->malformed || (stopping_ && !lmcache::wire::changes_registration(x->what)))
@@ -130,7 +130,7 @@ void lmcache_server::begin(const request_ptr& x) {
   switch (x->what) {
   case operation::get_chunk_size:
   case operation::negotiate_chunk_size:
-    // A worker that needs another multiple says so itself, and does not start.
+    // A worker that needs another multiple reports that itself, and does not start.
     return answer(x, lmcache::wire::answer(std::uint64_t{parts_.chunk_tokens}));
   case operation::ping:
     return answer(x, lmcache::wire::answer(!x->instance || rules_.answer_ping({x->client, *x->instance})));
@@ -181,19 +181,17 @@ void lmcache_server::refuse(const request_ptr& x) {
 }
 
 std::optional<std::string> lmcache_server::refusal_of(const lmcache::incoming& x) const {
-  // A worker without shared memory would send its tensors over the wire, and wait for each of them: one that is refused
-  // gets the name of the memory as well, and no place in it.
+  // A worker without shared memory would send its tensors over the network, and wait for each of them: a rejected one
+  // gets the name of the memory as well, but no slot in it.
   return x.what == operation::register_context ? answer_of_registration() : lmcache::wire::refusal(x.what);
 }
 
 std::string lmcache_server::answer_of_registration() const {
-  // Where somebody has removed the name, or put something else there, a worker would end, or take it for this memory.
+  // If the name was removed or reused, a worker would crash, or mistake the new file for this memory.
   if (parts_.extents->shared_name_is_there())
     return lmcache::wire::answer_registration(parts_.shared_name, parts_.extents->info().bytes);
-  log::get("lmcache")->warn(
-      "a worker is told that there is no shared memory, since its name, /dev/shm/{}, was removed: "
-      "start the node again",
-      parts_.shared_name);
+  log::get("lmcache")->warn("shared memory /dev/shm/{} was removed: LMCache's workers run without it; restart the node",
+                            parts_.shared_name);
   return lmcache::wire::answer_registration("", 0);
 }
 
@@ -204,8 +202,7 @@ void lmcache_server::answer(const request_ptr& x, std::optional<std::string> fra
 
 void lmcache_server::refuse_late(timestamp time) {
   for (const auto& x : open_requests_.take_late(time)) {
-    log::get("lmcache")->warn("{} of a client was not done in time, and is answered with no",
-                              lmcache::wire::to_string(x->what));
+    log::get("lmcache")->warn("{} of a client timed out; it is rejected", lmcache::wire::to_string(x->what));
     parts_.counters->refused.fetch_add(1, std::memory_order_relaxed);
     parts_.answer(*x, refusal_of(*x));
     transfers_.late(x, time);
@@ -216,7 +213,7 @@ void lmcache_server::client_gone(client_number client) {
   sessions_.client_gone(client);
   end_unneeded();
   settle_waiting();
-  // The node sees the end of their processes, or they have had a time of rest.
+  // The node detects the end of their processes, or their waiting time has passed.
   std::erase_if(lost_, [&](const auto& x) { return x.first.first == client; });
   rules_.client_gone(client, now());
   flush();
@@ -227,7 +224,8 @@ caf::result<void> lmcache_server::drain() {
   const auto out = drains_.back();
   if (!std::exchange(stopping_, true)) {
     rules_.stop(now());
-    // What is under way in the node's name ends by itself, and nobody waits for it. Copies end with what lanes are at.
+    // Requests in progress in the node's name end by themselves, without a receiver. Copies end with the current work
+    // of lanes.
     for (const auto& x : open_requests_.take_all())
       parts_.answer(*x, refusal_of(*x));
     waiting_.clear();

@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-/// How long threads that seal, verify or copy pages may take for what they are at. Only a device that hangs takes
+/// How long threads that seal, verify or copy pages may take to finish their current work. Only a hanging device takes
 /// longer.
 constexpr duration lanes_end = std::chrono::seconds(10);
 
@@ -44,7 +44,7 @@ lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& 
   parts.shared_name = node.extents->shared_name();
   parts.chunk_tokens = options.lmcache.chunk_tokens;
   parts.fetch_time = options.cluster.fetch_time;
-  // One client of the node looks up for all: what waits for other nodes leaves room for what does not.
+  // One client of the node looks up for all: lookups that wait for other nodes leave room for others.
   parts.asking_max = options.actors.max_requests / 4;
   parts.lanes = std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U);
   server_ = spawn_actor<lmcache_server>(system, std::move(parts));
@@ -69,7 +69,7 @@ void lmcache_service::stop() {
   self->request(server_, lanes_end, drain_atom_v)
       .receive([] {},
                [](const caf::error&) {
-                 log::get("lmcache")->warn("not every request of LMCache's clients could be answered at the end");
+                 log::get("lmcache")->warn("some requests of LMCache's clients could not be answered before the end");
                });
   door_->stop();
   self->monitor(server_);
@@ -77,7 +77,7 @@ void lmcache_service::stop() {
   self->receive([](const caf::down_msg&) {});
   server_ = nullptr;
   if (!users_->wait(lanes_end))
-    log::get("lmcache")->warn("pages of a worker are still being copied: the memory stays until that has ended");
+    log::get("lmcache")->warn("pages of a worker are still being copied: the memory is kept until that has ended");
 }
 
 } // namespace troupe

@@ -9,20 +9,20 @@
 
 namespace troupe {
 
-/// What LMCache's clients need of the node.
+/// The parts of the node that LMCache's clients need.
 struct lmcache_node {
   node_actor node;
-  /// For what no client may do: `clear`.
+  /// For `clear`, which no client may do.
   std::vector<registry_actor> shards;
   /// The arena.
   std::shared_ptr<io::extent_source> extents;
   std::shared_ptr<lmcache::counters> counters;
 };
 
-/// What serves LMCache's clients: a door with its thread, and the actor behind it. Ends before the node.
+/// The service for LMCache's clients: a listener with its thread, and the actor behind it. Destroyed before the node.
 class lmcache_service {
 public:
-  /// Has the port, and serves nobody yet: what can be wrong at once is told before there is a node.
+  /// Binds the port without serving: errors of it are reported before the node is started.
   static result<std::unique_ptr<lmcache::door>> prepare(const config::lmcache_config& options,
                                                         std::shared_ptr<lmcache::counters> counts);
 
@@ -35,8 +35,9 @@ public:
 
   std::uint16_t port() const noexcept { return door_->port(); }
 
-  /// Answers every request, with no where it is not done, and serves no more. When this returns, no lane is at work in
-  /// the arena, within a limit: one that is then keeps its memory, and requests that wait for it are not answered.
+  /// Answers every request, with a rejection if it was not executed, and stops serving. After it returns, no lane is at
+  /// work in the arena, within a limit: a lane that is still at work keeps its memory, and requests that wait for it
+  /// are not answered.
   void stop();
 
 private:

@@ -11,7 +11,7 @@ namespace {
 
 using lmcache::wire::operation;
 
-/// What an engine has in place of blocks that it has given back, or never had.
+/// The engine's placeholder for blocks that it has freed, or never had.
 constexpr std::uint32_t no_block = 0;
 
 } // namespace
@@ -32,7 +32,7 @@ void lmcache_server::begin_transfer(const request_ptr& x) {
 
 void lmcache_server::commit_transfer(const request_ptr& x) {
   const auto& chunks = x->chunks;
-  // Also when nothing was found in the end: it does not come again.
+  // Also if nothing was found in the end: it is not repeated.
   if (x->what == operation::commit_retrieve) {
     sessions_.retrieved(chunks.request, *chunks.worker, chunks.begin, chunks.end);
     end_unneeded();
@@ -64,7 +64,7 @@ bool lmcache_server::blocks_fit(const instance& of, const lmcache::incoming& x) 
                      [&](std::uint32_t block) { return block < of.memory->blocks; });
 }
 
-// What the engine has not got is no content of these tokens.
+// Missing blocks of the engine do not contain the KV cache of these tokens.
 std::deque<lmcache_server::chunk_run> lmcache_server::runs_of(const instance& of, const lmcache::incoming& x) {
   const auto count = x.chunks.end - x.chunks.begin;
   if (x.what == operation::retrieve)
@@ -95,13 +95,13 @@ transfer_task lmcache_server::task_of(const instance& of, const lmcache::transfe
   out.deadline = std::clamp<duration>(x.deadline, std::chrono::milliseconds(1), transfer::task_time_max);
   out.tag = x.part;
   if (!of.memory) {
-    // The part is what its order is about, and its blocks say which chunk each page is.
+    // The part identifies the order, and its blocks identify the chunk of each page.
     out.ready_event = x.part;
     for (std::uint32_t i = 0; i < x.chunks.count; ++i)
       out.blocks.items.push_back(x.chunks.first + i);
     return out;
   }
-  // Blocks that the engine shares with requests that read them now. Part of a block is not left out, as it is needed.
+  // Blocks that the engine shares with requests that read them now. A partly shared block is written, as it is needed.
   const std::size_t each = of.memory->blocks_per_page;
   const std::size_t skipped = x.stores ? 0 : asked.skip_tokens / of.memory->block_tokens;
   for (auto i = x.chunks.first * each; i < (x.chunks.first + x.chunks.count) * each; ++i) {
@@ -112,7 +112,8 @@ transfer_task lmcache_server::task_of(const instance& of, const lmcache::transfe
   return out;
 }
 
-// -- what the rules want ----------------------------------------------------------------------------------------------
+// -- actions of the rules
+// ----------------------------------------------------------------------------------------------
 
 void lmcache_server::perform(lmcache::transfer_rules::start& x) {
   const auto known = instances_.find(x.of);
@@ -128,7 +129,7 @@ void lmcache_server::perform(lmcache::transfer_rules::start& x) {
     if (event != 0)
       of->events->remove(event);
   };
-  // The task has its deadline.
+  // The task has a deadline of its own.
   request(x.stores ? rank->save : rank->load, caf::infinite, std::move(work))
       .then(
           [this, of, x, ended](const transfer_result& reply) {
@@ -167,7 +168,7 @@ void lmcache_server::perform(lmcache::transfer_rules::check& x) {
   while (lanes_.size() < std::max(parts_.lanes, 1U)) {
     auto lane = spawn_with_thread<page_lane>(system(), "the thread that checks pages", held_arena());
     if (!lane && !lanes_.empty())
-      break; // those that there are do all of it
+      break; // the existing ones do all of it
     lanes_.push_back(lane ? std::move(*lane) : spawn_actor<page_lane>(system(), held_arena()));
   }
   const auto& of = *instances_.at(x.of);
@@ -225,8 +226,8 @@ void lmcache_server::perform(lmcache::transfer_rules::prepared& x) {
                         : lmcache::wire::answer_prepared_retrieve(places, of.shape));
 }
 
-// There is no event to give back: nothing is under way any more when a request is answered, and clients take an empty
-// one for that.
+// There is no event to return: no copy is in progress when a request is answered, and clients accept an empty event for
+// that.
 void lmcache_server::perform(lmcache::transfer_rules::done& x) {
   switch (x.request->what) {
   case operation::retrieve:

@@ -8,19 +8,18 @@
 
 namespace troupe {
 
-/// Asks for a worker's memory; answered with `opened_memory`. Never leaves the process, as that.
+/// Requests a worker's memory; answered with `opened_memory`. Never leaves the process, like its answer.
 struct open_order {
   std::shared_ptr<const remote_layout> layout;
 };
 
 struct opened_memory {
   std::shared_ptr<remote_cache> cache;
-  /// Where there is none.
+  /// The error, if there is none.
   error why_not;
 };
 
-/// Opens a worker's memory, on a thread of its own, since a device may take its time, or never answer. Answers once,
-/// and ends.
+/// Opens a worker's memory, in a thread of its own, since a device may be slow or never answer. Answers once, and ends.
 class memory_opener : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Finds the arena of the node that this process is, whatever it is called. What was found keeps it.
+/// Finds the arena of the node in this process, under any name. The result keeps it alive.
 class own_arena final : public io::shared_memory_finder {
 public:
   explicit own_arena(std::shared_ptr<io::extent_source> arena) : arena_(std::move(arena)) {}

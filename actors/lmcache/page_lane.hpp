@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// Pages of one rank, in frames that are pinned meanwhile: those that a client has filled get their header and
-/// checksum, those that it is about to read are verified. Never leaves the process.
+/// Pages of one rank, in pinned frames: those that a client has filled get their header and checksum, those that it is
+/// about to read are verified. Never leaves the process.
 struct lane_order {
   bool seal = false;
   namespace_id space;
@@ -22,11 +22,11 @@ struct lane_order {
   std::vector<check_item> items;
 };
 
-/// Reads every byte of pages, in the place of clients that cannot, on a thread of its own: answers `lane_order` with
+/// Reads every byte of pages on behalf of clients that cannot, in a thread of its own: answers `lane_order` with
 /// `io_reply`.
 class page_lane : public caf::event_based_actor {
 public:
-  /// The arena stays at least as long as the actor, which may be at work when everybody else is done with it.
+  /// The arena stays at least as long as the actor, which may outlive its other users.
   page_lane(caf::actor_config& config, std::shared_ptr<io::extent_source> arena)
       : caf::event_based_actor(config), arena_(std::move(arena)) {}
 

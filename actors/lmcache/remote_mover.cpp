@@ -14,7 +14,7 @@ std::uint64_t remote_events::add(std::string event) {
     return 0;
   const std::lock_guard guard(mutex_);
   const auto place = ++last_;
-  // Not an address: a number where the table has a handle of a device.
+  // Not an address: a number instead of a device's handle.
   const auto number = table_.add(reinterpret_cast<void*>(place));
   places_.emplace(number, place);
   events_.emplace(place, std::move(event));
@@ -50,7 +50,7 @@ result<void> remote_mover::prepare(std::span<std::byte> memory) {
   if (!prepared_.emplace(memory.data(), memory.size()).second)
     return {};
   if (auto ok = cache_->prepare(memory); !ok && prepared_.size() == 1)
-    log::get("lmcache")->warn("memory of the node is not locked for a worker's GPU, which copies more slowly: {}",
+    log::get("lmcache")->warn("cannot lock memory of the node for a worker's GPU: {}; copies are slower",
                               to_string(ok.error()));
   return {};
 }
@@ -70,13 +70,13 @@ result<void> remote_mover::move(move_direction which, std::span<block_move> move
   if (events.ready != nullptr) {
     auto known = events_->find(events.ready);
     if (!known)
-      return fail(errc::cancelled, "the request of this copy is over");
+      return fail(errc::cancelled, "the request of this copy has ended");
     event = std::move(*known);
   }
   auto done = which == move_direction::gather ? cache_->gather(moves, event) : cache_->scatter(moves, event);
   if (done)
     return {};
-  log::get("lmcache")->warn("blocks of a worker cannot be copied: {}", to_string(done.error()));
+  log::get("lmcache")->warn("cannot copy blocks of a worker: {}", to_string(done.error()));
   return fail(errc::cancelled, std::move(done.error().text));
 }
 

@@ -14,16 +14,16 @@
 
 namespace troupe {
 
-/// Events of another process, as bytes that its memory understands, by numbers that tasks and orders can name. What
-/// stands in the table of device events for each is a number as well, and nobody follows it. Thread-safe.
+/// Events of another process, as bytes that its memory understands, by numbers that tasks and orders can name. The
+/// entry of each in the table of device events is a number as well, and is never dereferenced. Thread-safe.
 class remote_events {
 public:
-  /// 0 for an event that has no bytes: nothing has to happen.
+  /// 0 for an event without bytes: nothing has to be waited for.
   std::uint64_t add(std::string event);
-  /// From now on the number means nothing. A copy that has begun goes on.
+  /// Invalidates the number. A copy that has begun continues.
   void remove(std::uint64_t number);
 
-  /// The bytes of what stands in the table.
+  /// The bytes for an entry of the table.
   std::optional<std::string> find(const void* event) const;
 
   const device_event_table& table() const noexcept { return table_; }
@@ -31,14 +31,14 @@ public:
 private:
   mutable std::mutex mutex_;
   device_event_table table_;
-  /// By number in the table, and by what stands there.
+  /// By number in the table, and by entry.
   std::map<std::uint64_t, std::uintptr_t> places_;
   std::map<std::uintptr_t, std::string> events_;
   std::uintptr_t last_ = 0;
 };
 
-/// Moves pages between the arena and a worker's own memory, for a copy engine. What goes wrong is logged here, and is
-/// `cancelled` for whoever asked: it must not be mistaken for a page that cannot be read.
+/// Moves pages between the arena and a worker's own memory, for a copy engine. Errors are logged here, and are
+/// `cancelled` for the caller: they must not be mistaken for corrupt pages.
 class remote_mover final : public page_mover {
 public:
   /// `geometry`: of the namespace.
@@ -46,10 +46,10 @@ public:
                std::shared_ptr<const remote_events> events);
 
   const kv_cache_view& cache() const noexcept override { return view_; }
-  /// Never fails: pages move all the same where memory cannot be locked, only slower.
+  /// Never fails: if memory cannot be locked, pages are moved anyway, but slower.
   result<void> prepare(std::span<std::byte> memory) override;
   bool preparing_takes_time() const noexcept override { return is_of_gpu_; }
-  /// With the cache.
+  /// Unlocked together with the cache.
   void forget(std::span<std::byte>) override {
     // nop
   }

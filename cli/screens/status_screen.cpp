@@ -14,9 +14,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t front_columns = 13;
-/// Cells of the picture of a rank.
+/// Characters in the bar of a rank.
 constexpr std::size_t map_cells = 20;
-/// More namespaces, ranks and clients than fit on a screen are left to --json and the page.
+/// The most namespaces, ranks and clients on the screen; --json and the web page list more.
 constexpr std::size_t ranks_most = 16;
 constexpr std::size_t clients_most = 8;
 
@@ -42,7 +42,7 @@ std::string share_of(double part, double whole) {
   return whole > 0 ? percent_text(part / whole) : std::string("-");
 }
 
-/// Lines of a screen; those that are too long go on below their text.
+/// The lines of a screen; long ones continue below their text.
 class screen {
 public:
   explicit screen(std::size_t columns) : columns_(std::max<std::size_t>(columns, 40)) {}
@@ -109,14 +109,14 @@ void add_tiers(screen& to, const json& x) {
   to.add("index", of("index", "bytes"));
 }
 
-/// "####++.....": what is live, reserved or quarantined, and free.
+/// The bar "####++x.....": live, reserved, quarantined and free slots.
 std::string map_of(const json& slots) {
   const auto total = number_at(slots, {"total"});
   std::string out;
   const auto draw = [&](char c, const char* state) {
     const auto n = number_at(slots, {state});
     const auto cells = total > 0 ? n / total * static_cast<double>(map_cells) : 0;
-    // A state that has a slot is seen.
+    // A state with at least one slot gets at least one character.
     const auto wanted = n > 0 ? std::max<std::size_t>(1, static_cast<std::size_t>(cells + 0.5)) : 0;
     out.append(std::min(wanted, map_cells - out.size()), c);
   };
@@ -138,7 +138,7 @@ void add_namespaces(screen& to, const json& x) {
   };
   to.add("");
   if (list_at(x, {"namespaces"}).empty())
-    return to.add("no namespaces yet: clients make them, or the config names them");
+    return to.add("no namespaces yet: clients create them, or the config names them");
   row("NAMESPACE", {"KEYS", "LEASES", "HITS", "LOAD", "SAVE", "EVICTED"});
   std::size_t shown = 0;
   std::size_t left_out = whole_at(x, {"namespaces_omitted"});
@@ -153,7 +153,7 @@ void add_namespaces(screen& to, const json& x) {
                                    gbps_text(number_at(m, {"save_gbps"})), per_second(m, "evicted_keys")});
     if (const auto most = whole_at(space, {"capacity", "keys"}); most > 0)
       to.add("  room for " + count_text(most) + " keys, " + bytes_text(number_at(space, {"capacity", "bytes"})) +
-             " at most, by its " + text_at(space, {"capacity", "bounded_by"}));
+             " at most, bounded by " + text_at(space, {"capacity", "bounded_by"}));
     for (const auto& rank : list_at(space, {"ranks"})) {
       if (++shown > ranks_most)
         break;
@@ -164,13 +164,13 @@ void add_namespaces(screen& to, const json& x) {
     }
   }
   if (left_out > 0)
-    to.add("and " + count_text(left_out) + " more: --json has them");
+    to.add("and " + count_text(left_out) + " more: see --json");
 }
 
 void add_clients(screen& to, const json& x) {
   to.add("");
   to.add("clients", counted_at(x, {"clients", "attached"}) + " attached, " + counted_at(x, {"clients", "departed"}) +
-                        " gone and not at rest");
+                        " disconnected but not drained");
   std::size_t shown = 0;
   for (const auto& c : list_at(x, {"clients", "list"})) {
     if (++shown > clients_most)

@@ -7,10 +7,10 @@
 
 namespace troupe::cli {
 
-/// Whether the answer to `/v1/status` is one.
+/// Whether the answer to `/v1/status` has the form of a status.
 bool is_status(const nlohmann::json& x);
 
-/// The same for people: one screen of so many columns, a line each.
+/// The status as text for people: one screen of this many columns.
 std::string status_screen(const nlohmann::json& status, std::size_t columns = 80);
 
 } // namespace troupe::cli

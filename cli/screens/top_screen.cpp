@@ -19,7 +19,7 @@ constexpr std::array<const char*, 9> letters{" ", ".", ":", "-", "=", "+", "*", 
 
 constexpr std::size_t label_columns = 12;
 constexpr std::size_t value_columns = 11;
-/// Of the table; what is left is for names and the pictures.
+/// Widths of the table's columns; the rest of the line is for names and sparklines.
 constexpr std::array<std::size_t, 6> widths{9, 9, 11, 11, 9, 0};
 constexpr std::size_t picture_columns = 10;
 
@@ -27,7 +27,7 @@ double gigabytes(double bytes, double seconds) {
   return seconds > 0 ? bytes / seconds / 1e9 : 0;
 }
 
-/// What is gone and came back counts from 0.
+/// The growth of a counter; one that was reset counts from 0.
 double grown(double before, double now) {
   return now >= before ? now - before : 0;
 }
@@ -99,7 +99,7 @@ void top_screen::advance(row& x, const counts& now, double seconds, const json& 
   r.load_gbps = gigabytes(grown(x.before.loaded_bytes, now.loaded_bytes), seconds);
   r.save_gbps = gigabytes(grown(x.before.saved_bytes, now.saved_bytes), seconds);
   x.before = now;
-  // The first answer says what there was since the start: no rate of now comes of it.
+  // The first answer has only totals since the start: no current rate follows from it.
   if (seconds <= 0) {
     x.now = rates_of(minute);
     return;
@@ -125,7 +125,7 @@ void top_screen::observe(const json& status, timestamp now) {
   warnings_.clear();
   for (const auto& w : list_at(status, {"warnings"}))
     if (text_at(w, {"severity"}) != "notice")
-      // The way out first, as a sentence may be too long for the screen.
+      // The reason and its runbook come first, as a sentence may be too long for the screen.
       warnings_.push_back(
           printable(text_at(w, {"reason"}) + " (" + text_at(w, {"runbook"}) + "): " + text_at(w, {"text"})));
   for (auto& [key, x] : rows_)
@@ -204,7 +204,7 @@ std::string top_screen::sparkline(const row& x, std::size_t columns, double (*va
   std::string out(columns - count, ' ');
   for (auto i = x.series.size() - count; i < x.series.size(); ++i) {
     const auto v = value(x.series[i]);
-    // What is not nothing is seen.
+    // A value above zero is visible.
     const auto step = v <= 0 || most <= 0 ? 0 : std::max(1.0, std::round(v / most * 8));
     out += steps[std::min<std::size_t>(static_cast<std::size_t>(step), steps.size() - 1)];
   }
@@ -212,7 +212,7 @@ std::string top_screen::sparkline(const row& x, std::size_t columns, double (*va
 }
 
 std::vector<const top_screen::row*> top_screen::sorted() const {
-  // Those that are equal stay in the order of their names.
+  // Equal rows stay in the order of their names.
   const auto sort = [&, by = pictured()](auto first, auto last) {
     if (order_ != order::name)
       std::stable_sort(first, last, [&](const row* x, const row* y) { return by.of(x->now) > by.of(y->now); });
@@ -238,7 +238,8 @@ std::vector<const top_screen::row*> top_screen::sorted() const {
 
 screen_line top_screen::title(std::size_t columns) const {
   if (health_.empty())
-    return {to_width(why_.empty() ? "asking the node" : "unreachable: " + why_, columns), line_style::trouble};
+    return {to_width(why_.empty() ? "waiting for the node's answer" : "unreachable: " + why_, columns),
+            line_style::trouble};
   const auto state = !why_.empty() ? "unreachable" : paused_ ? health_ + ", paused" : health_;
   const auto clock = when_.size() > 18 ? when_.substr(11, 8) : when_;
   const auto front = to_width(name_ + ": " + state + ", " + facts_, columns - std::min(columns, clock.size() + 1));
@@ -300,7 +301,7 @@ void top_screen::add_table(std::vector<screen_line>& to, std::size_t columns, st
       {line("NAMESPACE", {"HITS", "LOOKUPS", "LOAD", "SAVE", "EVICTED", "KEYS"}, shown.head), line_style::head});
   const auto all = sorted();
   if (all.empty())
-    to.push_back({to_width("none yet: clients make them, or the config names them", columns), line_style::quiet});
+    to.push_back({to_width("none yet: clients create them, or the config names them", columns), line_style::quiet});
   for (auto i = std::min(first_, all.size()); i < all.size() && to.size() < rows; ++i) {
     const auto& x = *all[i];
     const auto picture = sparkline(x, picture_columns, shown.of, shown.least);
@@ -316,7 +317,7 @@ void top_screen::add_table(std::vector<screen_line>& to, std::size_t columns, st
 
 std::string top_screen::help() const {
   constexpr std::array<const char*, order_count> names{"name", "hits", "lookups", "load", "save", "evictions"};
-  return std::string("q quit  p ") + (paused_ ? "go on" : "pause") +
+  return std::string("q quit  p ") + (paused_ ? "resume" : "pause") +
          "  s sort: " + names[static_cast<std::size_t>(order_)] + "  r " + (shows_ranks_ ? "hide" : "show") +
          " ranks  up/down scroll";
 }
@@ -327,7 +328,8 @@ std::vector<screen_line> top_screen::lines(std::size_t columns, std::size_t rows
     std::vector<std::string> trouble = warnings_;
     if (!why_.empty())
       trouble.insert(trouble.begin(), why_);
-    // Never more than a quarter of the screen, shared between all; the page and `troupe status` have all of it.
+    // Never more than a quarter of the screen, shared between all warnings; the web page and `troupe status` show them
+    // in full.
     const auto most = std::max<std::size_t>(rows / 4, 2);
     const auto each = std::max<std::size_t>((most - 1) / std::max<std::size_t>(trouble.size(), 1), 1);
     for (const auto& text : trouble) {

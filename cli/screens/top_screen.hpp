@@ -15,7 +15,7 @@
 
 namespace troupe::cli {
 
-/// How a line of the screen is to look.
+/// The style of a line on the screen.
 enum class line_style : std::uint8_t { plain, title, healthy, trouble, head, quiet };
 
 struct screen_line {
@@ -23,34 +23,34 @@ struct screen_line {
   line_style style = line_style::plain;
 };
 
-/// What a person asks of `troupe top`.
+/// The keys of `troupe top`.
 enum class top_key : std::uint8_t { none, quit, pause, sort, ranks, up, down };
 
-/// The screen of `troupe top`: what a node has done between one answer of it and the next, and the way there. Plain
-/// rules: answers, time, keys and the size of the terminal are arguments.
+/// The screen of `troupe top`: what a node has done between two answers, with a history. Pure rules: answers, time,
+/// keys and the size of the terminal are arguments.
 class top_screen {
 public:
-  /// What is remembered of each number: a column of a wide terminal each.
+  /// History of each number: one value per column of a wide terminal.
   static constexpr std::size_t values_most = 240;
 
   /// `unicode`: whether the terminal has blocks of different heights.
   explicit top_screen(bool unicode) : unicode_(unicode) {}
 
-  /// An answer to `/v1/status`, which has come at that time.
+  /// Adds an answer to `/v1/status` that arrived at `now`.
   void observe(const nlohmann::json& status, timestamp now);
-  /// There was none.
+  /// Notes that no answer came.
   void miss(std::string why);
 
-  /// False to quit.
+  /// Handles a key; false to quit.
   bool press(top_key key);
 
-  /// Exactly so many lines of exactly so many columns.
+  /// Exactly this many lines of exactly this many columns.
   std::vector<screen_line> lines(std::size_t columns, std::size_t rows) const;
 
-  /// The newest numbers in one line, for who has no terminal.
+  /// The newest numbers in one line, for output without a terminal.
   std::string plain_line() const;
 
-  /// What came last.
+  /// The state in the newest answer.
   bool is_healthy() const noexcept { return health_ == "healthy"; }
   bool is_reached() const noexcept { return why_.empty() && !health_.empty(); }
 
@@ -58,7 +58,7 @@ private:
   enum class order : std::uint8_t { name, hits, lookups, load, save, evictions };
   static constexpr std::size_t order_count = 6;
 
-  /// What has been counted since the start of the node.
+  /// Totals since the start of the node.
   struct counts {
     double lookups = 0;
     double asked = 0;
@@ -68,7 +68,7 @@ private:
     double saved_bytes = 0;
   };
 
-  /// What there was per second, between two answers.
+  /// Rates per second, between two answers.
   struct rates {
     std::optional<double> hits;
     double lookups = 0;
@@ -81,7 +81,7 @@ private:
 
   struct row {
     std::string name;
-    /// Of its namespace.
+    /// The namespace of the row.
     std::string space;
     bool is_rank = false;
     std::string slots;
@@ -95,17 +95,17 @@ private:
 
   static counts counts_of(const nlohmann::json& space);
   static counts counts_of_rank(const nlohmann::json& rank, double page_bytes);
-  /// `minute`: what the node says of the last one.
+  /// `minute`: the node's numbers of the last minute.
   static rates rates_of(const nlohmann::json& minute);
   static void advance(row& x, const counts& now, double seconds, const nlohmann::json& minute);
   row& row_of(const std::string& key);
   std::string sparkline(const row& x, std::size_t columns, double (*value)(const rates&), double least) const;
   std::vector<const row*> sorted() const;
-  /// What rows show a picture of: that by which they are sorted.
+  /// The rate that the rows' sparklines show: the one by which they are sorted.
   struct pictured_rate {
     const char* head;
     double (*of)(const rates&);
-    /// Where the picture ends at the top, if all is less.
+    /// The least upper end of the sparkline's scale.
     double least;
   };
   pictured_rate pictured() const;
@@ -126,7 +126,7 @@ private:
   std::string when_;
   std::vector<std::string> warnings_;
   timestamp last_{};
-  /// Of the node, and of its namespaces and ranks by a name that sorts ranks behind their namespace.
+  /// The rows of the node, and of its namespaces and ranks by a name that sorts ranks after their namespace.
   row node_;
   rows_by_key rows_;
 };

@@ -9,7 +9,7 @@ namespace troupe::cli {
 
 namespace {
 
-/// As printf does; the numbers here are short.
+/// Formats as printf does; the numbers here are short.
 std::string digits(double x, int behind) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", behind, x);

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-/// Words for the numbers of a node, for people who look at a terminal.
+/// Formats numbers of a node for people at a terminal.
 
 namespace troupe::cli {
 
@@ -19,7 +19,7 @@ std::string bytes_text(double bytes);
 std::string count_text(std::uint64_t x);
 /// "1.2 k/s"
 std::string rate_text(double per_second);
-/// "58.8 %", and a dash for nothing.
+/// "58.8 %", or a dash for none.
 std::string percent_text(std::optional<double> share);
 /// "0.38 GB/s"
 std::string gbps_text(double x);
@@ -28,22 +28,23 @@ std::string micros_text(double microseconds);
 /// "2 h 3 min"
 std::string span_text(double seconds);
 
-/// Columns that the text takes on a terminal: as many as it has characters.
+/// Columns that the text takes on a terminal: the number of its characters.
 std::size_t width_of(std::string_view text);
-/// Exactly so many columns: cut, or filled up with blanks at the end, or at the front.
+/// Exactly this many columns: cut, or padded with blanks at the end, or at the front.
 std::string to_width(std::string_view text, std::size_t columns);
 std::string to_right(std::string_view text, std::size_t columns);
-/// Lines of at most so many columns, broken at blanks; a word that is longer has a line of its own.
+/// Lines of at most this many columns, broken at blanks; a longer word gets a line of its own.
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns);
-/// What a terminal would not print as text becomes a question mark: names are chosen by clients.
+/// Replaces characters that a terminal does not print as text by question marks: clients choose names.
 std::string printable(std::string_view text);
-/// Columns as wide as what stands in them. All rows are as long as the first.
+/// Columns as wide as their content. All rows are as long as the first.
 std::string table_of(const std::vector<std::vector<std::string>>& rows);
 
-/// What lies at these keys, one inside the other; 0, or empty, where there is nothing of the kind. Text is `printable`.
+/// The value at these keys, each nested in the one before; 0 or empty if there is none of the type. Text is
+/// `printable`.
 double number_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
 std::string text_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
-/// A list, empty where there is none.
+/// A list, empty if there is none.
 const nlohmann::json& list_at(const nlohmann::json& x, std::initializer_list<const char*> keys);
 
 } // namespace troupe::cli

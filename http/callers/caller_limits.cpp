@@ -8,7 +8,7 @@ namespace troupe::http {
 namespace {
 
 std::uint32_t millionths(double share) noexcept {
-  // 0 would set no bound.
+  // 0 would mean no limit.
   return static_cast<std::uint32_t>(std::clamp(std::lround(share * whole_share), 1L, long{whole_share}));
 }
 

@@ -7,14 +7,14 @@
 
 namespace troupe::http {
 
-/// The bounds of what callers hold, see `config::http_limits`.
+/// The limits of leases that callers hold, see `config::http_limits`.
 struct caller_limits {
   std::uint32_t leases = 1024;
   double leased_share = 0.5;
   double readers_share = 0.5;
 
   lease_bounds of(const caller& who) const noexcept;
-  /// For those that may only read; else 0.
+  /// For callers of role `read`; else 0.
   std::uint32_t readers_share_of(const caller& who) const noexcept;
 };
 

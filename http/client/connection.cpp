@@ -41,8 +41,8 @@ tl::unexpected<attempt_failure> failed(error why, bool may_have_arrived) {
 using local = asio::local::stream_protocol;
 using local_stream = beast::basic_stream<local>;
 
-/// All kinds of connection. `Stream` is the TCP stream, TLS on top of it, or that of a Unix socket. Operations are
-/// asynchronous because only those can be given up; each is run to its end before the next begins.
+/// A connection of any kind. `Stream` is the TCP stream, TLS on top of it, or the stream of a Unix socket. Operations
+/// are asynchronous because only those can be cancelled; each is run to its end before the next begins.
 template <class Stream>
 class stream_connection final : public connection {
 public:
@@ -51,7 +51,7 @@ public:
 
   ~stream_connection() override {
     error_code ignored;
-    // Without the goodbye of TLS: nothing that was asked for is outstanding.
+    // Without the close message of TLS: no requested data is outstanding.
     beast::get_lowest_layer(stream_).socket().close(ignored);
   }
 
@@ -89,7 +89,7 @@ public:
                     true);
     if (code)
       return failed(to_error(code, where_, "no answer"), true);
-    // Bytes behind the answer belong to nothing that was asked for.
+    // Bytes after the answer belong to no request.
     reusable_ = parser.keep_alive() && buffer_.size() == 0;
     return answer{parser.get().result_int(), std::move(parser.get().body())};
   }
@@ -164,7 +164,7 @@ attempt<std::unique_ptr<connection>> connection::open(const endpoint& where, asi
       return connected(std::make_unique<stream_connection<beast::ssl_stream<beast::tcp_stream>>>(where, *tls),
                        deadline);
     return connected(std::make_unique<stream_connection<beast::tcp_stream>>(where), deadline);
-  } catch (const boost::system::system_error& e) { // no descriptors left, for one
+  } catch (const boost::system::system_error& e) { // for example, no file descriptors are left
     return failed({errc::unreachable, where.authority + ": " + e.what()}, false);
   }
 }

@@ -12,10 +12,10 @@
 
 namespace troupe::client_detail {
 
-/// How an attempt failed.
+/// The failure of an attempt.
 struct attempt_failure {
   error why;
-  /// Whether the server may have got the request.
+  /// Whether the server may have received the request.
   bool may_have_arrived = false;
 };
 
@@ -27,20 +27,20 @@ struct answer {
   std::string body;
 };
 
-/// One connection to a server, open. For one thread at a time; every call ends by its deadline.
+/// One open connection to a server. For one thread at a time; every call ends by its deadline.
 class connection {
 public:
   virtual ~connection() = default;
 
-  /// Connects. `tls` is null for plain connections; else the server must show a certificate for its name. The one thing
-  /// without a limit of ours is looking up a name.
+  /// Connects. `tls` is null for plain connections; else the server must present a certificate for its name. Resolving
+  /// a name is the only step without a limit of ours.
   static attempt<std::unique_ptr<connection>> open(const endpoint& where, boost::asio::ssl::context* tls,
                                                    timestamp deadline);
 
-  /// Sends the bytes of a request and reads the answer. After an error, the connection is of no use.
+  /// Sends the bytes of a request and reads the answer. After an error, the connection cannot be used.
   virtual attempt<answer> exchange(std::string_view request, std::size_t max_answer_bytes, timestamp deadline) = 0;
 
-  /// Whether the server lets another request follow, as far as it has said.
+  /// Whether the server accepts another request on this connection, as far as it has said.
   virtual bool is_reusable() const noexcept = 0;
 };
 

@@ -14,7 +14,7 @@ bool is_port(std::string_view text) {
   return failure == std::errc{} && end == text.data() + text.size() && port != 0;
 }
 
-/// What can stand in a request line.
+/// Whether the character may appear in a request line.
 bool is_visible(char c) {
   return c > ' ' && c <= '~';
 }
@@ -42,7 +42,7 @@ result<endpoint> parse_url(std::string_view url) {
     return wrong("begins with none of http://, https:// and unix:");
   rest.remove_prefix(out.tls ? 8 : 7);
   if (rest.find_first_of("?#@") != std::string_view::npos)
-    return wrong("has a user, a query or a fragment, which mean nothing here");
+    return wrong("has a user, a query or a fragment, which are not supported here");
   const auto slash = std::min(rest.find('/'), rest.size());
   auto authority = rest.substr(0, slash);
   auto prefix = rest.substr(slash);
@@ -66,7 +66,7 @@ result<endpoint> parse_url(std::string_view url) {
     return wrong("has no host");
   if (!authority.empty()) {
     if (!authority.starts_with(':') || !is_port(authority.substr(1)))
-      return wrong("has no port from 1 to 65535 behind its host");
+      return wrong("has no port from 1 to 65535 after its host");
     out.port = authority.substr(1);
   }
   return out;

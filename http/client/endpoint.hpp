@@ -8,16 +8,16 @@
 
 namespace troupe::client_detail {
 
-/// Where a server is, out of its URL.
+/// The address of a server, parsed from its URL.
 struct endpoint {
   bool tls = false;
   /// A Unix socket, or the directory of a node that has one; then there are no host and port.
   std::filesystem::path socket;
   std::string host;
   std::string port;
-  /// As it stands in the header: with brackets around addresses of IPv6, and without a port that goes without saying.
+  /// The value of the Host header: with brackets around IPv6 addresses, and without a default port.
   std::string authority;
-  /// In front of all paths; empty, or it begins with a slash and does not end with one.
+  /// The prefix of all paths; empty, or it begins with a slash and does not end with one.
   std::string prefix;
 };
 

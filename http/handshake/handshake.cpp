@@ -15,7 +15,7 @@ namespace troupe::http::handshake {
 
 namespace {
 
-/// What all routes share; lives as long as the last request under way.
+/// State shared by all routes; lives as long as the last pending request.
 struct directory_parts {
   directory_parts(caf::actor_system& s, directory_actor d, std::uint64_t answers)
       : system(s), directory(std::move(d)), answer_bytes_max(answers), answers_under_way(answers) {}
@@ -33,7 +33,7 @@ void send(const shared_responder& reply, response answer) {
   std::move(*reply).send(std::move(answer));
 }
 
-/// Asks the directory, and answers with what `text` makes of its answer.
+/// Sends a request to the directory, and answers with the text that `text` makes of the reply.
 template <class Reply, class Text, class Request>
 void answer_with(const parts_ptr& parts, const shared_responder& reply, Request x, Text text) {
   ask<Reply>(
@@ -44,7 +44,8 @@ void answer_with(const parts_ptr& parts, const shared_responder& reply, Request 
       std::move(x));
 }
 
-/// Room for an answer for as long as this lives; null: there is none now. One that is larger than all of it goes alone.
+/// Reserves room for an answer during the lifetime of the result; null: none is free now. An answer that is larger than
+/// the whole budget is admitted alone.
 std::shared_ptr<const void> take_room(const parts_ptr& parts, std::uint64_t bytes) {
   struct claim {
     parts_ptr keep;
@@ -57,8 +58,8 @@ std::shared_ptr<const void> take_room(const parts_ptr& parts, std::uint64_t byte
                                      [](const claim* c) { delete c; });
 }
 
-/// The answer to a fetch, if there is room for its text until it has been sent: many may wait for the same, and each
-/// reads as fast as it likes.
+/// The answer to a fetch, if there is room for its text until it has been sent: many clients may wait for the same
+/// payload and read at any speed.
 template <class Text>
 response text_in_budget(const parts_ptr& parts, const handshake_fetch_reply& x, bool as_json, const Text& text) {
   if (x.entries.empty())
@@ -71,7 +72,8 @@ response text_in_budget(const parts_ptr& parts, const handshake_fetch_reply& x, 
   return out;
 }
 
-/// The same for what may wait, which ends with the client. One that has closed only its own side is still answered.
+/// The same for requests that may wait; they are cancelled when the client disconnects. A client that has closed only
+/// its own side is still answered.
 template <class Text>
 void answer_in_time(const parts_ptr& parts, const request& r, const shared_responder& reply, handshake_fetch_request x,
                     bool as_json, Text text) {
@@ -86,15 +88,15 @@ void answer_in_time(const parts_ptr& parts, const request& r, const shared_respo
     r.if_client_ends([give_up, reply] {
       if (give_up())
         send(reply, response::failure(status::not_found,
-                                      "the client has closed its side of the connection, which ends its wait"));
+                                      "the client closed its side of the connection, which ended its wait"));
     });
 }
 
-/// A token that is limited to namespaces is limited to engines of such names. Others are not there for it.
+/// A token that is limited to namespaces is limited to engines of such names. Other engines do not exist for it.
 bool is_hidden(const request& r, std::string_view engine, const shared_responder& reply) {
   if (r.who()->may_use(engine))
     return false;
-  send(reply, response::failure(status::not_found, "no engine of this name is known"));
+  send(reply, response::failure(status::not_found, "there is no engine of this name"));
   return true;
 }
 
@@ -167,8 +169,8 @@ auto draft_text(std::string engine) {
   return [engine = std::move(engine)](const handshake_fetch_reply& x) { return to_draft_response(engine, x); };
 }
 
-/// The draft had one engine on each server. Where there are several, the query has to name one. Who names none does not
-/// wait.
+/// The draft had one engine on each server. With several engines, the query has to name one. A request without a name
+/// does not wait.
 void draft(const parts_ptr& parts, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
   auto x = read_draft(r);

@@ -12,15 +12,15 @@ namespace troupe::http::handshake {
 
 struct options {
   std::uint64_t max_payload_bytes = 0;
-  /// How long a fetch may wait, on top of what any answer may take.
+  /// How long a fetch may wait, in addition to the time limit of any answer.
   duration max_wait{};
-  /// The paths of vLLM's draft as well.
+  /// Also serve the paths of vLLM's draft.
   bool vllm_draft = false;
-  /// Of answers with payloads and of lists on their way out, all together; more get 503. One that is larger goes alone.
+  /// Limit of all answers with payloads and of lists that are being sent; more get 503. A larger one is sent alone.
   std::uint64_t max_answer_bytes = std::uint64_t{256} << 20U;
 };
 
-/// Adds `/v1/handshake/…`. docs/handshake.md explains it. The actor system must outlive what is under way.
+/// Adds `/v1/handshake/…`; see docs/handshake.md. The actor system must outlive pending requests.
 void add_routes(router& routes, caf::actor_system& system, const directory_actor& directory, const options& options);
 
 struct described_route {
@@ -28,11 +28,11 @@ struct described_route {
   std::string_view pattern;
   std::string_view name;
   role needs = role::admin;
-  /// Only there with `vllm_draft`.
+  /// Served only with `vllm_draft`.
   bool is_of_draft = false;
 };
 
-/// What `add_routes` adds, the draft's included.
+/// The routes of `add_routes`, including the draft's.
 std::span<const described_route> described_routes() noexcept;
 
 } // namespace troupe::http::handshake

@@ -27,7 +27,7 @@ std::optional<T> number_from(std::string_view text) {
   return code == std::errc{} && end == text.data() + text.size() ? std::optional(out) : std::nullopt;
 }
 
-/// Takes parameters one after the other, and remembers the first that is not what it has to be.
+/// Reads parameters one after the other, and keeps the first error.
 class parameters {
 public:
   explicit parameters(const request& r) : request_(r) {}
@@ -38,7 +38,7 @@ public:
       return otherwise;
     const auto x = number_from<T>(*text);
     if (!x)
-      note(name, "is a whole number below 2^" + std::to_string(std::numeric_limits<T>::digits), *text);
+      note(name, "must be a whole number below 2^" + std::to_string(std::numeric_limits<T>::digits), *text);
     return x.value_or(otherwise);
   }
 
@@ -55,14 +55,14 @@ public:
       return {};
     const auto x = config::parse_time(*text);
     if (!x)
-      note(name, "is a time with its unit, as in \"30s\" or \"500ms\"", *text);
+      note(name, "must be a time with its unit, as in \"30s\" or \"500ms\"", *text);
     return x.value_or(duration{});
   }
 
   bool flag(std::string_view name) {
     const auto text = request_.query(name).value_or("false");
     if (text != "true" && text != "false" && text != "1" && text != "0")
-      note(name, "is true or false", text);
+      note(name, "must be true or false", text);
     return text == "true" || text == "1";
   }
 
@@ -92,15 +92,15 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
-/// In whatever case, with parameters or without.
+/// Compares without case; parameters may follow.
 bool is_json(const request& r) {
   const auto text = r.header("Content-Type").value_or("");
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   return std::ranges::equal(trimmed(text.substr(0, text.find(';'))), json_type, {}, lower);
 }
 
-/// What stands between the quotes of each tag, separated by commas; `*` stays what it is. Tags of the directory have no
-/// commas, so one that has is none of them, in however many parts.
+/// The text between the quotes of each tag, separated by commas; `*` stays as it is. Tags of the directory contain no
+/// commas, so a tag with one matches none of them, in however many parts.
 std::string etag_from(const request& r) {
   std::string out;
   for (auto text = r.header("If-None-Match").value_or(""); !text.empty();) {
@@ -112,7 +112,7 @@ std::string etag_from(const request& r) {
     const bool is_quoted = one.size() >= 2 && one.front() == '"' && one.back() == '"';
     if (is_quoted)
       one = one.substr(1, one.size() - 2);
-    // A quoted star is a tag like any other.
+    // A quoted star is an ordinary tag.
     if (one.empty() || (is_quoted && one == "*"))
       continue;
     out.append(out.empty() ? "" : ",").append(one);
@@ -135,7 +135,7 @@ std::uint64_t milliseconds(duration x) {
       std::max<std::int64_t>(0, std::chrono::floor<std::chrono::milliseconds>(x).count()));
 }
 
-/// As text: not all who read JSON keep 64 bits of a number.
+/// As text: not all JSON parsers keep 64 bits of a number.
 void append_incarnation(std::string& out, incarnation_number x) {
   out += '"';
   append_json(out, std::uint64_t{x});
@@ -152,7 +152,7 @@ void append_sizes(std::string& out, const handshake_sizes& x) {
   out += '}';
 }
 
-/// An object with what stands for each engine, left open.
+/// Opens an object with the members that every engine has, and leaves it open.
 template <class Described>
 void begin_engine(std::string& out, std::string_view engine, const Described& x) {
   out += R"({"engine_id":)";
@@ -185,7 +185,7 @@ response failure(std::uint8_t code, std::string_view text, incarnation_number kn
   return out;
 }
 
-/// What goes before an answer with a payload: nothing if there is one.
+/// The answer to a fetch without a payload; none if there is one.
 std::optional<response> without_payload(const handshake_fetch_reply& x) {
   if (x.code != 0)
     return failure(x.code, x.text, x.incarnation);
@@ -201,11 +201,11 @@ std::optional<response> without_payload(const handshake_fetch_reply& x) {
 void add_tags(response& to, const handshake_fetch_reply& x) {
   to.add_header("ETag", '"' + x.etag + '"');
   add_incarnation(to, x.incarnation);
-  // Whoever keeps it has to ask whether it is still so.
+  // Caches have to revalidate the answer.
   to.add_header("Cache-Control", "no-cache");
 }
 
-/// Entries as nested objects; `write(entry)` writes one of them. With pipeline ranks, or without.
+/// Entries as nested objects; `write(entry)` writes one of them. With or without pipeline ranks.
 template <class Write>
 void append_nested(std::string& out, const std::vector<handshake_entry>& all, bool has_pp, Write write) {
   const auto open = [&](std::uint32_t number) {
@@ -253,7 +253,7 @@ std::uint64_t answer_bytes(const handshake_fetch_reply& x, bool as_json) {
 
 response too_many_answers() {
   auto out = response::failure(status::service_unavailable,
-                               "the answers on their way have as many bytes as they may; try again in a moment");
+                               "the answers that are being sent have reached their limit; try again in a moment");
   out.add_header("Retry-After", "1");
   return out;
 }
@@ -425,7 +425,7 @@ response to_response(const handshake_list_reply& x) {
 response to_draft_response(std::string_view engine, const handshake_fetch_reply& x) {
   if (x.code == 0 && x.sizes.pp > 1)
     return response::failure(status::conflict,
-                             "the engine has pipeline stages, which these paths cannot name: use /v1/handshake");
+                             "the engine has pipeline stages, which these paths do not support: use /v1/handshake");
   if (auto other = without_payload(x))
     return std::move(*other);
   std::string out;

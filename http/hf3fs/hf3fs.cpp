@@ -16,7 +16,7 @@ namespace troupe::http::hf3fs {
 
 namespace {
 
-/// All that handlers share.
+/// State shared by the handlers.
 class api {
 public:
   api(slots::service_ptr service, const options& options)
@@ -74,7 +74,7 @@ public:
     const auto count = keys->size();
     service_->exists((*space)->id, all_ranks, std::move(*keys),
                      [to = share(std::move(reply)), count](result<std::vector<std::uint8_t>> codes) {
-                       // Before the first rank initializes, there is no namespace, and nothing in it.
+                       // Before the first rank initializes, the namespace does not exist and has no keys.
                        if (!codes && codes.error().code == errc::unknown_namespace)
                          codes = std::vector(count, static_cast<std::uint8_t>(errc::not_found));
                        if (!codes)

@@ -14,17 +14,16 @@ class metadata_service;
 namespace troupe::http::hf3fs {
 
 /// The metadata service of vLLM's HF3FS connector. A client whose base URL is "http://host/hf3fs/NAME" has the
-/// namespace "hf3fs-NAME" (after `space`); of these clients may bring `max_namespaces` into being.
+/// namespace "hf3fs-NAME" (after `space`); clients may create `max_namespaces` of these.
 struct options : slots::options {
-  /// The wire knows no namespaces: all of its keys are in this one. It is made when the first rank initializes, if it
-  /// is not there.
+  /// The protocol knows no namespaces: all of its keys are in this one. It is created when the first rank initializes.
   std::string space = "hf3fs";
   /// Ranks that make a key complete; 0: all that are registered.
   std::uint32_t world_size = 0;
 };
 
 /// Adds POST /rank/{rank}/initialize, /keys/batch_allocate, /keys/confirm_write, /keys/batch_exists,
-/// /keys/get_locations and /clear, and the same below /hf3fs/{namespace}. What each means is in docs/http-api.md.
+/// /keys/get_locations and /clear, and the same below /hf3fs/{namespace}. See docs/http-api.md.
 void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options);
 
 } // namespace troupe::http::hf3fs

@@ -14,7 +14,7 @@ accepted<std::vector<key_digest>> keys_member(const simdjson::dom::object& body,
   return slots::read_keys(*list, "keys", rules);
 }
 
-/// What a rank says of itself comes with its number.
+/// The body of a rank's request, which comes with its number.
 struct body_of_rank {
   simdjson::dom::object members;
   rank_number rank = 0;
@@ -41,12 +41,12 @@ accepted<initialize_body> read_initialize(std::string_view text) {
   };
   const auto role = optional_string_member(*body, "role");
   if (!role || (*role && **role != "worker" && **role != "scheduler"))
-    return refuse("role is \"worker\" or \"scheduler\"");
+    return refuse("role must be \"worker\" or \"scheduler\"");
   if (*role && **role == "scheduler")
     return initialize_body{true, 0};
   const auto pages = unsigned_member(*body, "num_pages", 1, std::numeric_limits<std::uint32_t>::max());
   if (!pages)
-    return refuse("num_pages is a whole number from 1 on");
+    return refuse("num_pages must be a whole number from 1 on");
   return initialize_body{false, static_cast<std::uint32_t>(*pages)};
 }
 

@@ -7,13 +7,13 @@
 #include <vector>
 
 /// The bodies of vLLM's HF3FS metadata service; see docs/http-api.md. Each function takes text that is followed by
-/// `body_padding` readable bytes, and says why it does not accept a body.
+/// `body_padding` readable bytes, and returns why a body is rejected.
 
 namespace troupe::http::hf3fs {
 
 /// POST /rank/{rank}/initialize
 struct initialize_body {
-  /// Schedulers only ask whether the server is there.
+  /// Schedulers only check whether the server is reachable.
   bool is_scheduler = false;
   std::uint32_t pages = 0;
 };

@@ -23,7 +23,7 @@ void append(std::string& out, std::uint64_t x) {
   out.append(reinterpret_cast<const char*>(&x), sizeof(x));
 }
 
-/// Never 0, which stands for nobody.
+/// Never 0, which means no owner.
 std::uint64_t keyed_hash(std::span<const unsigned char> key, std::string_view text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned size = 0;

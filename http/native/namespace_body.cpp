@@ -38,7 +38,7 @@ accepted<void> into(std::string& out, const object& x, std::string_view name, co
   return {};
 }
 
-/// A number of a KV cache's shape.
+/// A number in the shape of a KV cache.
 struct shape_member {
   std::string_view name;
   std::uint32_t& value;
@@ -101,7 +101,7 @@ accepted<void> into(kv_geometry& out, const object& x) {
     return hand_on(read);
   if (auto read = into(out.further, *shape); !read)
     return read;
-  // Each number was held to its bounds where it stands; what is left is what a bound does not say.
+  // The bounds of each number were checked where it was read; this checks their combination.
   if (const auto broken = find_broken_bound(out, geometry_extent::as_far_as_known))
     return refuse("kv_cache." + broken->where, broken->what);
   return {};
@@ -118,7 +118,7 @@ accepted<create_body> read_create(const request& r) {
   auto& options = out.options;
   const auto& x = *body;
   accepted<void> read;
-  // The first that fails ends it.
+  // Stops at the first failure.
   const auto all =
       (read = into(spec.name, x, "name", config::plain_name, true)) &&
       (read = into(spec.model, x, "model", config::some_text, true)) &&

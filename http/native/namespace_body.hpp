@@ -4,7 +4,7 @@
 #include "http/server/json_body.hpp"
 #include "messages/registry_messages.hpp"
 
-/// What the body says that makes a namespace: its spec, with the shape of its KV cache.
+/// Reads the body that creates a namespace: its spec, with the shape of its KV cache.
 
 namespace troupe::http::native {
 

@@ -18,7 +18,7 @@ namespace troupe::http::native {
 
 namespace {
 
-/// What all routes share; lives as long as the last request under way.
+/// State shared by all routes; lives as long as the last pending request.
 struct api_parts {
   std::shared_ptr<const metadata_service> service;
   native::options options;
@@ -33,11 +33,11 @@ void send(const shared_responder& reply, response answer) {
   std::move(*reply).send(std::move(answer));
 }
 
-/// A lease or a reservation, as the caller names it and as the registry does.
+/// A lease or a reservation, with the caller's name and the registry's name.
 struct held_name {
   ticket named;
   ticket in_registry;
-  /// Made up here for this request: nobody has anything under it yet.
+  /// Made up here for this request: nothing is held under it yet.
   bool is_fresh = false;
 };
 
@@ -46,12 +46,12 @@ held_name name_of(const api_ptr& api, const caller& who, const std::optional<tic
   return {named, api->tickets.in_registry(who, named), !brought.has_value()};
 }
 
-/// What administrators change for others is said in the log, and who did.
+/// Logs changes by administrators that affect others, with their author.
 void report(const caller& who, std::string_view what, std::string_view space) {
-  log::get("http")->info("{} has {} namespace {}", who.name, what, space);
+  log::get("http")->info("{} {} namespace {}", who.name, what, space);
 }
 
-/// The function that answers a request with what `text` makes of the service's answer, or with its error.
+/// The function that answers a request with the text that `text` makes of the service's answer, or with its error.
 template <class T, class Text>
 auto answer_with(const shared_responder& reply, Text text) {
   return [reply, text](const result<T>& answer) {
@@ -87,7 +87,7 @@ void count_items(const api_ptr& api, std::span<const location> results) {
   count_items(api, codes);
 }
 
-/// Answers with one result per item, behind `front`: `{`, or what stands before the results.
+/// Answers with one result per item, after `front`: `{`, or the text before the results.
 template <class Results>
 auto answer_results(const api_ptr& api, const shared_responder& reply, std::string front = "{") {
   return answer_with<Results>(reply, [api, front = std::move(front)](const Results& results) {
@@ -109,8 +109,8 @@ std::string ticket_front(std::string_view name, const ticket& x) {
   return out;
 }
 
-/// The namespace of the path: an id is taken for granted, where the caller may use all namespaces. Which one has a name
-/// may change with each request. Nothing if there is none for this caller.
+/// The namespace of the path: an id is accepted unchecked if the caller may use all namespaces. A name may map to
+/// another namespace with each request. None if there is none for this caller.
 std::optional<namespace_id> find_space(const namespace_names& names, std::string_view text, const caller& who) {
   const auto id = read_namespace_id(text);
   if (!id)
@@ -151,12 +151,12 @@ void create_namespace(const api_ptr& api, const request& r, responder responder)
   if (!r.who()->may_use(body->spec.name))
     return send(reply, response::failure(status::forbidden,
                                          "the token is limited to other namespaces than \"" + body->spec.name + "\""));
-  // What makes a namespace known is its identity: under a name of this caller, it could be one that is not there for
-  // it.
+  // The identity is what identifies a namespace: one under a name of this caller might be hidden from it.
   const auto same = api->service->names().name_of(body->spec.id());
   if (same && !r.who()->may_use(*same))
-    return send(reply, response::failure(status::conflict, "this identity has another name; with a salt of its own, "
-                                                           "a namespace is another one"));
+    return send(reply,
+                response::failure(status::conflict,
+                                  "this identity has another name; a salt of its own makes it another namespace"));
   api->service->add_namespace(
       body->spec, body->options, [reply, spec = body->spec, who = r.who()](const result<void>& added) {
         if (added)
@@ -217,7 +217,7 @@ void reserve(const api_ptr& api, const request& r, responder responder) {
     const auto held = name_of(api, *who, x.held.name);
     const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("token", held.named));
     const auto answer_and_clear = [api, space, rank = x.rank, held, answer](const result<std::vector<location>>& got) {
-      // Other shards may have reserved what the caller is never told of.
+      // Other shards may have made reservations that the caller never receives.
       if (!got && held.is_fresh)
         api->service->abort(space, rank, held.in_registry, {}, [](const result<std::vector<std::uint8_t>>&) {});
       answer(got);
@@ -266,7 +266,7 @@ void locate(const api_ptr& api, const request& r, responder responder) {
     const auto lease = name_of(api, *who, x.held.name);
     const auto answer = answer_results<std::vector<location>>(api, reply, ticket_front("lease", lease.named));
     const auto answer_and_clear = [api, space, lease, answer](const result<std::vector<location>>& found) {
-      // Other shards may hold what the caller is never told of.
+      // Other shards may hold a lease that the caller never receives.
       if (!found && lease.is_fresh)
         api->service->release(space, lease.in_registry, [](const result<void>&) {});
       answer(found);
@@ -308,7 +308,8 @@ void get_key(const api_ptr& api, const request& r, responder responder) {
   });
 }
 
-// -- erasing, and looking at all of it --------------------------------------------------------------------------------
+// -- erasing and listing
+// -----------------------------------------------------------------------------------------------
 
 void erase(const api_ptr& api, const request& r, responder responder) {
   const auto reply = share(std::move(responder));
@@ -367,7 +368,7 @@ constexpr std::array table{
     described_handler{{method::post, "/v1/namespaces/{namespace}/exists", "exists", role::read}, exists},
     described_handler{{method::post, "/v1/namespaces/{namespace}/renew", "renew", role::read}, renew},
     described_handler{{method::post, "/v1/namespaces/{namespace}/release", "release", role::read}, release},
-    // For administrators, since it shows digests: who sees those may look for texts with equal ones.
+    // For administrators, since it shows digests: with them, a reader could search for equal texts.
     described_handler{{method::get, "/v1/namespaces/{namespace}/keys/{key}", "get_key", role::admin}, get_key},
     described_handler{{method::post, "/v1/namespaces/{namespace}/erase", "erase", role::admin}, erase},
     described_handler{{method::post, "/v1/namespaces/{namespace}/clear", "clear", role::admin}, clear},

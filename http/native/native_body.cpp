@@ -59,7 +59,7 @@ accepted<void> into_keys(std::vector<key_digest>& out, const object& x, const op
   return {};
 }
 
-/// As many as there are keys; null or "" for none.
+/// One parent for each key; null or "" for none.
 accepted<void> into_parents(keys_body& out, const object& x, const options& options) {
   simdjson::dom::element found;
   if (x.at_key("parents").get(found) != simdjson::SUCCESS || found.is_null())
@@ -68,7 +68,7 @@ accepted<void> into_parents(keys_body& out, const object& x, const options& opti
   if (!items)
     return hand_on(items);
   if (items->size() != out.keys.size())
-    return refuse("parents", "there must be one for each key, null where there is none");
+    return refuse("parents", "must have one item for each key, null for none");
   out.parents.reserve(items->size());
   for (const auto item : *items) {
     if (item.is_null()) {
@@ -169,7 +169,7 @@ accepted<page_ref> as_page(const simdjson::dom::element& item, std::string_view 
   if (auto read = number_into(out.where.generation, *members, "generation", 0, max); !read)
     return within(read);
   if (needs_slot && out.where.generation == 0)
-    return refuse(where, "slot and generation are needed, as the reservation gave them");
+    return refuse(where, "slot and generation are required, as returned by the reservation");
   return out;
 }
 
@@ -191,7 +191,7 @@ accepted<pages_body> read_pages(const request& r, bool is_commit, const options&
   if (!items)
     return hand_on(items);
   if (!is_commit && items->size() == 0)
-    return refuse("pages", "is empty; leave it out to give up all pages of the token");
+    return refuse("pages", "is empty; leave it out to abort all pages of the ticket");
   out.pages.reserve(items->size());
   for (const auto item : *items) {
     const auto page = as_page(item, place("pages", out.pages.size()), is_commit, options);
@@ -202,7 +202,7 @@ accepted<pages_body> read_pages(const request& r, bool is_commit, const options&
   return out;
 }
 
-/// Keys, with what else the request has.
+/// The kinds of requests with keys, by their other members.
 enum class keys_request : std::uint8_t { plain, match, locate, reserve };
 
 accepted<keys_body> read_keys_of(const request& r, keys_request kind, const options& options) {
@@ -242,7 +242,7 @@ accepted<keys_body> read_keys_of(const request& r, keys_request kind, const opti
 accepted<key_digest> read_key(std::string_view text, std::string_view where, const options& options) {
   if (const auto digest = read_digest<key_digest>(text)) {
     if (digest->is_null())
-      return refuse(where, "32 zeros stand for no key");
+      return refuse(where, "32 zeros do not name a key");
     return *digest;
   }
   if (text.starts_with(text_mark))

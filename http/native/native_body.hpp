@@ -9,20 +9,19 @@
 #include <string_view>
 #include <vector>
 
-/// What the bodies of the native API say. Everything is checked here; what is wrong is refused with the place where it
-/// stands.
+/// Parsing of the native API's bodies. Everything is validated here; an error names the place in the body.
 
 namespace troupe::http::native {
 
-/// A key as it stands in a body or a path. 32 hexadecimal digits are the digest itself. All other text is hashed;
-/// "text:" in front, which does not count, makes a text of any 32 hexadecimal digits. 422 for no text at all and for
-/// 32 zeros, which stand for no key.
+/// Reads a key of a body or a path. 32 hexadecimal digits are the digest itself. All other text is hashed; the prefix
+/// "text:", which is not hashed, makes a text of any 32 hexadecimal digits. 422 for an empty text and for 32 zeros,
+/// which do not name a key.
 accepted<key_digest> read_key(std::string_view text, std::string_view where, const options& options);
 
-/// 32 hexadecimal digits; nothing for other text.
+/// 32 hexadecimal digits; none for other text.
 std::optional<namespace_id> read_namespace_id(std::string_view text);
 
-/// How a lease or a reservation is asked for: its name, if the caller has one, and for how long.
+/// The request for a lease or a reservation: its name, if the caller sets one, and its duration.
 struct claim {
   std::optional<ticket> name;
   duration length{};
@@ -34,21 +33,21 @@ struct rank_body {
 };
 accepted<rank_body> read_rank(const request& r);
 
-/// `rank` is `all_ranks` where a body may leave it out and does.
+/// `rank` is `all_ranks` if it is optional and missing.
 struct keys_body {
   rank_number rank = all_ranks;
   std::vector<key_digest> keys;
-  /// Empty, or parallel to `keys`; null where there is none.
+  /// Empty, or parallel to `keys`; null for none.
   std::vector<key_digest> parents;
   claim held;
 };
-/// Keys, and a rank that may be missing.
+/// Keys, and an optional rank.
 accepted<keys_body> read_keys(const request& r, const options& options);
-/// Keys, and a lease that may be missing.
+/// Keys, and an optional lease.
 accepted<keys_body> read_match(const request& r, const options& options);
 /// The same, with a rank.
 accepted<keys_body> read_locate(const request& r, const options& options);
-/// Keys, parents that may be missing, a rank, and a ticket that may be missing.
+/// Keys, optional parents, a rank, and an optional ticket.
 accepted<keys_body> read_reserve(const request& r, const options& options);
 
 struct pages_body {
@@ -57,10 +56,10 @@ struct pages_body {
   std::vector<page_ref> pages;
 };
 accepted<pages_body> read_commit(const request& r, const options& options);
-/// Pages may be missing, which means all of the ticket's; so may their slots, which means whatever was reserved.
+/// Missing pages mean all of the ticket's; a missing slot means the reserved one.
 accepted<pages_body> read_abort(const request& r, const options& options);
 
-/// A lease that there must be.
+/// A required lease.
 struct lease_body {
   ticket lease;
   duration length{};
@@ -70,7 +69,7 @@ accepted<lease_body> read_lease(const request& r, const options& options);
 /// A body that is empty or `{}`, or has a rank.
 accepted<rank_number> read_optional_rank(const request& r);
 
-/// A parameter of the query that is true or false; false if it is not there.
+/// A parameter of the query that is true or false; false if it is missing.
 accepted<bool> read_flag(const request& r, std::string_view name);
 
 } // namespace troupe::http::native

@@ -14,8 +14,8 @@
 
 namespace troupe::http::native {
 
-/// `[{"status":"ok","slot":1,"generation":2},{"status":"not_found"}]`: where a page lies is told where `where` has a
-/// generation.
+/// `[{"status":"ok","slot":1,"generation":2},{"status":"not_found"}]`: the location of a page is included if `where`
+/// has a generation.
 void append_results(std::string& out, std::span<const location> results);
 /// `[{"status":"ok"},…]`
 void append_results(std::string& out, std::span<const std::uint8_t> codes);
@@ -24,7 +24,8 @@ void append_ticket(std::string& out, const ticket& x);
 
 /// `{"name":"a","id":"…"}`
 std::string created_text(const namespace_spec& x);
-/// The salt, which keeps others from naming the same keys, is for administrators.
+/// The description of a namespace. The salt, which prevents others from naming the same keys, is for administrators
+/// only.
 std::string namespace_text(const namespace_info& x, const caller& reader);
 std::string namespaces_text(std::vector<namespace_info> all, const caller& reader);
 std::string key_text(const key_digest& key, const key_reply& x);

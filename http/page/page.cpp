@@ -7,8 +7,8 @@ namespace troupe::http::page {
 
 namespace {
 
-/// Nothing but its own style and script, and requests to where it comes from: neither what stands in a name that a
-/// client chose, nor another site, can make it do anything else.
+/// Allows only the page's own style and script, and requests to its own origin: neither a name that a client chose, nor
+/// another site, can make it do anything else.
 constexpr std::string_view policy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
@@ -22,7 +22,7 @@ void add_file(router& routes, std::string_view path, std::string name, std::stri
                                    out.add_header("Content-Security-Policy", policy);
                                    out.add_header("X-Content-Type-Options", "nosniff");
                                    out.add_header("Referrer-Policy", "no-referrer");
-                                   // Of the program that answers, which may be another one tomorrow.
+                                   // The page belongs to the version of the running program, which may change.
                                    out.add_header("Cache-Control", "no-cache");
                                    std::move(reply).send(std::move(out));
                                  }});

@@ -6,8 +6,8 @@
 
 namespace troupe::http::page {
 
-/// Adds the page at `/` with its style and its script: files of the program, the same for everybody. What they show
-/// comes from `/v1/…`, and needs the tokens that these need.
+/// Adds the web page at `/` with its style and its script: static files of the program. Their data comes from `/v1/…`,
+/// and needs the tokens that these routes need.
 void add_routes(router& routes);
 
 /// The files, as they are in http/page/.

@@ -1,5 +1,5 @@
 "use strict";
-// Draws what /v1/status, /v1/config and /v1/log answer. Names in them are chosen by clients: they become text, never
+// Draws the answers of /v1/status, /v1/config and /v1/log. Clients choose the names in them: they become text, never
 // markup.
 
 const REFRESH_MS = 5000;
@@ -24,7 +24,7 @@ function made(node, attributes, children) {
 const element = (tag, attributes, ...children) => made(document.createElement(tag), attributes, children);
 const drawn = (tag, attributes, ...children) => made(document.createElementNS(SVG, tag), attributes, children);
 
-// -- words for numbers -------------------------------------------------------------------------------------------------
+// -- numbers as text ---------------------------------------------------------------------------------------------------
 
 function scaled(x, units, base) {
   let i = 0;
@@ -69,7 +69,7 @@ function ceiling(x) {
   return 10 * power;
 }
 
-/// Values without a number, and times in which nothing was sampled, are gaps.
+/// Missing values and times without samples are gaps.
 function path(times, values, x, y, longest) {
   let out = "";
   let pen = "M";
@@ -140,10 +140,10 @@ function charts(h) {
   const quiet = (values) => values.map((v, i) => (h.lookups[i] > 0 ? v : null));
   const ratio = h.found_keys.map((v, i) => (h.asked_keys[i] > 0 ? Math.min(1, v / h.asked_keys[i]) : null));
   return [
-    chart("Hit ratio", h.at, [line("found of asked", "one", ratio)], percent, { most: 1 }),
+    chart("Hit ratio", h.at, [line("found of requested", "one", ratio)], percent, { most: 1 }),
     chart("Throughput", h.at,
           [line("load", "one", gigabytes(h.loaded_bytes)), line("save", "two", gigabytes(h.saved_bytes))], gbps),
-    chart("Time of a lookup", h.at,
+    chart("Lookup latency", h.at,
           [line("p50", "one", quiet(h.lookup_p50_us)), line("p99", "two", quiet(h.lookup_p99_us))], micros),
     chart("Lookups", h.at, [line("lookups", "one", per_second(h.lookups))], rate),
     chart("Evictions", h.at, [line("keys", "one", per_second(h.evicted_keys))], rate),
@@ -155,7 +155,7 @@ function charts(h) {
 const COLUMNS = 64;
 const ROWS = 4;
 
-/// So many of the cells for each state, in proportion; a state that has a slot has a cell.
+/// Cells for each state, in proportion; a state with at least one slot gets at least one cell.
 function cells(slots) {
   const all = COLUMNS * ROWS;
   const out = [];
@@ -229,13 +229,13 @@ function namespaces(spaces) {
       return [s.name, s.model, s.ranks.length, bytes(s.page_bytes), count(s.keys), most, count(s.leases),
               percent(m.hit_ratio), each(m.lookups), gbps(m.load_gbps), gbps(m.save_gbps), each(m.evicted_keys)];
     }),
-    "none yet: clients make them, or the config names them");
+    "none yet: clients create them, or the config names them");
 }
 
 function clients(list) {
   return table(["client", "namespace", "process", "attached for"],
     list.map((c) => [c.name, c.namespace, c.elsewhere ? "on another host" : c.process, span(c.attached_s)]),
-    "nobody is attached");
+    "no client is attached");
 }
 
 // -- the page ----------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ function show(x) {
 
 async function ask(path) {
   const token = sessionStorage.getItem(TOKEN);
-  // A node that is stopped takes connections, and never answers.
+  // A stopped process accepts connections but never answers.
   const answer = await fetch(path, {
     headers: token ? { Authorization: "Bearer " + token } : {},
     cache: "no-store",
@@ -324,13 +324,13 @@ async function refresh() {
     if (e.code === 401 || e.code === 403) {
       const had = sessionStorage.getItem(TOKEN);
       sessionStorage.removeItem(TOKEN);
-      ask_for_token(had ? "This token does not do: " + e.message : "");
+      ask_for_token(had ? "This token was rejected: " + e.message : "");
       return;
     }
     by("health").textContent = "unreachable";
     by("health").className = "pill unreachable";
-    const why = e.name === "TimeoutError" ? "nothing for " + ANSWER_MS / 1000 + " s" : e.message;
-    by("trouble").textContent = "No answer that can be shown: " + why + ". What is below is of before.";
+    const why = e.name === "TimeoutError" ? "no answer for " + ANSWER_MS / 1000 + " s" : e.message;
+    by("trouble").textContent = "Cannot reach the node: " + why + ". The page shows older data; see the time below.";
     by("trouble").hidden = false;
   }
   setTimeout(refresh, REFRESH_MS);

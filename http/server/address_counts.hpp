@@ -8,8 +8,8 @@
 
 namespace troupe::http {
 
-/// Where a connection comes from, as far as limits tell addresses apart: IPv4 as it is, whatever the socket; of IPv6
-/// the first 64 bits, within which one machine may take as many addresses as it likes.
+/// The origin of a connection, for limits per address: an IPv4 address, also on an IPv6 socket; of IPv6 the first 64
+/// bits, within which one machine may use any number of addresses.
 struct address_key {
   std::array<std::uint64_t, 2> words{};
 
@@ -18,10 +18,10 @@ struct address_key {
   friend bool operator==(const address_key&, const address_key&) = default;
 };
 
-/// How many connections there are from each address. Thread-safe.
+/// The number of connections from each address. Thread-safe.
 class address_counts {
 public:
-  /// Counts one more, unless there are `most` already.
+  /// Adds a connection, unless there are `most` already.
   bool enter(const address_key& x, std::uint32_t most);
   void leave(const address_key& x) noexcept;
 

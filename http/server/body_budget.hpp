@@ -5,7 +5,7 @@
 
 namespace troupe::http {
 
-/// Memory that all connections of a server may take together. Thread-safe.
+/// A limit on memory that all connections of a server share. Thread-safe.
 class body_budget {
 public:
   explicit body_budget(std::uint64_t most) noexcept : most_(most) {}
@@ -22,7 +22,7 @@ public:
   void give_back(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
-  /// So much is taken that nobody should keep what it may need again.
+  /// So much is used that connections should not keep spare memory.
   bool is_tight() const noexcept { return used() > most_ / 2; }
 
 private:
@@ -30,7 +30,7 @@ private:
   std::atomic<std::uint64_t> used_{0};
 };
 
-/// Gives back at its end what was taken.
+/// Returns the taken bytes to the budget in its destructor.
 class body_claim {
 public:
   /// `bytes` were taken from `budget`.

@@ -9,7 +9,7 @@ namespace {
 /// No token has this name.
 constexpr std::string_view anonymous = "anonymous";
 
-/// Points to a caller that lives as long as the program, and so counts nothing.
+/// A pointer to a caller with static lifetime, without a reference count.
 caller_ptr forever(const caller& x) noexcept {
   return {caller_ptr{}, &x};
 }

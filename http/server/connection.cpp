@@ -14,17 +14,17 @@ namespace {
 
 using std::chrono::steady_clock;
 
-/// Answers that are ready are written when there are this many bytes of them, or nothing else to do.
+/// Answers are written when this many bytes are ready, or when there is nothing else to do.
 constexpr std::size_t flush_bytes = std::size_t{64} * 1024;
-/// What a large answer needed is not kept for good.
+/// A larger output buffer is released after the answer.
 constexpr std::size_t kept_output_bytes = std::size_t{256} * 1024;
-/// A longer `Host` is looked at each time.
+/// A longer `Host` is checked each time.
 constexpr std::size_t kept_host_bytes = 128;
-/// The body of a request that is refused is passed over up to this size, so that the connection can go on.
+/// The body of a refused request is skipped up to this size, so that the connection can continue.
 constexpr std::uint64_t passed_over_bytes = std::uint64_t{64} * 1024;
-/// How long a client gets to read the last answer and to close.
+/// How long a client has to read the last answer and to close.
 constexpr duration linger_time = std::chrono::seconds{1};
-/// How long a connection beyond the limit has to ask how the node is: a probe asks at once.
+/// How long a connection beyond the limit may take to send a probe: monitoring sends it at once.
 constexpr duration reserve_time = std::chrono::seconds{2};
 
 constexpr std::string_view go_ahead = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -46,11 +46,11 @@ void connection::start() {
 response connection::no_room() const {
   const auto& limits = shared_.config.limits;
   if (came_.what == arrival::kind::reserve_of_address)
-    return response::failure(status::service_unavailable,
-                             "there are " + std::to_string(limits.connections_per_address) +
-                                 " connections from this address, the most that are allowed");
-  return response::failure(status::service_unavailable, "there are " + std::to_string(limits.connections) +
-                                                            " connections, the most that are allowed");
+    return response::failure(status::service_unavailable, "there are " +
+                                                              std::to_string(limits.connections_per_address) +
+                                                              " connections from this address, which is the limit");
+  return response::failure(status::service_unavailable,
+                           "there are " + std::to_string(limits.connections) + " connections, which is the limit");
 }
 
 void connection::on_handshake(bool is_ok) {
@@ -63,7 +63,8 @@ void connection::on_handshake(bool is_ok) {
   run();
 }
 
-/// Goes on as far as possible. Called when neither a read nor a write is under way, or when the connection is ending.
+/// Proceeds as far as possible. Called when neither a read nor a write is in progress, or when the connection is
+/// ending.
 void connection::run() {
   while (phase_ == phase::open) {
     const auto has_to_wait = is_awaiting_ || is_ending_;
@@ -106,7 +107,7 @@ void connection::read_more() {
     first_byte_.reset();
     deadline_ = later(now, limits.idle_time);
   } else {
-    // The time runs from the first byte on, so that a byte now and then does not extend it.
+    // The time counts from the first byte, so that occasional bytes do not extend it.
     if (!first_byte_)
       first_byte_ = now;
     deadline_ = later(*first_byte_, limits.receive_time);
@@ -135,7 +136,7 @@ void connection::on_read(std::size_t bytes) {
   run();
 }
 
-/// True if all could be written at once.
+/// True if everything could be written at once.
 bool connection::flush() {
   sending_.swap(output_);
   sending_claims_.swap(output_claims_);
@@ -193,7 +194,7 @@ void connection::close() noexcept {
   owner_.forget(id_);
 }
 
-/// The headers of a request are there: decides whether it may go on before its body takes memory.
+/// The headers of a request are complete: decides whether it is admitted before its body takes memory.
 void connection::admit() {
   ++number_;
   const auto announced = reader_.announced_body();
@@ -214,7 +215,7 @@ void connection::admit() {
   finish(*refusal_);
 }
 
-/// The answer to a request that may not go on.
+/// The answer to a request that is not admitted.
 std::optional<response> connection::judge() {
   const auto method = reader_.method();
   caller_ = unknown_caller();
@@ -246,7 +247,7 @@ std::optional<response> connection::judge() {
 }
 
 std::optional<response> connection::judge_caller(const route& r) {
-  // No browser comes by a file.
+  // No browser uses the Unix socket.
   if (came_.is_local) {
     caller_ = local_caller();
     return std::nullopt;
@@ -254,15 +255,14 @@ std::optional<response> connection::judge_caller(const route& r) {
   const auto* tokens = owner_.refreshed_credentials().tokens.get();
   if (tokens == nullptr) {
     caller_ = anonymous_caller();
-    // A web page, in a browser on a machine that is let in.
+    // A web page, in a browser on a machine with access.
     if (reader_.has_origin() && r.needs != role::none)
-      return response::failure(status::forbidden,
-                               "requests of web pages are refused as long as there is no http.tokens_file");
+      return response::failure(status::forbidden, "requests of web pages are refused without http.tokens_file");
     const auto is_meant = is_host_meant(reader_.host()) && shared_.hosts.allows_target(reader_.target());
     if (!is_meant && r.needs != role::none)
       return response::failure(status::misdirected_request,
-                               "the Host header names another server than this one; names that are meant are listed in "
-                               "http.hosts, and any will do where there is an http.tokens_file");
+                               "the Host header names another server; list further names of this one in http.hosts; "
+                               "with http.tokens_file any name is accepted");
     return std::nullopt;
   }
   const auto token = reader_.bearer_token();
@@ -271,7 +271,7 @@ std::optional<response> connection::judge_caller(const route& r) {
   if (caller_->grants >= r.needs) {
     if (!r.shows_all_namespaces || !caller_->is_limited())
       return std::nullopt;
-    return response::failure(status::forbidden, "this shows all namespaces, and the token is limited to some");
+    return response::failure(status::forbidden, "this shows all namespaces, but the token is limited to some");
   }
   if (caller_->grants == role::none) {
     auto answer =
@@ -288,7 +288,7 @@ std::optional<response> connection::judge_caller(const route& r) {
   return answer;
 }
 
-/// A client names the same host each time, and what is meant does not change.
+/// A client sends the same host each time, and the result does not change.
 bool connection::is_host_meant(std::string_view host) {
   if (host.empty() || host == allowed_host_)
     return true;
@@ -305,16 +305,16 @@ std::optional<response> connection::judge_rate(const route& r) {
   const auto wait = shared_.rates.take(caller_->identity, arrival_);
   if (!wait)
     return std::nullopt;
-  auto answer = response::failure(status::too_many_requests,
-                                  "more requests of one caller than http.limits.requests_per_second, which is " +
-                                      std::to_string(shared_.config.limits.requests_per_second));
+  auto answer =
+      response::failure(status::too_many_requests, "the caller exceeds http.limits.requests_per_second, which is " +
+                                                       std::to_string(shared_.config.limits.requests_per_second));
   answer.add_header("Retry-After", std::to_string(std::chrono::ceil<std::chrono::seconds>(*wait).count()));
   return answer;
 }
 
-/// A request is there as a whole.
+/// A request is complete.
 void connection::handle() {
-  // Only a request that came together with another one has waited for it.
+  // Only a request that arrived together with another one has waited for it.
   handled_ = std::exchange(has_just_arrived_, false) ? arrival_ : steady_clock::now();
   if (refusal_)
     return finish(*refusal_);
@@ -333,8 +333,9 @@ void connection::handle() {
   parts.at_end = &at_end_;
   const auto more = json_reading_bytes(parts.body.size());
   if (more > 0 && !shared_.reading.take(more))
-    return finish(response::failure(status::service_unavailable,
-                                    "the requests that are being read take all the memory they may; try again later"));
+    return finish(
+        response::failure(status::service_unavailable,
+                          "the requests that are being parsed use all the memory that they may; try again later"));
   const body_claim claim{shared_.reading, more};
   call_handler(request{parts});
   if (more > 0)
@@ -346,9 +347,9 @@ void connection::call_handler(const request& r) {
   std::string thrown;
   auto at_once = owner_.call(*route_, r, {id_, number_}, thrown);
   if (!thrown.empty()) {
-    shared_.log->error("the handler of {} has failed: {}", route_->name, thrown);
+    shared_.log->error("handler of {} failed: {}", route_->name, thrown);
     if (!at_once || !at_once->answer)
-      return finish(response::failure(status::internal_server_error, "the server has a defect, its log says more"));
+      return finish(response::failure(status::internal_server_error, "internal error; see the log of the server"));
   }
   if (!at_once) {
     deadline_ = later(later(handled_, shared_.config.limits.answer_time), route_->may_wait);
@@ -374,11 +375,11 @@ void connection::drop(std::uint64_t number) {
 }
 
 response connection::dropped() {
-  shared_.log->error("the handler of {} has dropped a request without an answer", route_->name);
-  return response::failure(status::internal_server_error, "the server has dropped this request");
+  shared_.log->error("handler of {} dropped a request without an answer", route_->name);
+  return response::failure(status::internal_server_error, "the server dropped this request");
 }
 
-/// Nobody waits for the answer to the request under way.
+/// The client no longer waits for the answer to the pending request.
 void connection::tell_of_end() noexcept {
   const auto then = std::exchange(at_end_, nullptr);
   if (!then)
@@ -386,15 +387,15 @@ void connection::tell_of_end() noexcept {
   try {
     then();
   } catch (const std::exception& e) {
-    shared_.log->error("the end of a client was not heard of: {}", e.what());
+    shared_.log->error("handling the end of a client failed: {}", e.what());
   }
 }
 
-/// Answers the request under way.
+/// Answers the pending request.
 void connection::finish(const response& x) {
   is_awaiting_ = false;
   at_end_ = nullptr;
-  // Whoever still has the responder is too late from now on.
+  // A responder that still exists is too late from now on.
   const auto keep_alive = !is_ending_ && reader_.keep_alive() && !owner_.is_draining() && !came_.is_reserve();
   is_ending_ = !keep_alive;
   const auto before = output_.size();
@@ -423,7 +424,7 @@ void connection::refuse_malformed() {
   record("malformed", reader_.failure_code(), reader_.bytes_in(), output_.size() - before);
 }
 
-/// A request has not arrived in time. A read is under way and goes on.
+/// A request was not received in time. The pending read continues.
 void connection::refuse_late_request() {
   is_ending_ = true;
   deadline_ = timestamp::max();
@@ -432,7 +433,7 @@ void connection::refuse_late_request() {
   const auto before = output_.size();
   const auto answer = came_.is_reserve()
                           ? no_room()
-                          : response::failure(status::request_timeout, "the request has not arrived in time");
+                          : response::failure(status::request_timeout, "the request was not received in time");
   append_response(output_, answer, {.keep_alive = false, .date = owner_.date_header()});
   record("malformed", answer.code, reader_.bytes_in(), output_.size() - before);
   if (!is_writing_)
@@ -459,13 +460,13 @@ void connection::check(timestamp now) {
   if (phase_ != phase::open)
     return close();
   if (is_awaiting_) {
-    shared_.log->warn("{} has not answered in time", route_->name);
+    shared_.log->warn("{} did not answer in time", route_->name);
     tell_of_end();
     return answer(number_, response::failure(status::gateway_timeout, "this request was not answered in time"));
   }
   if (is_writing_)
     return;
-  // Nothing is under way at all only after an error in between, as when there was no memory.
+  // No operation is in progress only after an error in between, as when there was no memory.
   if (!is_reading_ || (reader_.is_empty() && !came_.is_reserve()))
     return close();
   refuse_late_request();

@@ -20,18 +20,18 @@
 
 namespace troupe::http {
 
-/// How a connection came in.
+/// How a connection was accepted.
 struct arrival {
   enum class kind : std::uint8_t {
     /// Within all limits.
     full,
-    /// Beyond `limits.connections`, or `limits.connections_per_address`: only there to ask how the node is.
+    /// Beyond `limits.connections`, or `limits.connections_per_address`: only for probes.
     reserve,
     reserve_of_address,
   };
 
   int socket = -1;
-  /// By the Unix socket, which only this user and root can open.
+  /// Accepted on the Unix socket, which only this user and root can open.
   bool is_local = false;
   kind what = kind::full;
   address_key from;
@@ -39,13 +39,12 @@ struct arrival {
   bool is_reserve() const noexcept { return what != kind::full; }
 };
 
-/// One connection: what is read, which request is under way, what is still to be written, and until when. Lives on one
-/// io thread from start to end. How bytes move is left to derived classes, which keep the connection alive while
-/// one of their operations is under way.
+/// One connection: its input, its pending request, its output and its deadline. Lives on one io thread from start to
+/// end. Derived classes transfer the bytes, and keep the connection alive while one of their operations is in progress.
 ///
-/// At most one read and one write are under way at once, and no read while a request waits for its answer, so a client
-/// that sends ahead fills its own socket and nothing here. Requests that are answered at once are handled one after the
-/// other and their answers written together.
+/// At most one read and one write are in progress at once, and no read while a request waits for its answer, so a
+/// client that sends ahead fills its own socket and no memory here. Requests that are answered at once are handled one
+/// after the other, and their answers are written together.
 class connection {
 public:
   connection(connection_context& owner, std::uint64_t id, const arrival& came);
@@ -57,32 +56,32 @@ public:
   const arrival& came() const noexcept { return came_; }
 
   void start();
-  /// The answer to request `number`; ignored if that has been answered otherwise by now.
+  /// The answer to request `number`; ignored if it has been answered otherwise.
   void answer(std::uint64_t number, response&& x);
   /// The responder of request `number` was dropped.
   void drop(std::uint64_t number);
-  /// Ends what has taken too long.
+  /// Ends an operation that has taken too long.
   void check(timestamp now);
-  /// The server stops: a connection that has nothing to do ends.
+  /// The server stops: an idle connection ends.
   void drain();
   void close() noexcept;
 
 protected:
   virtual void start_handshake() = 0;
   virtual void start_read(std::span<char> space) = 0;
-  /// Writes what the socket takes without waiting; nothing if the connection is broken.
+  /// Writes as much as the socket takes without blocking; none if the connection is broken.
   virtual std::optional<std::size_t> write_now(std::string_view bytes) noexcept = 0;
   virtual void start_write(std::string_view bytes) = 0;
-  /// Says that nothing more will be sent. True: what the client still sends is to be read until it ends, because
-  /// closing over it could take the last answer from the client.
+  /// Shuts down the sending side. True: the remaining input is to be read until it ends, because closing early could
+  /// take the last answer from the client.
   virtual bool end_sending() noexcept = 0;
-  /// Whether the client has closed its side, or the connection is broken; also where bytes lie before that end.
+  /// Whether the client has closed its side, or the connection is broken; also if unread bytes come before that end.
   virtual bool peer_has_ended() noexcept = 0;
   virtual void close_socket() noexcept = 0;
 
-  // What derived classes report when an operation has ended.
+  // Reports of derived classes when an operation has ended.
   void on_handshake(bool is_ok);
-  /// No bytes: the client has ended or the connection is broken.
+  /// 0 bytes: the client has ended or the connection is broken.
   void on_read(std::size_t bytes);
   void on_written(bool is_ok);
 
@@ -108,7 +107,7 @@ private:
   void tell_of_end() noexcept;
   void refuse_malformed();
   void refuse_late_request();
-  /// What is said to a connection beyond the limit that asks for more than it may.
+  /// The answer to a connection beyond the limit that sends anything but a probe.
   response no_room() const;
   void record(std::string_view route_name, status code, std::uint64_t bytes_in, std::size_t bytes_out) noexcept;
 
@@ -120,41 +119,41 @@ private:
   bool is_writing_ = false;
   /// A handler has the request and has not answered.
   bool is_awaiting_ = false;
-  /// After what is to be written, the connection ends.
+  /// The connection ends after the pending output.
   bool is_ending_ = false;
-  /// Of what goes on besides writing.
+  /// The deadline of everything except writing.
   timestamp deadline_ = timestamp::max();
   timestamp write_deadline_ = timestamp::max();
-  /// For those beyond the limit: until when they may ask.
+  /// For connections beyond the limit: until when they may send a probe.
   timestamp reserve_deadline_ = timestamp::max();
 
-  /// The last `Host` that was let in.
+  /// The last `Host` that was accepted.
   std::string allowed_host_;
   request_reader reader_;
   std::string output_;
-  /// What is being written; `output_` fills up meanwhile.
+  /// The data that is being written; `output_` fills up meanwhile.
   std::string sending_;
-  /// Of the answers in each of them.
+  /// Claims of the answers in each of the two buffers.
   std::vector<std::shared_ptr<const void>> output_claims_;
   std::vector<std::shared_ptr<const void>> sending_claims_;
 
-  // Of the request under way.
+  // Number of the pending request.
   std::uint64_t number_ = 0;
   const route* route_ = nullptr;
   /// The match of this request is still in the context.
   bool is_matched_ = false;
   bool is_head_ = false;
   caller_ptr caller_ = unknown_caller();
-  /// The answer to a request that is refused, until its body has been passed over.
+  /// The answer to a refused request, until its body has been skipped.
   std::optional<response> refusal_;
-  /// What its handler wants called if the client does not wait for the answer.
+  /// Its handler's callback for a client that does not wait for the answer.
   std::function<void()> at_end_;
   std::optional<timestamp> first_byte_;
   timestamp arrival_{};
   timestamp handled_{};
-  /// No request has been handled of what was read last.
+  /// No request from the last read has been handled yet.
   bool has_just_arrived_ = false;
-  /// The clock as it was read last, a few microseconds ago: each look at it takes about as long as finding a route.
+  /// The clock as it was last read, a few microseconds ago: each reading takes about as long as finding a route.
   timestamp latest_{};
 };
 

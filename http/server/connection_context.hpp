@@ -15,9 +15,8 @@
 
 namespace troupe::http {
 
-/// What the connections of one io thread share, for that thread only: room that is free between two of their steps, and
-/// the way to handlers and back. Which connections there are is known to who derives from this, and to nobody here; so
-/// a connection knows no worker.
+/// State that the connections of one io thread share, for that thread only: buffers that are free between two of their
+/// steps, and the path to handlers and back. Derived classes own the connections; so a connection knows no worker.
 class connection_context : public mailbox_owner {
 public:
   explicit connection_context(shared_state& shared);
@@ -25,21 +24,23 @@ public:
   connection_context& operator=(const connection_context&) = delete;
 
   shared_state& shared() noexcept { return shared_; }
-  /// No further requests: each connection ends when it has nothing to do.
+  /// No further requests are accepted: each connection ends when it is idle.
   bool is_draining() const noexcept { return is_draining_; }
-  /// Room for a match, free between two steps of a connection.
+  /// Memory for a match, free between two steps of a connection.
   route_match& match() noexcept { return match_; }
   const credential_set& refreshed_credentials();
-  /// "Date: …\r\n" of now.
+  /// "Date: …\r\n" with the current time.
   std::string_view date_header();
 
-  /// Calls the route's handler. The answer, if it came at once; `thrown` is what the handler threw.
+  /// Calls the route's handler. Returns the answer, if it came at once; `thrown` is the text of the handler's
+  /// exception.
   std::optional<late_answer> call(const route& r, const request& x, exchange_id id, std::string& thrown);
   /// The connection of that number has closed.
   virtual void forget(std::uint64_t id) noexcept = 0;
 
 protected:
-  /// Answers that come from other threads. To be closed by who derives, before anything that `wake` needs goes.
+  /// Answers that come from other threads. To be closed by the derived class, before anything that `wake` needs is
+  /// destroyed.
   mailbox& answers() noexcept { return *mailbox_; }
   void start_draining() noexcept { is_draining_ = true; }
 
@@ -49,7 +50,7 @@ private:
   shared_state& shared_;
   bool is_draining_ = false;
   std::shared_ptr<mailbox> mailbox_;
-  /// The request whose handler runs just now, and its answer.
+  /// The request whose handler is running, and its answer.
   std::optional<exchange_id> handling_;
   std::optional<late_answer> at_once_;
 

@@ -12,23 +12,23 @@
 
 namespace troupe::http {
 
-/// Tokens and certificates as they were when they were last loaded. Null: not asked for.
+/// Tokens and certificates as they were last loaded. Null: not configured.
 struct credential_set {
   std::shared_ptr<const token_table> tokens;
   std::shared_ptr<boost::asio::ssl::context> tls;
-  /// Counts up with each reload; 0: nothing has been loaded.
+  /// Incremented with each reload; 0: nothing has been loaded.
   std::uint64_t version = 0;
 };
 
-/// What the server checks callers against, and shows them. Thread-safe.
+/// The credentials of the server: tokens of callers, and certificates. Thread-safe.
 class credentials {
 public:
   explicit credentials(const config::http_config& config) : config_(config) {}
 
-  /// Loads everything again. All of it changes, or nothing.
+  /// Reloads everything. Either all of it changes, or nothing.
   result<void> reload();
 
-  /// Brings a thread's own copy up to date. Costs one load of an atomic if it is.
+  /// Updates a thread's own copy. Costs one load of an atomic if it is current.
   void refresh(credential_set& mine) const;
 
 private:

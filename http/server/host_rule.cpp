@@ -8,7 +8,7 @@ namespace troupe::http {
 
 namespace {
 
-/// Without port, brackets and the dot that may stand behind a complete name.
+/// Without port, brackets and the trailing dot of a complete name.
 std::string host_of(std::string_view authority) {
   if (authority.starts_with('[')) {
     authority = authority.substr(1, authority.find(']') - 1);

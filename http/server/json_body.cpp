@@ -9,15 +9,16 @@ namespace {
 
 static_assert(body_padding >= simdjson::SIMDJSON_PADDING);
 
-/// What one large body needed is not kept for good.
+/// A larger text buffer is released after the body.
 constexpr std::size_t kept_text_capacity = std::size_t{1024} * 1024;
-/// Of simdjson's parser, for each byte of its capacity: 8 of the tape, 4 for where things begin, 5/3 for strings.
+/// Memory of simdjson's parser for each byte of its capacity: 8 for the tape, 4 for structural indexes, 5/3 for
+/// strings.
 constexpr std::uint64_t parser_bytes_per_byte = 14;
-/// More than all of that is rounded up by.
+/// An upper bound of all rounding.
 constexpr std::uint64_t parser_overhead = 4096;
 static_assert(parser_bytes_per_byte * kept_text_capacity + parser_overhead < std::uint64_t{16} * 1024 * 1024);
 
-/// A body of the same size is likely to follow, and a little more should fit; but not for good.
+/// A body of the same size, or a little more, is likely to follow; but the capacity is not kept for good.
 std::size_t capacity_for(std::size_t bytes) noexcept {
   return 2 * bytes <= kept_text_capacity ? 2 * bytes : std::max(bytes, kept_text_capacity);
 }
@@ -33,7 +34,7 @@ simdjson::dom::parser* parser_for(std::size_t bytes) {
   auto& parser = parser_of_thread();
   const auto capacity = parser ? parser->capacity() : 0;
   if (capacity < bytes || (capacity > kept_text_capacity && bytes <= kept_text_capacity)) {
-    // The old one goes first: two large ones need not be there at once.
+    // The old one is released first: two large ones need not exist at once.
     parser.reset();
     auto fresh = std::make_unique<simdjson::dom::parser>();
     if (fresh->allocate(std::max(capacity_for(bytes), least_capacity), max_json_depth) != simdjson::SUCCESS)
@@ -54,7 +55,7 @@ tl::unexpected<rejection> wrong(std::string_view where, std::string_view expecte
   return tl::unexpected(rejection{status::unprocessable_content, std::move(detail)});
 }
 
-/// The member, null if it is not there.
+/// The member, null if it is missing.
 std::optional<simdjson::dom::element> find(const simdjson::dom::object& x, std::string_view name) {
   simdjson::dom::element found;
   if (x.at_key(name).get(found) != simdjson::SUCCESS)
@@ -109,7 +110,7 @@ accepted<simdjson::dom::element> parse_json(std::string_view padded_text) {
     return malformed("the body is empty, JSON is expected");
   auto* parser = parser_for(padded_text.size());
   if (parser == nullptr)
-    return tl::unexpected(rejection{status::service_unavailable, "no memory to read the body"});
+    return tl::unexpected(rejection{status::service_unavailable, "out of memory while reading the body"});
   simdjson::dom::element root;
   const auto failure = parser->parse(padded_text.data(), padded_text.size(), false).get(root);
   switch (failure) {

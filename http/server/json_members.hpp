@@ -19,7 +19,7 @@ public:
     return *this;
   }
   json_members& add(std::string_view name, std::uint32_t value) { return add(name, std::uint64_t{value}); }
-  /// For a value that is written by others.
+  /// For a value that other code appends.
   std::string& key(std::string_view name) {
     out_ += is_first_ ? "\"" : ",\"";
     is_first_ = false;

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-/// Writing JSON, for answers whose shape is known: the shape is literals, the values go through these.
+/// Writing of JSON for answers of a known shape: the shape is literals, the values go through these functions.
 
 namespace troupe::http {
 
@@ -18,7 +18,7 @@ void append_json(std::string& out, std::string_view text);
 void append_json(std::string& out, std::uint64_t number);
 void append_json(std::string& out, std::int64_t number);
 void append_json(std::string& out, bool value);
-/// Shortest form that reads back equal; null for what is not finite.
+/// The shortest form that parses to an equal number; null if it is not finite.
 void append_json(std::string& out, double number);
 /// Not for plain pointers, which would turn into `bool`.
 void append_json(std::string& out, const char* text);
@@ -37,10 +37,10 @@ void append_list(std::string& out, const Items& items, Append append) {
   out += ']';
 }
 
-/// Bytes that `write_json` may use, whatever it writes.
+/// The most bytes that `write_json` uses.
 inline constexpr std::size_t short_json_bytes = std::numeric_limits<std::uint32_t>::digits10 + 1;
 
-// Write what `append_json` would append, to where there is room for it; return where it ends.
+// Writes what `append_json` would append, into sufficient memory; returns the end.
 inline char* write_json(char* to, std::uint32_t number) noexcept {
   return std::to_chars(to, to + short_json_bytes, number).ptr;
 }
@@ -52,8 +52,8 @@ inline char* write_json(char* to, std::nullptr_t) noexcept {
   return std::copy_n("null", 4, to);
 }
 
-/// As `append_list`, for many short items: room is made once, while items that are appended each ask for it.
-/// `write(to, item)` writes an item, of at most `short_json_bytes`, and returns where it ends.
+/// Like `append_list`, for many short items: memory is reserved once, instead of checked per item. `write(to, item)`
+/// writes an item, of at most `short_json_bytes`, and returns its end.
 template <class Items, class Write>
 void append_short_items(std::string& out, const Items& items, Write write) {
   const auto before = out.size();
@@ -64,7 +64,7 @@ void append_short_items(std::string& out, const Items& items, Write write) {
     to = write(to, x);
     *to++ = ',';
   }
-  // In place of the last comma, if there is one.
+  // Overwrites the last comma, if there is one.
   to -= items.empty() ? 0 : 1;
   *to++ = ']';
   out.resize(static_cast<std::size_t>(to - out.data()));

@@ -18,9 +18,9 @@ using error_code = boost::system::error_code;
 
 namespace {
 
-/// Between two looks at other connections.
+/// Accepts at most this many before other connections are served.
 constexpr int accepts_at_once = 64;
-/// When there are no descriptors or no memory: until some may have come back.
+/// Pause if there are no file descriptors or no memory.
 constexpr std::chrono::milliseconds exhausted_pause{100};
 
 } // namespace
@@ -45,11 +45,11 @@ result<void> listener::open(bound_socket door) {
 
 result<void> listener::open(local_listener door) {
   error_code ec;
-  // Of the protocol nothing is used: connections are accepted by hand.
+  // The protocol is not used: connections are accepted with a system call.
   auto own = door.take();
   acceptor_.assign(tcp::v4(), own.get(), ec);
   if (!ec)
-    static_cast<void>(own.release()); // it is the acceptor's
+    static_cast<void>(own.release()); // now owned by the acceptor
   else
     return fail(errc::io_error, "cannot listen on a Unix socket: " + ec.message());
   local_ = std::move(door);
@@ -76,7 +76,7 @@ void listener::close() {
 void listener::replace(local_listener door) {
   if (is_over_)
     return;
-  // While its socket is open: later the number of its file may be that of another one, which would be removed.
+  // While its socket is open: later the inode number may belong to another file, which would be removed.
   local_.reset();
   error_code ignored;
   acceptor_.close(ignored);
@@ -95,7 +95,7 @@ void listener::accept_some() {
     if (socket < 0)
       return after_failure(errno);
     if (is_exhausted_)
-      shared_.log->info("connections are accepted again");
+      shared_.log->info("accepting connections again");
     is_exhausted_ = false;
     hand_over(socket, from);
   }
@@ -108,9 +108,9 @@ void listener::after_failure(int error) {
   case ENFILE:
   case ENOBUFS:
   case ENOMEM:
-    // The connection stays in the kernel's queue and would wake this thread for nothing, over and over.
+    // The connection stays in the kernel's queue and would wake this thread again and again.
     if (!is_exhausted_)
-      shared_.log->error("no connection can be accepted for now: {}; if it is about files, raise the limit (ulimit -n)",
+      shared_.log->error("cannot accept connections: {}; retrying; if files are the cause, raise the limit (ulimit -n)",
                          std::strerror(error));
     is_exhausted_ = true;
     pause_.expires_after(exhausted_pause);
@@ -120,7 +120,7 @@ void listener::after_failure(int error) {
     });
     return;
   default:
-    // Nothing there, or a connection that ended before it was accepted.
+    // No connection, or one that ended before it was accepted.
     return start();
   }
 }

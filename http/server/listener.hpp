@@ -17,28 +17,28 @@
 
 namespace troupe::http {
 
-/// Accepts connections at one door, on the thread of the first worker, and gives each to the worker that has the
-/// fewest.
+/// Accepts connections on one socket, on the thread of the first worker, and gives each to the worker with the fewest.
 class listener {
 public:
   listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& workers);
 
-  /// Listens on a socket that has its address; before the workers run.
+  /// Listens on a socket that is bound already; before the workers run.
   result<void> open(bound_socket door);
-  /// On a Unix socket, whose file goes when this closes. Who comes by it needs no token.
+  /// Listens on a Unix socket, whose file is removed when this closes. Its callers need no token.
   result<void> open(local_listener door);
   std::uint16_t port() const noexcept { return port_; }
 
-  // From here on on the thread of the first worker, where connections that come back to it are accepted.
+  // The following functions run on the thread of the first worker, where connections that are handed back to it are
+  // accepted.
 
   void start();
   void close();
-  /// Listens on another Unix socket in the place of the one before, whose file was removed.
+  /// Replaces the Unix socket, whose file was removed.
   void replace(local_listener door);
 
 private:
   void accept_some();
-  /// What could not be accepted: whether to try the next, to wait for more, or to pause.
+  /// Decides after a failed accept whether to try the next connection, to wait for more, or to pause.
   void after_failure(int error);
   void hand_over(int socket, const sockaddr_storage& from);
 
@@ -48,11 +48,11 @@ private:
   boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
                                     worker::executor>
       pause_;
-  /// Its descriptor is the acceptor's.
+  /// Its file descriptor is owned by the acceptor.
   std::optional<local_listener> local_;
   std::uint16_t port_ = 0;
   bool is_exhausted_ = false;
-  /// By whoever ends it: an acceptor that is closed otherwise could not be replaced, and is tried again.
+  /// Set by the owner's stop: an acceptor that is closed for another reason is retried.
   bool is_over_ = false;
 };
 

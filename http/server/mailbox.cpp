@@ -9,7 +9,7 @@ namespace troupe::http {
 
 namespace {
 
-/// Whose thread this is; null on threads that serve no connections.
+/// The mailbox of the current thread; null on threads that serve no connections.
 thread_local const mailbox* of_this_thread = nullptr;
 
 } // namespace
@@ -27,7 +27,7 @@ void mailbox::drop(exchange_id id) noexcept {
 }
 
 void mailbox::put(late_answer&& x) noexcept {
-  // The owner closes the mailbox on its own thread, so there it needs no lock to be reached.
+  // The owner closes the mailbox on its own thread, so on that thread no lock is needed.
   if (of_this_thread == this && owner_ != nullptr && owner_->take_at_once(x))
     return;
   try {
@@ -38,8 +38,8 @@ void mailbox::put(late_answer&& x) noexcept {
     if (answers_.size() == 1)
       owner_->wake();
   } catch (const std::exception& e) {
-    // Only for want of memory. The request will be answered when its time is up.
-    log::get("http")->error("an answer is lost: {}", e.what());
+    // Only if memory is lacking. The request will be answered at its deadline.
+    log::get("http")->error("answer lost: {}", e.what());
   }
 }
 

@@ -9,24 +9,24 @@
 
 namespace troupe::http {
 
-/// One request that has been answered.
+/// One answered request.
 struct request_record {
-  /// The name of its route; "unmatched" where there was none, "malformed" where it was no HTTP.
+  /// The name of its route; "unmatched" if there was none, "malformed" if it was not HTTP.
   std::string_view route;
   status code = status::ok;
   /// From its arrival until its handler was called.
   duration waited{};
-  /// From its arrival until it was answered; sending the answer is not part of it.
+  /// From its arrival until it was answered, without sending the answer.
   duration total{};
-  /// With headers; as they were before encryption.
+  /// Including headers; before encryption.
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
-  /// The name of who asked, see `caller`; empty where the request was not read so far.
+  /// The name of the caller, see `caller`; empty if the request was not read far enough.
   std::string_view caller = {};
 };
 
-/// Is told what the server does. Called from io threads, from several at once, between one request and the next: what
-/// takes long here, all connections of the thread wait for. Must outlive the server.
+/// Receives the events of a server. Called from several io threads at once, between one request and the next: a slow
+/// function delays all connections of the thread. Must outlive the server.
 class observer {
 public:
   virtual ~observer() = default;
@@ -34,7 +34,7 @@ public:
   virtual void request_finished(const request_record&) noexcept {}
   virtual void connection_opened() noexcept {}
   virtual void connection_closed() noexcept {}
-  /// A connection beyond the limit, which got 503 or nothing. It counts as neither opened nor closed.
+  /// A connection beyond the limit, which got 503 or no answer. It counts as neither opened nor closed.
   virtual void connection_refused() noexcept {}
 };
 

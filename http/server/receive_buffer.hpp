@@ -4,8 +4,8 @@
 
 namespace troupe::http {
 
-/// Memory for bytes that arrive, all zero at first. Large ones come from the kernel and go back to it at once; through
-/// the heap, what bodies of many megabytes needed would stay with the process, in holes between smaller things.
+/// A zero-initialized buffer for received bytes. Large ones are mapped from the kernel and unmapped at once; from the
+/// heap, the memory of bodies of many megabytes would stay with the process, in holes between smaller blocks.
 class receive_buffer {
 public:
   receive_buffer() = default;

@@ -21,10 +21,10 @@ inline constexpr std::size_t method_count = 7;
 /// "GET"
 std::string_view to_string(method x) noexcept;
 
-/// The method of that name; nothing if routes cannot have it.
+/// The method of that name; none if routes cannot have it.
 std::optional<method> method_from(std::string_view name) noexcept;
 
-/// Readable bytes that lie behind every body, so that a parser may read in wide steps. Their content means nothing.
+/// Readable bytes after every body, so that a parser may read in wide steps. Their content is undefined.
 inline constexpr std::size_t body_padding = 64;
 
 /// A name and its value: a parameter of the path or the query, percent-decoded, or a header as it was sent.
@@ -33,7 +33,7 @@ struct named_value {
   std::string_view value;
 };
 
-/// All that a request is made of. Views into memory that belongs to someone else.
+/// The parts of a request, as views into memory of another owner.
 struct request_parts {
   http::method method = http::method::get;
   /// As it was sent: "/rank/3/exists?all=1".
@@ -44,14 +44,14 @@ struct request_parts {
   /// Followed by `body_padding` readable bytes.
   std::string_view body = {};
   caller_ptr who = anonymous_caller();
-  /// When the last byte of the request had been read.
+  /// When the last byte of the request was read.
   timestamp arrival = {};
-  /// Where the server looks for what to call when the client ends; null: nobody looks.
+  /// Where the server finds the callback for the end of the client; null: there is none.
   std::function<void()>* at_end = nullptr;
 };
 
-/// A request that has arrived completely. It and every view that it gives are valid until the handler returns: a
-/// handler that answers later copies what it still needs. Not thread-safe, and not meant to leave its thread.
+/// A completely received request. It and all its views are valid until the handler returns: a handler that answers
+/// later copies what it still needs. Not thread-safe, and not meant to leave its thread.
 class request {
 public:
   explicit request(request_parts parts) noexcept : parts_(std::move(parts)) {}
@@ -59,23 +59,23 @@ public:
   /// HEAD is answered by the handler of GET, unless the path has one of its own.
   http::method method() const noexcept { return parts_.method; }
   std::string_view target() const noexcept { return parts_.target; }
-  /// What a `{name}` of the route's pattern stands for, decoded; never empty if the pattern has that name.
+  /// The decoded segment for a `{name}` of the route's pattern; never empty if the pattern has that name.
   std::string_view path(std::string_view name) const noexcept;
   /// The first parameter of the query with this name, decoded.
   std::optional<std::string_view> query(std::string_view name) const noexcept;
-  /// The first header with this name, in whatever case, without blanks around it.
+  /// The first header with this name, ignoring case, without surrounding blanks.
   std::optional<std::string_view> header(std::string_view name) const noexcept;
-  /// Decoded from its chunks, if it came in such; followed by `body_padding` readable bytes.
+  /// Decoded, if it was sent in chunks; followed by `body_padding` readable bytes.
   std::string_view body() const noexcept { return parts_.body; }
-  /// Its role is at least what the route asks for. To be copied by who answers later.
+  /// Its role is at least the route's. To be copied for a later answer.
   const caller_ptr& who() const noexcept { return parts_.who; }
   role caller() const noexcept { return parts_.who->grants; }
-  /// When the last byte of the request had been read.
+  /// When the last byte of the request was read.
   timestamp arrival() const noexcept { return parts_.arrival; }
-  /// To be called by handlers that may answer much later: `then` is called on the io thread, once at most, if the
-  /// client closes its side of the connection before there is an answer, or if nothing more can be sent to it. Noticed
-  /// within a quarter of a second. A client that has closed only its own side still gets the answer, which may come
-  /// from within `then`. Without effect once the handler has returned.
+  /// To be called by handlers that may answer much later: `then` is called on the io thread, at most once, if the
+  /// client closes its side of the connection before there is an answer, or if nothing more can be sent to it. Detected
+  /// within a quarter of a second. A client that has closed only its own side still gets the answer, which may be sent
+  /// by `then`. Without effect once the handler has returned.
   void if_client_ends(std::function<void()> then) const {
     if (parts_.at_end != nullptr)
       *parts_.at_end = std::move(then);

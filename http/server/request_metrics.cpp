@@ -39,7 +39,7 @@ struct request_metrics::caller_series {
 
 namespace {
 
-/// Series by a hash of their names; filled from there on, never emptied.
+/// A hash table of series by name; an entry is never removed.
 template <class Series, std::size_t Most>
 class series_table {
 public:
@@ -51,9 +51,9 @@ public:
       delete x.load(std::memory_order_relaxed);
   }
 
-  /// Any thread may ask.
+  /// For any thread.
   Series& of(std::string_view name) noexcept {
-    // Mostly the same as before: then nothing has to be hashed.
+    // Mostly the same name as before: then no hash is needed.
     auto* const last = last_.load(std::memory_order_acquire);
     if (last != nullptr && last->name == name)
       return *last;
@@ -80,7 +80,7 @@ private:
         try {
           auto fresh = std::make_unique<Series>();
           fresh->name = name;
-          // Another thread may have been faster, with this name or another one.
+          // Another thread may have inserted an entry first, with this name or another one.
           if (place.compare_exchange_strong(found, fresh.get(), std::memory_order_acq_rel))
             return *fresh.release();
         } catch (const std::bad_alloc&) {
@@ -100,7 +100,7 @@ private:
 
 } // namespace
 
-/// What one thread counts, or a few of them.
+/// The counters of one thread, or of a few.
 struct alignas(64) request_metrics::stripe {
   series_table<series, max_routes> routes;
   series_table<caller_series, max_callers> callers;
@@ -181,29 +181,29 @@ std::vector<metric_family> request_metrics::collect() const {
     opened += read(x.opened);
 
   metric_family by_route("troupe_http_request_seconds",
-                         "Time of a request, from its arrival until it was answered, by route and class of status.",
+                         "Time from the arrival of a request until it was answered, by route and class of status.",
                          kind::Histogram);
   for (const auto& [name, x] : durations)
     by_route.add({{"route", name.first}, {"status", class_names[name.second]}}, x);
-  metric_family by_caller("troupe_http_caller_requests_total", "Requests, by who asked and class of status.",
+  metric_family by_caller("troupe_http_caller_requests_total", "Requests, by caller and class of status.",
                           kind::Counter);
   for (const auto& [name, n] : requests)
     by_caller.add({{"caller", name.first}, {"status", class_names[name.second]}}, n);
-  metric_family queue("troupe_http_queue_seconds", "Time of a request from its arrival until it was handled.",
+  metric_family queue("troupe_http_queue_seconds", "Time from the arrival of a request until it was handled.",
                       kind::Histogram);
   queue.add({}, waited);
-  metric_family received("troupe_http_received_bytes_total", "Bytes of requests, with headers.", kind::Counter);
+  metric_family received("troupe_http_received_bytes_total", "Bytes of requests, including headers.", kind::Counter);
   received.add({}, bytes_in);
-  metric_family sent("troupe_http_sent_bytes_total", "Bytes of answers, with headers.", kind::Counter);
+  metric_family sent("troupe_http_sent_bytes_total", "Bytes of answers, including headers.", kind::Counter);
   sent.add({}, bytes_out);
-  metric_family open("troupe_http_connections", "Connections that are open.");
+  metric_family open("troupe_http_connections", "Open connections.");
   open.add({}, opened > closed ? opened - closed : 0);
-  metric_family connections("troupe_http_connections_total", "Connections that were opened.", kind::Counter);
+  metric_family connections("troupe_http_connections_total", "Accepted connections.", kind::Counter);
   connections.add({}, opened);
-  metric_family turned_away("troupe_http_refused_connections_total", "Connections beyond the limit.", kind::Counter);
+  metric_family turned_away("troupe_http_refused_connections_total", "Connections refused beyond the limit.",
+                            kind::Counter);
   turned_away.add({}, refused);
-  metric_family items("troupe_http_items_total", "Keys, pages and slots of requests, by what became of them.",
-                      kind::Counter);
+  metric_family items("troupe_http_items_total", "Keys, pages and slots in requests, by result.", kind::Counter);
   for (std::uint8_t code = 0; code < errc_count; ++code)
     if (const auto n = items_->of(static_cast<errc>(code)); n > 0)
       items.add({{"code", std::string(to_string(static_cast<errc>(code)))}}, n);

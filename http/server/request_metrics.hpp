@@ -16,10 +16,11 @@
 
 namespace troupe::http {
 
-/// 32 µs to 33.6 s: wide enough for a request that a shard answers at once, and for one that waits for its deadline.
+/// Buckets from 32 µs to 33.6 s: wide enough for a request that a shard answers at once, and for one that waits for its
+/// deadline.
 using duration_histogram = basic_duration_histogram<32'000, 21>;
 
-/// What became of the items of batches, keys above all: one counter per code, "full" and "busy" among them.
+/// Results of the items of batches, mostly keys: one counter per code, including "full" and "busy".
 class item_counts {
 public:
   void add(errc code, std::uint64_t items = 1) noexcept {
@@ -33,11 +34,11 @@ private:
   std::array<std::atomic<std::uint64_t>, errc_count> counts_{};
 };
 
-/// Counts what a server does, for Prometheus: durations per route and class of status, how long requests waited, bytes,
-/// connections. Threads count apart from each other, without locks; what they have counted is summed when it is read.
+/// Counts the activity of a server, for Prometheus: durations per route and class of status, waiting times, bytes,
+/// connections. Threads count in separate memory, without locks; the counts are summed when they are read.
 ///
 /// There are as many time series as routes, whose names the program chooses, and as there are names in the tokens file;
-/// should there ever be more than `max_routes` or `max_callers`, the rest is counted together as "other".
+/// beyond `max_routes` or `max_callers`, the rest is counted together as "other".
 class request_metrics final : public observer {
 public:
   static constexpr std::size_t max_routes = 128;
@@ -53,12 +54,12 @@ public:
   void connection_closed() noexcept override;
   void connection_refused() noexcept override;
 
-  /// For handlers, which know what became of the items of a request.
+  /// For handlers, which know the results of a request's items.
   item_counts& items() noexcept { return *items_; }
-  /// The same, for answers that may come when the server and this are gone.
+  /// The same, for answers that may come after the server and this object were destroyed.
   const std::shared_ptr<item_counts>& shared_items() const noexcept { return items_; }
 
-  /// Everything up to now. Counts that change meanwhile may be in one series already and not yet in another.
+  /// Current totals. Counts that change meanwhile may be in one series already and not yet in another.
   std::vector<metric_family> collect() const;
 
 private:
@@ -66,7 +67,7 @@ private:
   struct caller_series;
   struct stripe;
 
-  /// So many threads count without ever meeting; more share.
+  /// This many threads count without sharing; more share.
   static constexpr std::size_t stripe_count = 16;
 
   stripe& mine() noexcept;

@@ -7,7 +7,7 @@ namespace troupe::http {
 
 std::optional<duration> request_bucket::take(timestamp now) noexcept {
   const auto from = std::max(full_at_, now);
-  // As long as the bucket is full in less than a second from now, there is a whole request in it.
+  // If the bucket is full in less than a second from now, it contains a whole request.
   const auto missing = from + interval_ - (now + std::chrono::seconds{1});
   if (missing > duration::zero())
     return missing;
@@ -21,7 +21,7 @@ std::optional<duration> request_rates::take(std::string_view identity, timestamp
   const std::lock_guard guard{mutex_};
   auto found = buckets_.find(identity);
   if (found == buckets_.end()) {
-    // Callers whose tokens are no more would stay for ever else.
+    // Otherwise callers whose tokens were removed would stay for ever.
     if (buckets_.size() >= many)
       std::erase_if(buckets_, [now](const auto& x) { return x.second.is_full(now); });
     found = buckets_.emplace(identity, per_second_).first;

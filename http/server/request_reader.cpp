@@ -16,20 +16,20 @@ namespace {
 namespace beast = boost::beast;
 
 constexpr std::size_t initial_capacity = std::size_t{8} * 1024;
-/// What a large request needed is not kept for good.
+/// A larger buffer is released after the request.
 constexpr std::size_t kept_buffer_capacity = std::size_t{256} * 1024;
 constexpr std::size_t least_space = std::size_t{4} * 1024;
 constexpr std::size_t max_headers = 100;
-/// The line in front of a chunk, and the headers behind the last one.
+/// The line before a chunk, and the headers after the last one.
 constexpr std::size_t max_chunk_line = std::size_t{4} * 1024;
-/// The last chunk, without which no body in chunks ends: "0\r\n\r\n".
+/// The last chunk, which ends every chunked body: "0\r\n\r\n".
 constexpr std::size_t last_chunk_bytes = 5;
 
 std::string_view plain(beast::string_view x) noexcept {
   return {x.data(), x.size()};
 }
 
-/// Bytes in the buffer, so that it may move.
+/// A range of bytes in the buffer, by offsets, so that the buffer may move.
 struct piece {
   std::size_t begin = 0;
   std::size_t size = 0;
@@ -42,12 +42,12 @@ struct header_pieces {
 
 } // namespace
 
-/// The buffer, and what is known of the request in it.
+/// The buffer, and the parsed state of the request in it.
 class request_reader::parser {
 public:
   using error_code = beast::error_code;
 
-  /// Beast decides where everything begins and ends; nothing is copied.
+  /// Beast finds the ends of all parts; nothing is copied.
   class beast_parser final : public beast::http::basic_parser<true> {
   public:
     explicit beast_parser(parser& owner) : owner_(owner) {}
@@ -92,7 +92,7 @@ public:
   parser& operator=(const parser&) = delete;
   ~parser() { give_back(); }
 
-  /// Of the budget, all but what every connection has.
+  /// The part that counts in the budget: without the minimum of every connection.
   static std::size_t beyond_initial(std::size_t bytes) noexcept {
     return bytes > initial_capacity ? bytes - initial_capacity : 0;
   }
@@ -102,7 +102,7 @@ public:
       budget->give_back(beyond_initial(capacity));
   }
 
-  /// A new buffer in place of the old one, which is returned. Nothing changes if there is no memory.
+  /// Installs a new buffer and returns the old one. Nothing changes if there is no memory.
   std::optional<receive_buffer> allocate(std::size_t bytes) {
     const auto before = beyond_initial(capacity);
     const auto after = beyond_initial(bytes);
@@ -110,7 +110,7 @@ public:
     if (budget != nullptr && more > 0 && !budget->take(more))
       return std::nullopt;
     try {
-      // Cleared, since parsers of bodies read beyond what has arrived.
+      // Zeroed, since parsers of bodies read beyond the received bytes.
       receive_buffer fresh{bytes + body_padding};
       if (budget != nullptr && before > after)
         budget->give_back(before - after);
@@ -123,7 +123,7 @@ public:
     }
   }
 
-  /// What is needed for a request that is known so far, if that is known.
+  /// The size of the request as far as it is known; none if it is not.
   std::optional<std::size_t> needed() const {
     if (!headers_known || failed || !beast || beast->chunked())
       return std::nullopt;
@@ -164,13 +164,13 @@ public:
   void take_header(beast::http::field f, std::string_view name, std::string_view value, error_code& ec) {
     using beast::http::field;
     if (headers_known)
-      return; // behind the last chunk: nobody asked for it
+      return; // after the last chunk: ignored
     if (headers.size() == max_headers)
       return refuse(status::header_fields_too_large, "more than 100 headers", ec);
     if (value.empty())
       value = {name.data() + name.size(), 0};
     if (value.data() < data.get() || value.data() > data.get() + capacity)
-      return refuse(status::bad_request, "a header that goes on in the next line", ec);
+      return refuse(status::bad_request, "a header with a line continuation", ec);
     headers.push_back({place(name), place(value)});
     switch (f) {
     case field::host:
@@ -191,7 +191,7 @@ public:
       has_origin = true;
       break;
     case field::transfer_encoding:
-      // Anything else in front of "chunked", or instead of it, Beast would leave to be decoded, or take for no body.
+      // With anything else before "chunked", or instead of it, Beast would leave the body encoded, or assume none.
       if (!equal_ignoring_case(value, "chunked"))
         return refuse(status::not_implemented, "a transfer encoding other than chunked", ec);
       break;
@@ -217,7 +217,7 @@ public:
   receive_buffer data;
   /// Without the padding.
   std::size_t capacity = 0;
-  /// The request begins at `begin`; Beast has seen what is before `seen`; bytes have arrived up to `end`.
+  /// The request begins at `begin`; Beast has parsed up to `seen`; bytes have been received up to `end`.
   std::size_t begin = 0;
   std::size_t seen = 0;
   std::size_t end = 0;
@@ -251,7 +251,7 @@ std::span<char> request_reader::space() {
   auto& p = *parser_;
   if (p.begin == p.end)
     p.begin = p.seen = p.end = 0;
-  // `advance` has made room, unless nobody wants to know any more what comes: then it overwrites what came before.
+  // `advance` has made room, except after an error: then the new bytes overwrite older ones.
   if (p.capacity - p.end < least_space && !make_room(least_space))
     p.begin = p.seen = p.end = 0;
   return {p.data.get() + p.end, p.capacity - p.end};
@@ -263,7 +263,7 @@ bool request_reader::make_room(std::size_t bytes) {
   if (p.capacity - held >= bytes && p.begin >= p.capacity / 2) {
     std::memmove(p.data.get(), p.data.get() + p.begin, held);
   } else {
-    // Twice as much each time, but not more than the request can need.
+    // Doubles each time, but not beyond what the request can need.
     auto wanted = p.capacity * 2;
     if (const auto needed = p.needed())
       wanted = std::min(wanted, *needed);
@@ -297,7 +297,7 @@ request_reader::step request_reader::advance() {
   p.begin = p.seen = p.end = 0;
   p.allocate(initial_capacity);
   return fail(status::service_unavailable,
-              "the requests that are being received take all the memory they may; try again later");
+              "the requests that are being received use all the memory that they may; try again later");
 }
 
 request_reader::step request_reader::look() {
@@ -310,7 +310,7 @@ request_reader::step request_reader::look() {
       return step::need_more;
     p.beast.emplace(p);
     p.beast->header_limit(static_cast<std::uint32_t>(p.max_header_bytes));
-    // The limit of the body is known when the route is; it is checked where the body is taken.
+    // The limit of the body depends on the route; it is checked where the body is received.
     p.beast->body_limit(boost::none);
   }
   if (p.headers_known && p.beast->is_done())
@@ -322,7 +322,7 @@ request_reader::step request_reader::put() {
   auto& p = *parser_;
   if (p.seen == p.end)
     return step::need_more;
-  // Beast takes for granted, by an assertion, that a last chunk does not come in smaller pieces.
+  // Beast asserts that a last chunk does not arrive in smaller pieces.
   if (p.headers_known && p.beast->chunked() && p.end - p.seen < last_chunk_bytes)
     return step::need_more;
   parser::error_code ec;
@@ -336,7 +336,7 @@ request_reader::step request_reader::put() {
     if (p.headers_known) {
       close_gap();
       if (p.end - p.seen > max_chunk_line)
-        return fail(status::bad_request, "the line in front of a chunk, or what follows the last one, is too long");
+        return fail(status::bad_request, "the line before a chunk, or the trailer, is too long");
     }
     return step::need_more;
   }
@@ -363,12 +363,12 @@ request_reader::step request_reader::check_headers() {
   if (p.hosts > 1 || (p.hosts == 0 && !p.is_http_1_0))
     return fail(status::bad_request, "the request has no Host header, or more than one");
   if (p.is_http_1_0 && p.beast->chunked())
-    return fail(status::bad_request, "HTTP/1.0 has no chunks");
+    return fail(status::bad_request, "HTTP/1.0 does not support chunks");
   return step::headers;
 }
 
-/// Moves what has not been parsed down to the end of the body, over the frames of chunks: else a body in small chunks
-/// would take many times the memory that it is allowed.
+/// Moves unparsed bytes down to the end of the body, over the frames of chunks: otherwise a body in small chunks would
+/// take many times its allowed memory.
 void request_reader::close_gap() noexcept {
   auto& p = *parser_;
   const auto body_end = p.begin + p.body.begin + p.body.size;
@@ -470,7 +470,7 @@ std::string_view request_reader::host() const {
 }
 
 bool request_reader::expects_continue() const noexcept {
-  // RFC 9110: a 1.0 client does not understand the go-ahead.
+  // RFC 9110: a 1.0 client does not understand 100 Continue.
   return parser_->expects_continue && !parser_->is_http_1_0;
 }
 

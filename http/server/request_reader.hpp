@@ -15,11 +15,11 @@
 
 namespace troupe::http {
 
-/// Turns the bytes of one connection into requests, one after the other, whatever the pieces in which they come. Knows
-/// no socket and no time. All bytes lie in one buffer that is kept between requests: headers are views into it, a body
-/// is where it arrived, chunks are moved together. So it holds one request and what came behind it, and memory follows
-/// what has arrived. What it needs beyond a few KiB comes out of a budget, if there is one. Where that is used up, a
-/// request that needs more is malformed: with 503, and nothing of it is kept.
+/// Splits the bytes of one connection into requests, in pieces of any size. Independent of sockets and time. All bytes
+/// are in one buffer that is kept between requests: headers are views into it, a body stays where it was received,
+/// chunks are joined in place. So the buffer holds one request and the bytes received after it, and memory follows the
+/// received bytes. Memory beyond a few KiB comes out of a budget, if there is one. If the budget is used up, a request
+/// that needs more is malformed: with 503, and its bytes are dropped.
 class request_reader {
 public:
   explicit request_reader(std::uint64_t max_header_bytes, body_budget* budget = nullptr);
@@ -27,38 +27,39 @@ public:
   request_reader(const request_reader&) = delete;
   request_reader& operator=(const request_reader&) = delete;
 
-  /// Where the next bytes go. Never empty; valid until the next call of a function that is not const.
+  /// The memory for the next bytes. Never empty; valid until the next call of a non-const function.
   std::span<char> space();
   /// That many bytes have been put there.
   void received(std::size_t bytes) noexcept;
 
   enum class step {
-    /// All that has arrived has been looked at.
+    /// All received bytes have been parsed.
     need_more,
-    /// The headers of a request are complete, and known from now on. Comes once per request.
+    /// The headers of a request are complete and available. Returned once per request.
     headers,
-    /// So is its body.
+    /// Its body is complete as well.
     complete,
-    /// There is no telling where the next request begins: `failure_code` and `failure_detail` say why.
+    /// The end of the request cannot be determined: `failure_code` and `failure_detail` say why.
     malformed,
   };
 
   step advance();
 
-  /// The most that the body may have, when `advance` came to the headers.
+  /// The limit of the body, once `advance` has returned `headers`.
   void limit_body(std::uint64_t bytes) noexcept;
-  /// Leaves a request that is complete, or a malformed one, and goes on to what is behind it.
+  /// Leaves a complete or malformed request, and continues with the bytes after it.
   void next();
 
-  /// Whether nothing of a request has arrived.
+  /// Whether no byte of a request has been received.
   bool is_empty() const noexcept;
 
   status failure_code() const noexcept;
   std::string_view failure_detail() const noexcept;
 
-  // Of the request whose headers are complete. Views are valid until the next call of `space` or `next`.
+  // The following functions are about the request whose headers are complete. Views are valid until the next call of
+  // `space` or `next`.
 
-  /// Nothing: one that no route can have.
+  /// None: a method that no route can have.
   std::optional<http::method> method() const noexcept;
   std::string_view target() const;
   /// Rebuilt at each call.
@@ -70,13 +71,13 @@ public:
   bool has_origin() const noexcept;
   /// The value of the Host header; empty if there is none, which only HTTP/1.0 allows.
   std::string_view host() const;
-  /// Whether the client waits for a go-ahead before it sends the body.
+  /// Whether the client waits for 100 Continue before it sends the body.
   bool expects_continue() const noexcept;
-  /// Bytes of the body that are announced; nothing if it comes in chunks.
+  /// The announced size of the body; none if it is chunked.
   std::optional<std::uint64_t> announced_body() const;
   /// Followed by `body_padding` readable bytes.
   std::string_view body() const noexcept;
-  /// Bytes of the request so far, as they came.
+  /// Bytes of the request so far, as received.
   std::uint64_t bytes_in() const noexcept;
 
 private:

@@ -14,16 +14,16 @@ namespace troupe::http {
 inline constexpr std::string_view json_type = "application/json";
 inline constexpr std::string_view text_type = "text/plain; charset=utf-8";
 
-/// An answer. Content-Length, Date and Connection are the server's to add.
+/// An answer. The server adds Content-Length, Date and Connection.
 struct response {
   status code = status::ok;
   std::string body = {};
-  /// Must outlive the response: a literal. Not sent where there is no body.
+  /// Must outlive the response: a literal. Not sent without a body.
   std::string_view content_type = json_type;
   /// More headers, as they are sent: "Name: value\r\n" each. See `add_header`.
   std::string headers = {};
-  /// Kept until the last byte has been handed to the socket, or until it is known that the answer goes nowhere: what
-  /// counts the memory of answers on their way.
+  /// Kept until the last byte has been handed to the socket, or until the answer is discarded: accounts for the memory
+  /// of answers that are being sent.
   std::shared_ptr<const void> claim = {};
 
   /// Adds a header. Bytes that would end it early are replaced by blanks.
@@ -36,7 +36,7 @@ struct response {
   static response no_content();
   /// `{"detail":"…"}`
   static response failure(status code, std::string_view detail);
-  /// The same, with the code that `status_of` has for the error.
+  /// The same, with the code of `status_of` for the error.
   static response failure(const error& e);
 };
 
@@ -48,18 +48,18 @@ struct exchange_id {
   friend bool operator==(const exchange_id&, const exchange_id&) = default;
 };
 
-/// Where responders deliver to: an io thread of the server, or a test. Both functions may be called from any thread.
+/// The destination of responders: an io thread of the server, or a test. Both functions may be called from any thread.
 class answer_sink {
 public:
   virtual ~answer_sink() = default;
 
   virtual void deliver(exchange_id id, response&& answer) noexcept = 0;
-  /// The responder is gone and has not been used.
+  /// The responder was destroyed unused.
   virtual void drop(exchange_id id) noexcept = 0;
 };
 
-/// The right, and the duty, to answer one request: once, from any thread, at once or later. An answer that comes after
-/// the client has gone, after its time was up, or after the server has stopped, goes nowhere. A responder that is
+/// The right, and the duty, to answer one request: once, from any thread, at once or later. An answer is discarded
+/// after the client has disconnected, after the deadline, or after the server has stopped. A responder that is
 /// destroyed unused answers with 500.
 class responder {
 public:
@@ -68,7 +68,7 @@ public:
   responder& operator=(responder&& other) noexcept;
   ~responder();
 
-  /// Answers, which uses the responder up: `std::move(reply).send(…)`. Without effect on one that was moved from.
+  /// Answers and consumes the responder: `std::move(reply).send(…)`. Without effect on a moved-from one.
   void send(response answer) && noexcept;
   /// Sends `response::failure` of the same arguments.
   void fail(status code, std::string_view detail) &&;
@@ -79,7 +79,7 @@ private:
   exchange_id id_;
 };
 
-/// For answers that come through functions that are copied, as callbacks of actors are; a responder cannot be.
+/// For answers that come through copied functions, such as callbacks of actors; a responder cannot be copied.
 using shared_responder = std::shared_ptr<responder>;
 
 inline shared_responder share(responder&& x) {

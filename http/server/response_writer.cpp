@@ -16,10 +16,10 @@ constexpr std::string_view length_name = "Content-Length: ";
 constexpr std::string_view line_end = "\r\n";
 /// Digits of a number.
 constexpr std::size_t number_bytes = 20;
-/// More than all that is not said by the answer: the first line, names of headers, two numbers, line ends.
+/// More than the fixed parts: the first line, names of headers, two numbers, line ends.
 constexpr std::size_t fixed_bytes = 160;
 
-/// Pieces that are put together where there is room for all of them: appending each would look for it each time.
+/// Concatenates pieces into memory that is reserved for all of them, so that no append has to check it.
 class pieces {
 public:
   explicit pieces(char* to) noexcept : to_(to) {}

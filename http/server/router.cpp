@@ -20,8 +20,8 @@ struct endpoint {
   std::vector<std::string> parameter_names;
 };
 
-/// Decodes percent signs, and plus signs where they mean blanks. Appends to `store` only what differs from `text`;
-/// `store` has room. Nothing if a percent sign is not followed by two hexadecimal digits.
+/// Decodes percent signs, and plus signs that mean blanks. Appends to `store` only what differs from `text`; `store`
+/// has enough capacity. None if a percent sign is not followed by two hexadecimal digits.
 std::optional<std::string_view> decode(std::string_view text, bool plus_is_blank, std::string& store) {
   if (text.find('%') == std::string_view::npos && !(plus_is_blank && text.find('+') != std::string_view::npos))
     return text;
@@ -43,7 +43,7 @@ std::optional<std::string_view> decode(std::string_view text, bool plus_is_blank
   return std::string_view{store}.substr(begin);
 }
 
-/// Takes what is in front of `separator`, and the separator.
+/// Takes the text before `separator`, and the separator.
 std::string_view take(std::string_view& text, char separator) noexcept {
   const auto end = text.find(separator);
   const auto result = text.substr(0, end);
@@ -51,7 +51,7 @@ std::string_view take(std::string_view& text, char separator) noexcept {
   return result;
 }
 
-/// The path and query of a target: all of it, or what is behind "http://host". Nothing if it is neither.
+/// The path and query of a target: all of it, or the part after "http://host". None if it is neither.
 std::optional<std::string_view> origin_form(std::string_view target) noexcept {
   if (target.starts_with('/'))
     return target;
@@ -107,7 +107,7 @@ struct router::node {
     return exact == nullptr && m == method::head ? endpoints[static_cast<std::size_t>(method::get)].get() : exact;
   }
 
-  /// The leaf that the segments lead to; fills `values` with what parameters stand for.
+  /// The leaf of these segments; fills `values` with the parameters.
   const node* walk(std::span<const std::string_view> segments, std::span<named_value> values,
                    std::size_t& used) const noexcept {
     if (segments.empty())
@@ -175,9 +175,9 @@ void router::add(method method, std::string_view pattern, route r) {
   }
   auto& place = at->endpoints[static_cast<std::size_t>(method)];
   if (place)
-    return refuse("is there already, as " + place->route.name);
+    return refuse("is already registered as " + place->route.name);
   at->is_leaf = true;
-  // Wholly literal: no other pattern that fits this path wins over it.
+  // Without parameters: no other pattern that matches this path has priority.
   if (names.empty())
     exact_->leaves.emplace(pattern, at);
   place = std::make_unique<endpoint>(endpoint{std::move(r), std::move(names)});
@@ -195,7 +195,7 @@ void router::match(std::optional<method> method, std::string_view target, route_
   const auto origin = origin_form(target);
   if (!origin)
     return refuse(status::bad_request, "the target of the request is neither a path nor an http address");
-  // Decoding makes nothing longer, so views into it stay where they are.
+  // Decoding never lengthens the text, so views into it stay valid.
   if (origin->find('%') != std::string_view::npos || origin->find('+') != std::string_view::npos)
     found.decoded.reserve(origin->size());
   auto query = *origin;

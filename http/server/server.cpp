@@ -23,29 +23,28 @@ namespace asio = boost::asio;
 
 namespace {
 
-/// What the config says; else so many that they leave room for whom they ask.
+/// The number from the config; by default one that leaves cores for the actors.
 std::uint32_t threads_of(const config::http_config& config) {
   return config.threads > 0 ? config.threads : std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
 }
 
-/// The config with as many connections as there are descriptors for.
+/// The config with no more connections than there are file descriptors for.
 config::http_config within_descriptors(config::http_config config) {
   const auto log = log::get("http");
   const auto limit = raise_descriptor_limit();
   if (!limit) {
-    log->warn("the number of connections is not set against the limit of open files: {}", to_string(limit.error()));
+    log->warn("cannot compare the number of connections with the limit of open files: {}", to_string(limit.error()));
     return config;
   }
   const auto open = open_descriptors() + set_aside_descriptors();
   const auto fitting =
       connections_within(limit->now, open, worker::max_reserve * threads_of(config), config.limits.connections);
   if (fitting < config.limits.connections)
-    log->warn("http.limits.connections is {}, and {} is what fits: {} files may be open, {} are or are set aside, and "
-              "the node may need "
-              "more; raise the limit (ulimit -n, LimitNOFILE=)",
+    log->warn("http.limits.connections is {}, reduced to {}: of {} files that may be open, {} are open or reserved, "
+              "and the node may need more; raise the limit (ulimit -n, LimitNOFILE=)",
               config.limits.connections, fitting, limit->now, open);
   else if (limit->now > limit->before)
-    log->info("the limit of open files was {}, and is {} now: room for {} connections", limit->before, limit->now,
+    log->info("raised the limit of open files from {} to {}: room for {} connections", limit->before, limit->now,
               fitting);
   config.limits.connections = fitting;
   return config;
@@ -97,7 +96,7 @@ struct server::implementation {
     asio::post(workers.front()->context(), [this, deadline] {
       at_port->close();
       at_file->close();
-      // Behind the connections that were handed over, so none of them comes after it.
+      // Posted after the connections that were handed over, so none of them comes after it.
       for (auto& x : workers)
         asio::post(x->context(), [&w = *x, deadline] { w.drain(deadline); });
     });
@@ -154,13 +153,13 @@ result<std::unique_ptr<server>> server::start(const config::http_config& config,
       if (const auto opened = x->at_file->open(std::move(*where.local)); !opened)
         return tl::unexpected(opened.error());
     if (config.has_port() && config.tokens_file && !config.tls.certificate)
-      x->shared.log->info("tokens are sent without TLS: whoever can listen on the way can use them");
+      x->shared.log->info("tokens are sent without TLS: an eavesdropper on the network can use them");
     std::unique_ptr<server> started{new server{std::move(x)}};
     // If a thread cannot be started, the destructor stops those that were.
     started->implementation_->start();
     return started;
-  } catch (const std::exception& e) { // no thread or descriptor is to be had, for one
-    return tl::unexpected<error>(error_of(e, "the HTTP server cannot be started"));
+  } catch (const std::exception& e) { // for example, no threads or file descriptors are left
+    return tl::unexpected<error>(error_of(e, "cannot start the HTTP server"));
   }
 }
 
@@ -173,7 +172,7 @@ result<void> server::reload_tokens() {
 }
 
 void server::replace_local(local_listener door) {
-  // What is posted has to be copied.
+  // Posted functions must be copyable.
   const auto kept = std::make_shared<local_listener>(std::move(door));
   asio::post(implementation_->workers.front()->context(),
              [x = implementation_.get(), kept] { x->at_file->replace(std::move(*kept)); });

@@ -15,34 +15,37 @@
 namespace troupe::http {
 
 /// An HTTP/1.1 server with routes, roles, TLS, and a limit for everything. All functions may be called from any thread
-/// but the io threads, that is, not from handlers or observers. It listens on a port, a Unix socket, or both. One
-/// thread accepts connections and gives each to the io thread that has the fewest; there it stays. Letting the kernel
-/// spread them (SO_REUSEPORT) would spare that step, which a connection makes once, but spreads by a hash: engines keep
-/// a handful of connections open for days, and two busy ones on one thread would stay there. A connection has one
-/// request under way at a time; those that it sends ahead wait, and their answers leave together. Connections beyond
-/// `limits.connections`, or beyond `limits.connections_per_address`, may ask one thing within two seconds: how the node
-/// is (`route::is_probe`). All else gets 503. There is room for 64 of them on each io thread, and the oldest goes for a
-/// new one: so silent connections, however many, keep no probe out.
+/// except the io threads, that is, not from handlers or observers.
+///
+/// It listens on a port, a Unix socket, or both. One thread accepts connections and gives each to the io thread that
+/// has the fewest; there it stays. Letting the kernel distribute them (SO_REUSEPORT) would save that step, which
+/// happens once per connection, but distributes by a hash: engines keep a handful of connections open for days, and two
+/// busy ones on one thread would stay there.
+///
+/// A connection has one request in progress at a time; those that it sends ahead wait, and their answers are sent
+/// together. Connections beyond `limits.connections`, or beyond `limits.connections_per_address`, may send a probe
+/// (`route::is_probe`) within two seconds. All other requests get 503. There is room for 64 of them on each io thread,
+/// and a new one replaces the oldest: so silent connections, however many, do not block probes.
 class server {
 public:
-  /// Listens and serves; or says what is wrong: a port in use, a certificate that does not load, a tokens file that
-  /// others can read, a router with a defect. `config` has been validated. `watcher` may be null.
+  /// Listens and serves. Errors: a port in use, a certificate that does not load, a tokens file that others can read, a
+  /// defective router. `config` has been validated. `watcher` may be null.
   static result<std::unique_ptr<server>> start(const config::http_config& config, router routes,
                                                observer* watcher = nullptr);
 
-  /// Where it listens: at one of them at least.
+  /// The sockets to listen on: at least one of them.
   struct doors {
     std::optional<bound_socket> port;
-    /// Without TLS and tokens: who can open it may do everything.
+    /// Without TLS and tokens: a process that can open it has all rights.
     std::optional<local_listener> local;
   };
 
-  /// The same on sockets that have their addresses already.
+  /// The same on sockets that are bound already.
   static result<std::unique_ptr<server>> start(const config::http_config& config, router routes, observer* watcher,
                                                doors where);
 
-  /// What can be known before there is anything to serve: tokens and certificates are sound, and the address can be
-  /// taken. It is, from now on. Nothing where the config has no port.
+  /// Checks before there is anything to serve: loads tokens and certificates, and binds the address. None if the config
+  /// has no port.
   static result<std::optional<bound_socket>> prepare(const config::http_config& config);
 
   /// Stops as `stop(0)` does.
@@ -50,20 +53,20 @@ public:
   server(const server&) = delete;
   server& operator=(const server&) = delete;
 
-  /// The port it listens on, also where the config has 0. 0 where it listens on none.
+  /// The port it listens on, also if the config has 0. 0 if there is none.
   std::uint16_t port() const noexcept;
 
-  /// Reads the tokens file and the certificates again. Requests that begin after this returns are held to the new
-  /// tokens, and connections to the new certificates; what is open stays open. With an error, all stays as it was.
-  /// Without tokens file and TLS, there is nothing to do.
+  /// Reloads the tokens file and the certificates. Requests that begin after this returns are checked against the new
+  /// tokens, and new connections use the new certificates; open ones stay open. After an error, everything stays as it
+  /// was. Without tokens file and TLS, this does nothing.
   result<void> reload_tokens();
 
-  /// Listens on this Unix socket from now on, in the place of the one that there was: its file was removed. Returns
-  /// before it does. Any thread.
+  /// Listens on this Unix socket instead of the previous one, whose file was removed. Returns before it does. Any
+  /// thread.
   void replace_local(local_listener door);
 
-  /// Stops listening, closes idle connections, and waits for requests under way to be answered, `patience` at most;
-  /// then closes what is left. Handlers that are still running are waited for without a limit. The first call decides.
+  /// Stops listening, closes idle connections, and waits for pending requests to be answered, `patience` at most; then
+  /// closes the rest. Running handlers are waited for without a limit. The first call decides.
   void stop(duration patience);
 
 private:

@@ -18,7 +18,7 @@
 
 namespace troupe::http {
 
-/// What all io threads of a server have in common. All of it outlives them.
+/// State that all io threads of a server share. It outlives them.
 struct shared_state {
   shared_state(const config::http_config& c, router r, observer* w)
       : config(c), routes(std::move(r)), watcher(w), keys(config), hosts(config), log(log::get("http")),
@@ -32,12 +32,12 @@ struct shared_state {
   credentials keys;
   const host_rule hosts;
   const log::logger log;
-  /// For requests that are being received. One of them fits in any case.
+  /// For requests that are being received. A single one always fits.
   body_budget receiving;
-  /// For what it takes to read large bodies as JSON. One of them fits in any case.
+  /// For parsing large bodies as JSON. A single one always fits.
   body_budget reading;
   request_rates rates;
-  /// Open, without those in the reserve.
+  /// Open connections, without those in the reserve.
   std::atomic<std::uint32_t> connections{0};
   address_counts addresses;
 };

@@ -37,11 +37,10 @@ enum class status : std::uint16_t {
   insufficient_storage = 507,
 };
 
-/// As it stands in the status line: "Not Found".
+/// The text in the status line: "Not Found".
 std::string_view reason(status code) noexcept;
 
-/// The code that tells a client of an error. What the client did wrong is 4xx, what it may try again later is 503 or
-/// 504, what is wrong here is 500.
+/// The code for an error. Errors of the client are 4xx, temporary ones 503 or 504, errors of the server 500.
 status status_of(errc code) noexcept;
 
 } // namespace troupe::http

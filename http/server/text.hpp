@@ -9,7 +9,7 @@ constexpr char to_lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// Equal but for the case of ASCII letters, as names in HTTP are compared.
+/// Compares without the case of ASCII letters, as for names in HTTP.
 constexpr bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
   if (a.size() != b.size())
     return false;

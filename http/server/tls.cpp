@@ -26,13 +26,12 @@ result<std::shared_ptr<ssl::context>> load_tls(const config::http_tls_config& co
   auto* native = context->native_handle();
   boost::system::error_code ec;
   if (SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION) != 1)
-    return fail(errc::internal, "OpenSSL cannot be told to use TLS 1.2 or newer");
-  // With TLS 1.2, only what keeps old traffic secret when the key becomes known, and authenticates what it encrypts.
-  // All that TLS 1.3 has does.
+    return fail(errc::internal, "cannot restrict OpenSSL to TLS 1.2 or newer");
+  // With TLS 1.2, only ciphers with forward secrecy and authenticated encryption. All ciphers of TLS 1.3 qualify.
   if (SSL_CTX_set_cipher_list(native, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1)
-    return fail(errc::internal, "OpenSSL has none of the ciphers that TLS 1.2 is allowed");
+    return fail(errc::internal, "OpenSSL has none of the ciphers that are allowed with TLS 1.2");
   SSL_CTX_set_options(native, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
-  // A connection that does nothing gives its buffers back.
+  // An idle connection releases its buffers.
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
   context->use_certificate_chain_file(certificate.string(), ec);
   if (ec)
@@ -50,7 +49,7 @@ result<std::shared_ptr<ssl::context>> load_tls(const config::http_tls_config& co
   context->set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert, ec);
   if (ec)
     return unusable("http.tls.client_ca", *config.client_ca, ec);
-  // Tells a client with several certificates which one to show.
+  // Lets a client with several certificates choose one.
   SSL_CTX_set_client_CA_list(native, SSL_load_client_CA_file(config.client_ca->c_str()));
   // Without it, OpenSSL refuses to resume sessions of clients that have been verified.
   SSL_CTX_set_session_id_context(native, reinterpret_cast<const unsigned char*>(session_context.data()),

@@ -8,7 +8,7 @@
 
 namespace troupe::http {
 
-/// Loads certificate and key, and the authorities that clients are checked against, if there are any.
+/// Loads certificate and key, and the authorities of client certificates, if there are any.
 result<std::shared_ptr<boost::asio::ssl::context>> load_tls(const config::http_tls_config& config);
 
 } // namespace troupe::http

@@ -16,7 +16,7 @@ constexpr std::size_t max_tokens = 1024;
 constexpr std::size_t min_token_bytes = 16;
 constexpr std::size_t max_token_bytes = 512;
 
-/// What the scheme "Bearer" can carry, see RFC 6750.
+/// The characters of the scheme "Bearer", see RFC 6750.
 bool is_token(std::string_view x) noexcept {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -28,7 +28,7 @@ bool is_token(std::string_view x) noexcept {
 constexpr std::size_t max_name_bytes = 64;
 constexpr std::size_t max_namespaces = 64;
 
-/// As names of namespaces are, and values of labels; with these characters as well.
+/// Like names of namespaces, and values of labels; plus these characters.
 bool is_name(std::string_view x, std::string_view more = {}) noexcept {
   const auto is_alphanumeric = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -67,23 +67,24 @@ std::string_view token_table::read_options(std::string_view line, caller& out) {
       out.name = word.substr(name_mark.size());
       if (!is_name(out.name) || role_from(out.name) || out.name == anonymous_caller()->name ||
           out.name == unknown_caller()->name)
-        return "a name has 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first, and is no role";
+        return "a name must have 1 to 64 letters, digits, '-', '_' and '.', begin with a letter or digit, and be no "
+               "role";
     } else if (word.starts_with(namespaces_mark) && out.namespaces.empty()) {
       for (auto rest = word.substr(namespaces_mark.size()); !rest.empty() || out.namespaces.empty();) {
         const auto comma = std::min(rest.find(','), rest.size());
         const auto pattern = rest.substr(0, comma);
-        // A colon stands in names that wires of engines make of two.
+        // A colon is in names that protocols of engines make of two.
         if (!is_name(pattern.ends_with('*') ? pattern.substr(0, pattern.size() - 1) : pattern, ":") ||
             comma + 1 == rest.size())
-          return "namespaces are names with commas in between, each complete or with * at its end; leave namespaces= "
-                 "out for all";
+          return "namespaces are names separated by commas, each complete or with * at its end; leave out namespaces= "
+                 "for all";
         if (out.namespaces.size() == max_namespaces)
-          return "a token can have at most 64 names of namespaces; * at the end of one stands for several";
+          return "a token can have at most 64 names of namespaces; use * at the end of one for several";
         out.namespaces.emplace_back(pattern);
         rest.remove_prefix(std::min(comma + 1, rest.size()));
       }
     } else {
-      return "there is more than a role, a token, name= and namespaces=, each once";
+      return "a line has a role, a token, name= and namespaces=, each at most once";
     }
   }
   return {};
@@ -92,7 +93,7 @@ std::string_view token_table::read_options(std::string_view line, caller& out) {
 std::string_view token_table::contradiction(const caller& x) const {
   for (const auto& [sha256, who] : entries_)
     if (who->identity == x.identity && (who->grants != x.grants || who->namespaces != x.namespaces))
-      return "this name stands for another role or other namespaces on a line before";
+      return "an earlier line has this name with another role or other namespaces";
   return {};
 }
 
@@ -115,7 +116,7 @@ result<token_table> token_table::parse(std::string_view text, std::string_view o
     if (!grants)
       return refuse("expected a role, \"read\", \"write\" or \"admin\", and a token");
     if (!is_token(token))
-      return refuse("the token must have 16 to 512 letters, digits and -._~+/=; `openssl rand -hex 32` makes one");
+      return refuse("the token must have 16 to 512 letters, digits and -._~+/=; `openssl rand -hex 32` generates one");
     caller who{*grants, {}, {}, {}};
     if (const auto wrong = read_options(line, who); !wrong.empty())
       return refuse(wrong);
@@ -125,7 +126,7 @@ result<token_table> token_table::parse(std::string_view text, std::string_view o
     if (!sha256)
       return tl::unexpected(sha256.error());
     if (std::ranges::find(table.entries_, *sha256, &entry::sha256) != table.entries_.end())
-      return refuse("this token is there already");
+      return refuse("this token is on an earlier line");
     const auto* begin = reinterpret_cast<const char*>(sha256->data());
     who.identity = who.name.empty() ? "token " + std::string(begin, sha256->size()) : "name " + who.name;
     if (who.name.empty())
@@ -135,7 +136,7 @@ result<token_table> token_table::parse(std::string_view text, std::string_view o
     table.entries_.push_back({*sha256, std::make_shared<const caller>(std::move(who))});
   }
   if (table.entries_.empty())
-    return fail(errc::invalid_argument, std::string{origin} + " has no token, so nobody could do anything; add a " +
+    return fail(errc::invalid_argument, std::string{origin} + " has no token, so no caller would have access; add a " +
                                             "line like \"admin TOKEN\", or leave out http.tokens_file");
   return table;
 }
@@ -150,7 +151,7 @@ result<token_table> token_table::load(const std::filesystem::path& file) {
 }
 
 caller_ptr token_table::find(std::string_view token) const {
-  // A token that cannot be is not hashed: its length says nothing of those that can.
+  // An impossible token is not hashed: its length reveals nothing about valid ones.
   if (token.size() < min_token_bytes || token.size() > max_token_bytes)
     return nullptr;
   const auto sha256 = digest_of(token);
@@ -158,7 +159,7 @@ caller_ptr token_table::find(std::string_view token) const {
     return nullptr;
   std::size_t found = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    // No branch and no early end: the time says nothing of which token was near.
+    // No branch and no early end: the time does not reveal which token was similar.
     const auto is_equal =
         static_cast<std::size_t>(CRYPTO_memcmp(entries_[i].sha256.data(), sha256->data(), digest_bytes) == 0);
     found |= (std::size_t{0} - is_equal) & (i + 1);

@@ -13,19 +13,18 @@
 
 namespace troupe::http {
 
-/// Whose token is which. Keeps digests, not tokens. Immutable, so any thread may read.
+/// The callers by their tokens. Keeps digests, not tokens. Immutable, so any thread may read.
 class token_table {
 public:
-  /// Reads "role token" lines; empty lines and those that begin with # count for nothing. Behind a token there may be
-  /// "name=NAME", and "namespaces=NAME,NAME*,…". Refused: a token that is short or there twice, a role that there is
-  /// not, a name that stands for another role or other namespaces, no token at all. `origin` is for messages, which
-  /// never show tokens.
+  /// Reads "role token" lines; empty lines and those that begin with # are ignored. After a token there may be
+  /// "name=NAME", and "namespaces=NAME,NAME*,…". Refused: a token that is short or repeated, an unknown role, a name
+  /// with another role or other namespaces, no token at all. `origin` is for messages, which never show tokens.
   static result<token_table> parse(std::string_view text, std::string_view origin);
 
-  /// The same from a file, which must not be readable by everybody on the machine.
+  /// The same from a file, which other users of the machine must not be able to read.
   static result<token_table> load(const std::filesystem::path& file);
 
-  /// Whose token it is; null if it is not known. Takes the same time for each token of the same length.
+  /// The caller with the token; null if it is not known. Takes the same time for each token of the same length.
   caller_ptr find(std::string_view token) const;
 
 private:
@@ -38,9 +37,9 @@ private:
   };
 
   static result<digest> digest_of(std::string_view token);
-  /// What is wrong with the words behind a token; nothing if nothing is.
+  /// The error in the words after a token; empty if there is none.
   static std::string_view read_options(std::string_view line, caller& out);
-  /// What contradicts a line before; nothing if nothing does.
+  /// The contradiction with an earlier line; empty if there is none.
   std::string_view contradiction(const caller& x) const;
 
   std::vector<entry> entries_;

@@ -26,14 +26,14 @@ using tcp_socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::ex
 tcp_socket take_over(asio::io_context& io, int socket) {
   tcp_socket result{io.get_executor()};
   error_code ec;
-  // The listener's protocol may be IPv6; which one is said here matters to nothing that follows.
+  // The listener's protocol may be IPv6; the protocol that is named here does not matter.
   result.assign(asio::ip::tcp::v4(), socket, ec);
   if (ec) {
     ::close(socket);
     throw boost::system::system_error{ec};
   }
   const int on = 1;
-  // Where it fails, answers wait for more to send with them: slower, not wrong.
+  // If it fails, answers wait for more to send with them: slower, but correct.
   static_cast<void>(::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)));
   return result;
 }
@@ -63,7 +63,7 @@ private:
         [self = shared_from_this()](const error_code& ec, std::size_t bytes) { self->on_read(ec ? 0 : bytes); });
   }
 
-  /// Not through Asio, which would put the end of a write behind another look at all sockets.
+  /// Not through Asio, which would delay the end of a write until it has polled all sockets.
   std::optional<std::size_t> write_now(std::string_view bytes) noexcept override {
     const auto n = ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n >= 0)
@@ -106,7 +106,7 @@ private:
     });
   }
 
-  /// To a client that knows no better than to speak HTTP here without TLS. It is lost if the socket does not take it.
+  /// For a client that speaks HTTP without TLS here. The answer is lost if the socket does not take it.
   void answer_in_plain() noexcept {
     constexpr std::string_view answer =
         "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 50\r\nConnection: close\r\n\r\n"

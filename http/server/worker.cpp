@@ -13,7 +13,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-/// Often enough that no deadline is missed by more than an eighth of the time it bounds, or 250 ms.
+/// No deadline is missed by more than an eighth of the time it bounds, or 250 ms.
 duration check_interval(const config::http_limits& x) {
   const duration shortest = std::min({x.idle_time, x.receive_time, x.answer_time, x.write_time});
   return std::clamp<duration>(shortest / 8, std::chrono::milliseconds{1}, std::chrono::milliseconds{250});
@@ -21,7 +21,7 @@ duration check_interval(const config::http_limits& x) {
 
 } // namespace
 
-// Only its own thread touches the sockets of a context, so they need no locks; posting stays safe from anywhere.
+// Only its own thread uses the sockets of a context, so they need no locks; posting is safe from any thread.
 worker::worker(shared_state& shared)
     : connection_context(shared), context_(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO), work_(context_.get_executor()),
       timer_(context_.get_executor()), check_interval_(check_interval(shared.config.limits)) {}
@@ -37,8 +37,8 @@ void worker::run() noexcept {
       context_.run();
       break;
     } catch (const std::exception& e) {
-      // Only for want of memory: handlers' exceptions end in `call`. The connection ends when its time is up.
-      shared().log->error("serving goes on after an error: {}", e.what());
+      // Only if memory is lacking: handlers' exceptions end in `call`. The connection ends at its deadline.
+      shared().log->error("error while serving: {}; continuing", e.what());
     }
   }
   answers().close();
@@ -55,7 +55,7 @@ void worker::leave(const arrival& came) noexcept {
 void worker::adopt(const arrival& came) {
   const auto id = ++last_id_;
   if (came.is_reserve() && reserve_.size() >= max_reserve) {
-    // It may close, and so be forgotten, while it is looked at.
+    // It may close, and so be erased, while it is checked.
     const auto oldest = connections_.find(*reserve_.begin());
     const auto keep = oldest->second;
     keep->close();
@@ -68,7 +68,7 @@ void worker::adopt(const arrival& came) {
     if (came.is_reserve())
       reserve_.insert(id);
   } catch (const std::exception& e) {
-    shared().log->error("a connection could not be taken over: {}", e.what());
+    shared().log->error("cannot take over a connection: {}", e.what());
     connections_.erase(id);
     return leave(came);
   }
@@ -89,7 +89,7 @@ void worker::forget(std::uint64_t id) noexcept {
   if (found == connections_.end())
     return;
   const auto came = found->second->came();
-  // The connection is in the middle of what made it close; whoever called it there holds on to it.
+  // The connection is still running the code that made it close; its caller there keeps it alive.
   const auto keep = std::move(found->second);
   connections_.erase(found);
   reserve_.erase(id);

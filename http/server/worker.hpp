@@ -18,30 +18,30 @@
 
 namespace troupe::http {
 
-/// One io thread and its connections. Everything but what is said to be for any thread is for that thread only.
+/// One io thread and its connections. All functions are for that thread only, unless they say otherwise.
 class worker final : public connection_context {
 public:
   using executor = boost::asio::io_context::executor_type;
 
-  /// Connections beyond the limit that one worker has at a time.
+  /// Limit of connections in the reserve of one worker.
   static constexpr std::uint32_t max_reserve = 64;
 
   explicit worker(shared_state& shared);
   ~worker() override;
 
-  /// Serves until `drain` has been called and the last connection is gone.
+  /// Serves until `drain` has been called and the last connection has closed.
   void run() noexcept;
 
-  /// For posting to; any thread may.
+  /// For posting; any thread.
   boost::asio::io_context& context() noexcept { return context_; }
-  /// Connections it has, and those on their way to it. For any thread.
+  /// Its connections, including those that are being handed over. For any thread.
   std::size_t load() const noexcept { return load_.load(std::memory_order_relaxed); }
-  /// A connection is on its way. For any thread.
+  /// Counts a connection that will be handed over. For any thread.
   void expect_connection() noexcept { load_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// Takes over a socket that was accepted and announced by `expect_connection`.
+  /// Takes over an accepted socket that was counted by `expect_connection`.
   void adopt(const arrival& came);
-  /// Ends each connection when it has nothing to do, and what is left at the deadline.
+  /// Ends each connection when it is idle, and the rest at the deadline.
   void drain(timestamp deadline);
 
 private:
@@ -65,8 +65,8 @@ private:
   std::unordered_map<std::uint64_t, std::shared_ptr<connection>> connections_;
   /// Kept between checks for its memory.
   std::vector<std::shared_ptr<connection>> checked_;
-  /// Those beyond the limit, the oldest first. It goes when there are too many: whoever asks at once was answered by
-  /// then, and silence keeps nobody out.
+  /// Connections beyond the limit, the oldest first. The oldest is closed when there are too many: a probe was answered
+  /// by then, and silent ones do not block others.
   std::set<std::uint64_t> reserve_;
   std::uint64_t last_id_ = 0;
   std::atomic<std::size_t> load_{0};

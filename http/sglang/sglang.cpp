@@ -13,7 +13,7 @@ namespace troupe::http::sglang {
 
 namespace {
 
-/// All that handlers share.
+/// State shared by the handlers.
 class api {
 public:
   api(slots::service_ptr service, const options& options)
@@ -141,7 +141,7 @@ public:
 private:
   static void refuse(responder reply, const rejection& why) { std::move(reply).send(to_response(why)); }
 
-  /// `given` by the body, below the one of the path, if there is one.
+  /// The namespace `given` in the body, below the one of the path, if there is one.
   accepted<slots::space_ptr> space_of(const request& r, const std::string& given, bool makes = false) const {
     auto space = default_space_;
     if (const auto base = r.path("namespace"); !base.empty()) {
@@ -157,7 +157,7 @@ private:
     return space;
   }
 
-  /// In no name that a client gives: so what the path and the body name together is no other pair's.
+  /// A character that no client's name has, so that no two pairs of path and body name the same namespace.
   static constexpr std::string_view between = ":";
 
   static std::string reserved(const std::vector<std::uint32_t>& places, const std::vector<location>& given) {

@@ -20,8 +20,8 @@ struct options : slots::options {
 };
 
 /// Adds POST /{rank}/initialize, exists, reserve_and_allocate_page_indices, confirm_write, get_page_indices,
-/// delete_keys and clear, and the same below /sglang/{namespace}. Each rank is for itself: with MLA, where all ranks
-/// hold the same, clients only ever name rank 0. What each means is in docs/http-api.md.
+/// delete_keys and clear, and the same below /sglang/{namespace}. Ranks are independent: with MLA, where all ranks hold
+/// the same, clients only name rank 0. See docs/http-api.md.
 void add_routes(router& routes, std::shared_ptr<const metadata_service> service, const options& options);
 
 } // namespace troupe::http::sglang

@@ -7,7 +7,7 @@ namespace troupe::http::sglang {
 
 namespace {
 
-/// What all bodies have.
+/// Members that all bodies have.
 struct opened {
   simdjson::dom::object body;
   std::string space;

@@ -8,11 +8,11 @@
 #include <vector>
 
 /// The bodies of SGLang's HF3FS metadata service; see docs/http-api.md. Each function takes text that is followed by
-/// `body_padding` readable bytes, and says why it does not accept a body.
+/// `body_padding` readable bytes, and returns why a body is rejected.
 
 namespace troupe::http::sglang {
 
-/// What a body without one means.
+/// The namespace of a body that names none.
 inline constexpr std::string_view default_namespace = "kv";
 
 /// POST /{rank}/initialize
@@ -43,7 +43,7 @@ accepted<initialize_body> read_initialize(std::string_view body);
 accepted<reserve_body> read_reserve(std::string_view body, const slots::body_rules& rules);
 accepted<confirm_body> read_confirm(std::string_view body, const slots::body_rules& rules);
 accepted<keys_body> read_keys(std::string_view body, const slots::body_rules& rules);
-/// POST /{rank}/clear, whose body may be missing: the namespace.
+/// POST /{rank}/clear, whose body is optional: the namespace.
 accepted<std::string> read_clear(std::string_view body);
 
 } // namespace troupe::http::sglang

@@ -8,17 +8,17 @@
 
 namespace troupe::http::slots {
 
-/// Turns the key strings of slot clients, which may be anything, into digests: XXH3-128, keyed. Thread-safe.
+/// Turns the key strings of slot clients, which are arbitrary, into digests: XXH3-128, keyed. Thread-safe.
 ///
-/// What that guarantees: a digest depends on every byte of the string and on the key; two different strings out of n
-/// have the same digest with a chance of about n² / 2^129, whatever the strings are, as long as who chooses them knows
-/// neither the key nor digests made with it. Digests are shown to administrators only. It is no cryptographic
-/// authentication: XXH3 has withstood no attack by somebody who sees digests.
+/// Guarantee: a digest depends on every byte of the string and on the key; two different strings out of n have the same
+/// digest with a chance of about n² / 2^129, whatever the strings are, if their author knows neither the key nor
+/// digests made with it. Digests are shown to administrators only. This is not cryptographic authentication: XXH3 is
+/// not designed to withstand an attacker who sees digests.
 ///
-/// The key has to be kept as long as what is stored under its digests: with another one, nothing is found.
+/// The key has to be kept as long as the pages under its digests: with another key, they are not found.
 class client_keys {
 public:
-  /// Random bytes, from which the 192 that XXH3 works with are derived.
+  /// Random bytes, from which the 192 bytes of XXH3's secret are derived.
   using secret = std::array<std::byte, 32>;
 
   explicit client_keys(const secret& random_bytes);

@@ -43,8 +43,8 @@ void refusals::write(std::string_view what, std::uint64_t count, errc first) {
     quiet_until_ = later(now, log_interval);
     since = std::exchange(unlogged_, 0);
   }
-  log_->warn("refused {} pages since the last such line, {} of them just now: {}, the first because of {}", since,
-             count, what, to_string(first));
+  log_->warn("refused {} pages since the last such line, {} of them now: {}, the first with error {}", since, count,
+             what, to_string(first));
 }
 
 } // namespace troupe::http::slots

@@ -14,23 +14,22 @@
 
 namespace troupe::http::slots {
 
-/// Is told how many items were refused, and why. Called from any thread; short, and does not throw.
+/// Receives how many items were refused, and why. Called from any thread; short, and does not throw.
 using refusal_counter = std::function<void(errc why, std::uint64_t count)>;
 
-/// Counts what was refused of requests whose answer has no room to say so, and logs it, now and then. Thread-safe.
+/// Counts refused items of requests whose answer cannot report them, and logs them at a limited rate. Thread-safe.
 class refusals {
 public:
-  /// One line at most in this time.
+  /// At most one line in this time.
   static constexpr duration log_interval = std::chrono::seconds{10};
 
   /// `counter` may be empty.
   refusals(std::string_view component, refusal_counter counter)
       : log_(log::get(component)), counter_(std::move(counter)) {}
 
-  /// `codes` is one `errc` per item; those that are not ok are refused. `what` is for the log: "confirmations of rank
-  /// 3".
+  /// Notes the refused items: `codes` is one `errc` per item. `what` is for the log: "confirmations of rank 3".
   void note(std::string_view what, std::span<const std::uint8_t> codes);
-  /// The same, for items that were not even asked for.
+  /// The same, for items that were not passed on.
   void note(std::string_view what, std::uint64_t count, errc why);
 
 private:

@@ -28,7 +28,7 @@ std::string item_name(std::string_view list, std::size_t i) {
   return std::string{list} + "[" + std::to_string(i) + "]";
 }
 
-/// The two elements of a pair; nothing if it is none.
+/// The two elements of a pair; none if it is not a pair.
 std::optional<std::pair<simdjson::dom::element, simdjson::dom::element>> pair_of(const simdjson::dom::element& x) {
   simdjson::dom::array items;
   if (x.get_array().get(items) != simdjson::SUCCESS || items.size() != 2)
@@ -39,12 +39,12 @@ std::optional<std::pair<simdjson::dom::element, simdjson::dom::element>> pair_of
   return std::pair{first, *at};
 }
 
-/// Finds keys that occur again. Open addressing, at most half full.
+/// Finds repeated keys. Open addressing, at most half full.
 class seen_keys {
 public:
   explicit seen_keys(std::size_t keys) : slots_(std::bit_ceil(2 * keys + 1), none) {}
 
-  /// The place of the key in `known`, to which it is added if it is not there.
+  /// The position of the key in `known`, to which it is added if it is missing.
   std::uint32_t find_or_add(const key_digest& key, std::vector<key_digest>& known) {
     const auto mask = slots_.size() - 1;
     for (auto at = mix(key) & mask;; at = (at + 1) & mask) {
@@ -64,14 +64,14 @@ private:
   std::vector<std::uint32_t> slots_;
 };
 
-/// A page number: nothing if there cannot be such a page, a rejection if it is no whole number.
+/// A page number: none if there cannot be such a page, a rejection if it is not a whole number.
 accepted<std::optional<slot_number>> read_page(const simdjson::dom::element& x, std::string_view list, std::size_t i) {
   std::uint64_t number = 0;
   if (x.get_uint64().get(number) == simdjson::SUCCESS)
     return number <= most_slot ? std::optional{static_cast<slot_number>(number)} : std::nullopt;
   if (x.is_int64())
     return std::nullopt; // negative
-  return unprocessable(item_name(list, i) + ": a page is a whole number");
+  return unprocessable(item_name(list, i) + ": a page must be a whole number");
 }
 
 std::size_t size_of(const json_list& list) {
@@ -127,7 +127,7 @@ accepted<json_list> list_member(const simdjson::dom::object& body, std::string_v
 }
 
 accepted<std::vector<key_digest>> read_keys(const json_list& list, std::string_view name, const body_rules& rules) {
-  // Appending would make the compiler copy each digest by way of the stack, and wait for it there.
+  // Appending would make the compiler copy each digest by way of the stack, and wait for the copy.
   std::vector<key_digest> keys(size_of(list));
   if (keys.empty())
     return keys;
@@ -135,7 +135,7 @@ accepted<std::vector<key_digest>> read_keys(const json_list& list, std::string_v
   for (const auto& x : *list) {
     std::string_view key;
     if (x.get_string().get(key) != simdjson::SUCCESS)
-      return unprocessable(item_name(name, i) + ": a key is a string");
+      return unprocessable(item_name(name, i) + ": a key must be a string");
     keys[i++] = rules.keys.digest(key);
   }
   return keys;

@@ -14,7 +14,7 @@ namespace troupe::http::slots {
 space_ptr make_space(std::string name, std::uint32_t world_size) {
   space out;
   out.spec.name = std::move(name);
-  // Names are not part of an identity, and there is nothing else that tells these namespaces apart.
+  // Names are not part of an identity, and nothing else distinguishes these namespaces.
   out.spec.model = out.spec.name;
   out.spec.layout = layout_of_slot_clients;
   out.spec.world_size = world_size;
@@ -28,7 +28,7 @@ space_ptr make_space(std::string name, std::uint32_t world_size) {
 namespace {
 
 std::string not_initialized(const space& space) {
-  return "namespace \"" + space.spec.name + "\" is not initialized; do that first";
+  return "namespace \"" + space.spec.name + "\" is not initialized; initialize it first";
 }
 
 } // namespace
@@ -47,9 +47,9 @@ void register_rank(const service_ptr& service, const space_ptr& space, rank_numb
     if (registered || registered.error().code != errc::unknown_namespace)
       return then(std::move(registered));
     if (service->names().count_with_prefix(limit.prefix) >= limit.most)
-      return then(fail(errc::limit_exceeded, "namespace \"" + space->spec.name + "\" would be one more than the " +
+      return then(fail(errc::limit_exceeded, "namespace \"" + space->spec.name + "\" would exceed the limit of " +
                                                  std::to_string(limit.most) +
-                                                 " that clients may make; remove one that is not used any more"));
+                                                 " namespaces that clients may create; remove an unused one"));
     service->add_namespace(space->spec, space->options, [=](result<void> added) {
       if (!added)
         return then(std::move(added));

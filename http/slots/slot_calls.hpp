@@ -21,25 +21,25 @@ namespace troupe {
 class metadata_service;
 }
 
-/// What the wires of slot clients ask the registry in the same way.
+/// Calls to the registry that the protocols of slot clients have in common.
 
 namespace troupe::http::slots {
 
-/// A namespace of clients that say nothing of it but a name: whether their pages can be exchanged is theirs to know.
+/// A namespace of clients that send nothing but its name: the clients must know whether their pages are exchangeable.
 struct space {
   namespace_spec spec;
   namespace_options options;
   namespace_id id;
 };
 
-/// Shared with what is under way.
+/// Shared with pending requests.
 using space_ptr = std::shared_ptr<const space>;
 
-/// Ranks register as they come. `world_size` 0: a key is complete when all that are registered have it.
+/// Ranks register in any order. `world_size` 0: a key is complete when all registered ranks have it.
 space_ptr make_space(std::string name, std::uint32_t world_size);
 
-/// How many namespaces clients may bring into being whose names begin with `prefix`. A few more may slip in when
-/// several are made at the same moment; the registry has a limit of its own.
+/// The limit of namespaces with this `prefix` that clients may create. A few more may be admitted when several are
+/// created at the same moment; the registry has a limit of its own.
 struct space_limit {
   std::uint32_t most = 0;
   std::string prefix;
@@ -47,29 +47,29 @@ struct space_limit {
 
 using service_ptr = std::shared_ptr<const metadata_service>;
 
-/// What is wrong with a request to a namespace that is not there for its caller: the same as if it were there for
-/// nobody. `makes` it: the caller must not.
+/// The rejection of a request to a namespace that is hidden from its caller: the same as for one that does not exist.
+/// `makes`: the rejection of creating it.
 std::optional<rejection> check_space(const request& r, const space& space, bool makes = false);
 
-/// Registers the rank, in a namespace that is made if it is not there yet. `then` gets what the registry said.
+/// Registers the rank, in a namespace that is created if it does not exist. `then` receives the answer of the registry.
 void register_rank(const service_ptr& service, const space_ptr& space, rank_number rank, std::uint32_t pages,
                    const space_limit& limit, std::function<void(result<void>)> then);
 
-/// What these wires say where there is no page.
+/// The value for a missing page in these protocols.
 inline constexpr std::int64_t no_page = -1;
 
-/// Appends an array: per key, whether it was found; or its slot, null where there is none.
+/// Appends an array: per key, whether it was found; or its slot, null for none.
 void append_found(std::string& out, const std::vector<std::uint8_t>& codes);
 void append_slots(std::string& out, const std::vector<location>& found);
 
-/// Answers that a rank could not be registered; with 503 where it helps to repeat.
+/// Answers that a rank could not be registered; with 503 if a retry may help.
 void fail_initialize(const shared_responder& to, const error& why);
 
-/// Answers that the request failed as a whole. 404 for a rank that is not registered: clients repeat what gets 500,
-/// 502, 503 or 504, and repeating does not help here. 503 for what helps to repeat.
+/// Answers that the request failed as a whole. 404 for a rank that is not registered: clients retry after 500, 502, 503
+/// or 504, and a retry does not help here. 503 if a retry may help.
 void fail_call(const shared_responder& to, const error& why, const space_ptr& space, rank_number rank);
 
-/// Confirms what was written, then gives back what was released, and answers 204 when both are done; so a page in both
+/// Confirms the written pages, then releases the released ones, and answers 204 when both are done; so a page in both
 /// lists is free at the end. Items that the registry refuses count in `refused`.
 void finish_writing(const service_ptr& service, const space_ptr& space, rank_number rank, written_pages pages,
                     const std::shared_ptr<refusals>& refused, const shared_responder& to);

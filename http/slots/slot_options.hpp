@@ -11,20 +11,20 @@
 
 namespace troupe::http::slots {
 
-/// What the wires of slot clients have in common: clients that know a page by its slot.
+/// Options that the protocols of slot clients have in common; these clients address a page by its slot.
 struct options {
-  /// Namespaces that clients may bring into being.
+  /// Limit of namespaces that clients may create.
   std::uint32_t max_namespaces = 64;
-  /// How long a page is kept whose location was told.
+  /// How long a page is kept after a client has received its location.
   duration protect_for = std::chrono::seconds{10};
-  /// How long a client has to write a page that it was given.
+  /// How long a client has to write a page that it reserved.
   duration reservation_deadline = std::chrono::seconds{60};
-  /// Items of one list of a request.
+  /// Limit of items in one list of a request.
   std::size_t max_keys = 65536;
   client_keys::secret key_secret{};
-  /// Locations that callers were told who may only read keep pages from being evicted.
+  /// Locations that callers of role `read` have received protect pages from eviction.
   caller_limits limits = {};
-  /// For items of a confirmation, whose answer has no room for them. May be empty.
+  /// Counts refused items of a confirmation, whose answer cannot report them. May be empty.
   refusal_counter count_refused;
 };
 

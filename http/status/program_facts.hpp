@@ -4,10 +4,10 @@
 
 namespace troupe::http {
 
-/// The program that a node runs in.
+/// Facts about the program of a node.
 struct program_facts {
   std::string version;
-  /// Of its sources.
+  /// The commit of the sources.
   std::string commit = {};
 };
 

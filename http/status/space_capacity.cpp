@@ -14,13 +14,13 @@ struct rank_capacity {
 
 rank_capacity capacity_of_rank(const rank_stats& x, std::uint64_t ranks, const room_of_node& room) {
   const auto page = std::max<std::uint64_t>(x.io.frame_bytes, 1);
-  // Pages in memory only: ranks share the arena, in whole extents.
+  // Pages are in memory only: ranks share the arena, in whole extents.
   if (x.io.slab_slots == 0) {
     const auto per_extent = room.extent_bytes / page;
     const auto extents = room.extent_bytes == 0 ? 0 : room.arena_bytes / room.extent_bytes;
     return {extents * per_extent / ranks, page, "memory"};
   }
-  // A file that grows has a number of slots that it can never have where the disk space is for all such files.
+  // A growing file has a number of slots that it can never fill if the disk space is shared by all such files.
   auto pages = x.io.slab_slots;
   if (x.slots.total < pages)
     pages = std::max(x.slots.total, std::min(pages, room.made_slabs_limit / ranks / page));

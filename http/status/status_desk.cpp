@@ -116,7 +116,7 @@ void status_desk::ask(bool with_history, std::function<void(result<std::string>)
 
 void status_desk::sample() {
   gather([self = shared_from_this()](const result<numbers>& x) {
-    // A node that does not answer in time has a gap in its history.
+    // A node that does not answer in time gets a gap in its history.
     if (!x || !self->parts_.services.latencies)
       return;
     auto totals = totals_of(x->stats, x->spaces, *self->parts_.services.latencies);

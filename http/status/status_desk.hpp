@@ -18,26 +18,26 @@
 
 namespace troupe::http::node_status {
 
-/// What the desk has to know.
+/// Inputs of the status service.
 struct desk_parts {
   node_services services;
   std::shared_ptr<const metadata_service> service;
   config::node_config config;
   program_facts program;
-  /// ok, or why nothing should be sent to this node.
+  /// ok, or why no requests should be sent to this node.
   std::function<result<void>()> ready;
 };
 
-/// Asks a node's actors how it is, on behalf of threads that are no actors, and keeps its history. Thread-safe; nothing
-/// waits. Made by `make`, since what is under way keeps it alive.
+/// Collects the status of a node from its actors, for threads that are not actors, and keeps its history. Thread-safe;
+/// no call blocks. Created by `make`, since pending requests keep it alive.
 class status_desk : public std::enable_shared_from_this<status_desk> {
 public:
   static std::shared_ptr<status_desk> make(caf::actor_system& system, desk_parts parts);
 
-  /// The document of `/v1/status`. `then` is called once, in whatever thread; an error where the node does not answer.
+  /// The document of `/v1/status`. `then` is called once, in any thread; with an error if the node does not answer.
   void ask(bool with_history, std::function<void(result<std::string>)> then) const;
 
-  /// Asks, and puts what is answered into the history. To be called every `history::interval`.
+  /// Collects a sample for the history. To be called every `history::interval`.
   void sample();
 
   /// The effective config, without secrets, as JSON.
@@ -62,7 +62,7 @@ private:
   history history_;
 };
 
-/// Tells the desk the time until it is sent an exit message.
+/// Calls `sample` periodically until it receives an exit message.
 caf::actor spawn_clock(caf::actor_system& system, std::shared_ptr<status_desk> desk);
 
 } // namespace troupe::http::node_status

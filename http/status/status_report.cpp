@@ -64,7 +64,7 @@ void append_node(std::string& out, const status_report& x) {
   m.add("durability", x.durability).add("memory", x.memory_text).add("slabs", x.slabs_text).end();
 }
 
-/// What lies where, over all ranks.
+/// Bytes and pages of each tier, over all ranks.
 struct tier_sums {
   std::uint64_t memory_pages = 0;
   std::uint64_t memory_page_bytes = 0;
@@ -76,7 +76,7 @@ struct tier_sums {
 };
 
 std::uint64_t pages_on_disk(const rank_stats& x) {
-  // What is dirty is live as a rule; what was just given up is not any more.
+  // A dirty page is usually live; one that was just dropped is not.
   return x.io.slab_slots == 0 ? 0 : x.slots.live - std::min(x.slots.live, x.io.dirty_pages);
 }
 
@@ -116,7 +116,7 @@ void append_tiers(std::string& out, const status_report& x) {
   m.end();
 }
 
-/// A rank whose pages the node keeps; `known` is what its allocator and its io worker say.
+/// A rank whose pages the node keeps; `known` comes from its allocator and its io worker.
 void append_slots(std::string& out, const rank_stats& known) {
   json_members(out)
       .add("total", known.slots.total)
@@ -127,7 +127,7 @@ void append_slots(std::string& out, const rank_stats& known) {
       .end();
 }
 
-/// One whose pages its engine keeps, of which the registry alone knows.
+/// A rank whose pages are in an engine's file, which only the registry knows.
 void append_slots(std::string& out, const rank_info& x) {
   const auto taken = x.pages + x.reserved + x.withheld;
   json_members(out)
@@ -295,13 +295,11 @@ void add_notices(std::vector<warning>& to, const status_report& x, const opened_
     to.push_back({"notice", reason, std::move(text), std::string("docs/operations.md#") + reason});
   };
   if (opened.buffered)
-    add("buffered_io",
-        "slab files go through the page cache, since their file system knows no direct I/O: put data_dir, "
-        "or storage.ranks[i].directory, on ext4 or XFS, or set storage.direct to false");
+    add("buffered_io", "slab files go through the page cache, because their file system does not support direct I/O: "
+                       "put data_dir, or storage.ranks[i].directory, on ext4 or XFS, or set storage.direct to false");
   if (opened.without_io_uring)
-    add("no_io_uring",
-        "slab files are read by threads, since the kernel or a seccomp profile forbids io_uring: allow it, "
-        "or set io.engine to \"threads\"");
+    add("no_io_uring", "slab files are read by threads, because the kernel or a seccomp profile forbids io_uring: "
+                       "allow it, or set io.engine to \"threads\"");
   if (x.memory_text.find("RLIMIT_MEMLOCK") != std::string::npos)
     add("memory_not_locked",
         "memory for pages is not locked, and may be swapped out: raise RLIMIT_MEMLOCK (for systemd, "
@@ -309,10 +307,9 @@ void add_notices(std::vector<warning>& to, const status_report& x, const opened_
   if (!opened.unusable_memory.empty())
     add("unusable_memory", opened.unusable_memory);
   if (x.stats.departed_clients > 0)
-    add("departed_clients",
-        std::to_string(x.stats.departed_clients) +
-            " clients are gone, and their processes may still touch memory of the node: it stays set "
-            "aside until they end; end them");
+    add("departed_clients", std::to_string(x.stats.departed_clients) +
+                                " client(s) disconnected, but their processes still run and may write to memory of the "
+                                "node, which stays set aside; end these processes to free it");
 }
 
 std::string status_text(status_report x) {

@@ -37,7 +37,7 @@ struct described_handler {
   desk_handler handle;
 };
 
-// What administrators alone may see tells how the host is set up, and the names and keys of those who use the node.
+// Data for administrators only: the setup of the host, and the names and keys of the node's users.
 constexpr std::array table{
     described_handler{{method::get, "/v1/status", "get_status", role::read, true}, get_status},
     described_handler{{method::get, "/v1/config", "get_config", role::admin, true}, get_config},

@@ -9,10 +9,10 @@
 
 namespace troupe::http::node_status {
 
-/// Adds what tells people how the node is: `/v1/status`, `/v1/config` and `/v1/log`.
+/// Adds the routes that show a node's state to people: `/v1/status`, `/v1/config` and `/v1/log`.
 void add_routes(router& routes, std::shared_ptr<const status_desk> desk);
 
-/// What `add_routes` adds.
+/// The routes of `add_routes`.
 std::span<const native::described_route> described_routes() noexcept;
 
 } // namespace troupe::http::node_status

@@ -58,12 +58,12 @@ void read_storage(msgpack_reader& in, tensor_handle& out) {
   out.offset = in.natural();
   out.counter_file = bytes_or_nil(in);
   out.counter_index = in.natural();
-  // The writes it stands for are in front of the event of each request.
+  // The writes that it stands for come before the event of each request.
   in.skip();
   in.skip();
 }
 
-/// The field that says which others there are. It comes first from LMCache, and from others wherever they like.
+/// The field that decides which other fields follow. LMCache sends it first, other clients anywhere.
 std::string_view kind_of(byte_view body) {
   msgpack_reader in(body);
   for (auto fields = in.map(); fields > 0 && in.ok(); --fields) {

@@ -11,7 +11,7 @@ constexpr std::uint8_t u8(std::byte x) noexcept {
   return std::to_integer<std::uint8_t>(x);
 }
 
-/// Heads of MessagePack that stand for one type each.
+/// Head bytes of MessagePack that mean one type each.
 enum head_byte : std::uint8_t {
   nil_head = 0xc0,
   false_head = 0xc2,
@@ -219,7 +219,7 @@ void msgpack_reader::numbers(std::vector<std::uint32_t>& out) {
   const auto* at = first;
   const auto* const end = first + rest_.size();
   for (std::uint32_t i = 0; i < count; ++i) {
-    // Tokens have one, two or four bytes; what else a number may look like is rare.
+    // Tokens have one, two or four bytes; other encodings of a number are rare.
     const std::size_t left = static_cast<std::size_t>(end - at);
     const auto x = left > 0 ? u8(at[0]) : std::uint8_t{0xc1};
     if (x < 0x80) {

@@ -6,8 +6,8 @@
 
 namespace troupe::lmcache::wire {
 
-/// Appends MessagePack to a text, each value in its shortest form. The caller says of arrays and maps how many values
-/// follow, and lets them follow.
+/// Appends MessagePack to a text, each value in its shortest form. The caller gives the number of values in arrays and
+/// maps, and then appends them.
 class msgpack_writer {
 public:
   msgpack_writer& nil();

@@ -11,7 +11,7 @@ struct operation_entry {
   int number = -1;
 };
 
-/// In the order of the enumeration. The numbers are frozen: what came later has a name only.
+/// In the order of the enumeration. The numbers are frozen: later operations have a name only.
 constexpr std::array<operation_entry, operation_count> operations{{
     {"register_kv_cache", 1},
     {"unregister_kv_cache", 2},

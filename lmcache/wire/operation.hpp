@@ -8,8 +8,8 @@
 
 namespace troupe::lmcache::wire {
 
-/// What a client of LMCache's multi-process mode can ask of its server. The older ones have a number on the wire, and
-/// each has a name; a client says either.
+/// The operations of LMCache's multi-process mode. The older ones have a number in the protocol, and each has a name; a
+/// client sends either.
 enum class operation : std::uint8_t {
   register_kv_cache,
   unregister_kv_cache,
@@ -60,14 +60,13 @@ constexpr bool changes_registration(operation x) noexcept {
          x == operation::unregister_kv_cache;
 }
 
-/// As the wire writes it; for logs and metrics.
+/// The name in the protocol; for logs and metrics.
 std::string_view to_string(operation x) noexcept;
 
-/// Its number on the wire, or -1 where it has none.
+/// Its number in the protocol, or -1 if it has none.
 int number_of(operation x) noexcept;
 
-/// Reads the frame that says what is asked for: `unknown` for a name or a number that is none, nothing if it is
-/// neither.
+/// Reads the frame with the operation: `unknown` for an unknown name or number, none if it is neither.
 std::optional<operation> read_operation(byte_view frame) noexcept;
 
 } // namespace troupe::lmcache::wire

@@ -9,7 +9,7 @@ namespace troupe::lmcache::wire {
 
 namespace {
 
-/// In these, LMCache itself refuses a salt.
+/// LMCache itself refuses salts with these characters.
 bool is_salt(std::string_view x) noexcept {
   return x.size() <= salt_max && x.find_first_of(std::string_view("@/\\\0", 4)) == std::string_view::npos;
 }
@@ -269,7 +269,7 @@ std::string answer_transfer(std::string_view event, bool ok) {
 }
 
 std::string answer_registration(std::string_view shared_memory, std::uint64_t bytes) {
-  // Clients that do not know a field pass it by.
+  // Clients skip a field that they do not know.
   return msgpack_writer()
       .map(3)
       .text("shm_name")

@@ -6,15 +6,14 @@ namespace troupe::lmcache::wire {
 
 namespace {
 
-/// How many payloads a message of an operation has in one version. `most` below `least`: the version has no such
-/// operation.
+/// The number of payloads of an operation in one version. `most` below `least`: the version has no such operation.
 struct payload_range {
   std::uint8_t least = 0;
   std::uint8_t most = 0;
 };
 
 constexpr payload_range absent{1, 0};
-/// Nothing is read of these.
+/// The payloads of these are not read.
 constexpr payload_range any{0, 255};
 
 constexpr payload_range exactly(std::uint8_t count) noexcept {
@@ -27,8 +26,8 @@ struct operation_row {
   std::array<payload_range, versions.size()> payloads{};
 };
 
-/// The first of the two tables of what differs. A range instead of a number is for clients before 0.5.6 that leave out
-/// what came last.
+/// The first of the two tables of differences. A range instead of a number is for clients before 0.5.6 that omit the
+/// last payloads.
 constexpr std::array<operation_row, operation_count> operation_rows{{
     {operation::register_kv_cache, {exactly(7), exactly(7)}},
     {operation::unregister_kv_cache, {exactly(1), exactly(1)}},

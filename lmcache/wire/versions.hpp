@@ -11,8 +11,8 @@
 
 namespace troupe::lmcache::wire {
 
-/// Versions of the protocol that are served, by the release of LMCache that brought them. No message says its version:
-/// it follows from the number of payloads and the names of fields, see versions.cpp.
+/// The supported versions of the protocol, by the release of LMCache that introduced them. No message contains its
+/// version: it follows from the number of payloads and the names of fields, see versions.cpp.
 enum class version : std::uint8_t { v0_5_6, v0_5_7 };
 
 inline constexpr std::array versions{version::v0_5_6, version::v0_5_7};
@@ -20,7 +20,7 @@ inline constexpr std::array versions{version::v0_5_6, version::v0_5_7};
 /// "0.5.6"
 std::string_view to_string(version x) noexcept;
 
-/// The versions that something may belong to.
+/// A set of possible versions.
 class version_set {
 public:
   constexpr version_set() noexcept = default;
@@ -55,13 +55,13 @@ private:
 /// "0.5.6", "0.5.6 or 0.5.7", or "unknown" for none.
 std::string to_string(version_set x);
 
-/// Versions in which this operation has so many payloads. Empty for an unknown operation.
+/// Versions in which this operation has this number of payloads. Empty for an unknown operation.
 version_set versions_of(operation x, std::size_t payloads) noexcept;
 
-/// How many payloads an operation has: "2 in 0.5.6, 3 in 0.5.7".
+/// The numbers of payloads of an operation: "2 in 0.5.6, 3 in 0.5.7".
 std::string payload_counts(operation x);
 
-/// Fields that some versions have and others do not.
+/// Fields that only some versions have.
 enum class versioned_field : std::uint8_t { token_ids, token_bytes, group_layouts };
 
 std::string_view name_of(versioned_field x) noexcept;

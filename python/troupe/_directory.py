@@ -1,6 +1,6 @@
-"""The directory of handshakes over HTTP, for engines: publishing with signs of life, and fetching with patience.
+"""Client of the handshake directory over HTTP, for engines: publishing with heartbeats, and fetching with retries.
 
-Needs nothing but Python. docs/handshake.md explains the directory.
+Needs only Python's standard library. docs/handshake.md explains the directory.
 """
 
 import concurrent.futures
@@ -17,13 +17,13 @@ import urllib.parse
 
 
 class Patience:
-    """How clients wait. A wait of more than `poll` seconds is made of several, so that a directory that goes away is
-    noticed; after a failure, `pause` seconds go by, and twice as many after each that follows, up to `longest`."""
+    """Parameters of waiting. A wait of more than `poll` seconds is split, so that the loss of the directory is detected;
+    after a failure, a client pauses for `pause` seconds, which doubles with each further one, up to `longest`."""
 
     def __init__(self, poll=20.0, pause=0.1, longest=3.0):
         if not (poll > 0 and 0 < pause <= longest):
-            raise ValueError(f"a poll of {poll} s and pauses of {pause} to {longest} s make no sense: all of them have "
-                             "to be above 0, and the first pause not above the longest")
+            raise ValueError(f"a poll of {poll} s and pauses of {pause} to {longest} s are invalid: all of them must be "
+                             "above 0, and the first pause not above the longest")
         self.poll, self.pause, self.longest = poll, pause, longest
 
     def next_pause(self, pause):
@@ -31,7 +31,7 @@ class Patience:
 
 
 class DirectoryError(Exception):
-    """The directory has answered, and not with what was asked for."""
+    """An answer of the directory with an error."""
 
     def __init__(self, status, detail, incarnation=None):
         super().__init__(f"{status}: {detail}")
@@ -39,22 +39,23 @@ class DirectoryError(Exception):
 
     @property
     def passes(self):
-        """Whether it may be another answer in a moment."""
+        """Whether a retry may succeed."""
         return self.status in (404, 429, 500, 502, 503, 504)
 
 
 class Unreachable(Exception):
-    """Nobody has answered."""
+    """No answer came."""
 
 
 class Directory:
-    """Where the directory is, and who asks. A connection for each request: handshakes are rare, and may take long."""
+    """The address of the directory, and the credentials of the client. Each request has a connection of its own, because
+    handshakes are rare and may take long."""
 
     def __init__(self, url, token="", authorities="", certificate="", key="", timeout=5.0,
                  patience=None):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"the address of a directory is http://HOST:PORT or https://HOST:PORT, not {url!r}")
+            raise ValueError(f"the address of a directory must be http://HOST:PORT or https://HOST:PORT, not {url!r}")
         self.host, self.port, self.patience = parts.hostname, parts.port, patience or Patience()
         self.prefix, self.token, self.timeout, self.tls = parts.path.rstrip("/"), token, timeout, None
         if parts.scheme == "https":
@@ -63,14 +64,14 @@ class Directory:
                 self.tls.load_cert_chain(certificate, key or None)
 
     def publish(self, engine, rank, payload, incarnation, sizes, compat, ttl):
-        """The seconds for which it is published, which may be fewer than were asked for."""
+        """Returns the seconds for which it is published, which may be fewer than requested."""
         dp, pp, tp = rank
         _, said = self._ask("PUT", self._path(engine, "ranks", dp, pp, tp), payload, incarnation=incarnation, dp_size=sizes[0],
                   pp_size=sizes[1], tp_size=sizes[2], compat=compat, ttl=_time(ttl))
         return _lives_for(json.loads(said), ttl)
 
     def heartbeat(self, engine, incarnation, ttl):
-        """Whether all ranks of the engine are published, and the seconds for which they are."""
+        """Returns whether all ranks of the engine are published, and for how many seconds."""
         _, said = self._ask("POST", self._path(engine, "heartbeat"), incarnation=incarnation, ttl=_time(ttl))
         said = json.loads(said)
         return bool(said.get("complete")), _lives_for(said, ttl)
@@ -79,13 +80,13 @@ class Directory:
         self._ask("DELETE", self._path(engine), incarnation=incarnation)
 
     def fetch(self, engine, rank, compat="", incarnation=0, wait=0.0):
-        """The payload and the incarnation that it is of."""
+        """Returns the payload and its incarnation."""
         headers, body = self._ask("GET", self._path(engine, "ranks", *rank), patience=wait, compat=compat or None,
                                   incarnation=incarnation or None, wait=_time(wait) if wait > 0 else None)
         return body, int(headers["Troupe-Incarnation"])
 
     def last_incarnation(self, engine):
-        """The last start of the engine that the directory knows of, whether it lives or not; 0: of none."""
+        """The last incarnation of the engine that the directory knows, live or not; 0: none."""
         try:
             headers, _ = self._ask("GET", self._path(engine))
             return int(headers["Troupe-Incarnation"])
@@ -95,13 +96,13 @@ class Directory:
             raise
 
     def fetch_patiently(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None):
-        """The same, also where engine and directory start later, until `patience` is over. What another attempt cannot
-        change is raised at once."""
+        """Fetches with retries for up to `patience` seconds, so that engine and directory may start later. Errors that a
+        retry cannot change are raised at once."""
         return finish(self.fetch_steps(engine, rank, compat, incarnation, patience, give_up))
 
     def fetch_steps(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None, places=None):
-        """The same as a generator that yields the seconds in which it has nothing to do. It waits at the directory only
-        while it has one of `places`, so that those who find what they want at once come between."""
+        """The same as a generator that yields the seconds of its pauses. It waits at the directory only with one of
+        `places`, so that fetches of published engines are not delayed."""
         deadline, pause = time.monotonic() + patience, self.patience.pause
         while True:
             left = deadline - time.monotonic()
@@ -121,8 +122,8 @@ class Directory:
                 if places is not None and may_wait:
                     places.release()
             if give_up is not None and give_up.is_set():
-                raise Unreachable("given up")
-            # Spread, so that those who lost the same directory do not come back to it at once.
+                raise Unreachable("cancelled")
+            # Jitter, so that clients that lost the same directory do not all retry at once.
             yield min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic()))
             pause = self.patience.next_pause(pause)
 
@@ -165,9 +166,9 @@ def finish(steps):
 
 
 class Turns(concurrent.futures.Executor):
-    """Threads for what waits a lot. A function may have `steps`: a generator function of the same arguments, which
-    yields the seconds in which it has nothing to do, and holds no thread meanwhile. What comes first has the first
-    turn, and what has been tried before comes after what has not."""
+    """An executor for functions that wait a lot. A function may have `steps`: a generator function of the same
+    arguments, which yields the seconds of its pauses, and holds no thread meanwhile. New functions start in order of
+    submission, and before those that continue after a pause."""
 
     def __init__(self, threads, name):
         self._due, self._order, self._ended = [], itertools.count(), False
@@ -182,13 +183,13 @@ class Turns(concurrent.futures.Executor):
         with self._changed:
             if self._ended:
                 raise RuntimeError("cannot submit after shutdown")
-            # Before all that has been tried already, whenever it is due.
+            # Before all functions that have started already.
             heapq.heappush(self._due, (0.0, next(self._order), future, run))
             self._changed.notify()
         return future
 
     def shutdown(self, wait=True, *, cancel_futures=False):
-        """Nobody is waited for: threads end with what they are at, and what is left is cancelled."""
+        """Returns at once: threads end after their current step, and the rest is cancelled."""
         with self._changed:
             self._ended = True
             left, self._due = self._due, []
@@ -241,7 +242,7 @@ def _time(seconds):
 
 
 def _lives_for(said, ttl):
-    """A directory has a longest time of its own."""
+    """The granted time to live: the directory has a maximum."""
     granted = said.get("expires_in_ms")
     return min(ttl, granted / 1000) if isinstance(granted, (int, float)) else ttl
 
@@ -256,7 +257,7 @@ def _complaint(content):
 
 
 def read_token(options_token_file):
-    """Of the file, else of the environment: a config is shown in logs."""
+    """The token of the file, else of the environment. It is not in the config, because configs are shown in logs."""
     if options_token_file:
         with open(options_token_file, encoding="utf-8") as file:
             return file.read().strip()
@@ -264,10 +265,10 @@ def read_token(options_token_file):
 
 
 class Publisher:
-    """Publishes what the ranks of an engine have, and says that it lives, until it is ended. One thread of its own.
+    """Publishes the payloads of an engine's ranks, and sends heartbeats until `end`, in a thread of its own.
 
-    A directory that has forgotten, or that is another one, is told again. Of a later start of the same engine, it hears
-    when it says something, and says nothing more."""
+    Publishes again if the directory has lost the engine, or is another one. If the directory reports a later
+    incarnation of the engine, the publisher stops."""
 
     def __init__(self, directory, engine, payloads, sizes, compat, incarnation, ttl, log):
         self.directory, self.engine, self.payloads, self.sizes = directory, engine, payloads, sizes
@@ -282,14 +283,14 @@ class Publisher:
         return self
 
     def end(self, withdraw=True):
-        """The engine goes away. At most as long as one request takes."""
+        """Deregisters the engine. Takes at most as long as one request."""
         self._ended.set()
         self._thread.join(self.directory.timeout + 1)
         if withdraw and self.published.is_set() and not self.fenced.is_set():
             try:
                 self.directory.withdraw(self.engine, self.incarnation)
             except (DirectoryError, Unreachable) as error:
-                self.log.info("the directory was not told that the engine goes away: %s", error)
+                self.log.info("cannot deregister the engine from the directory: %s", error)
 
     def _run(self):
         patience = self.directory.patience
@@ -298,23 +299,23 @@ class Publisher:
             try:
                 lives_for = self._say()
                 pause = patience.pause
-                # What was cut to nothing is no reason to ask without a pause.
+                # Even if the time was cut to almost nothing, there is a pause between requests.
                 self._ended.wait(max(lives_for / 3, patience.pause))
                 continue
             except DirectoryError as error:
                 self._refused(error)
             except Unreachable as error:
                 self.log.warning("%s", error)
-            except Exception:  # a thread that dies in silence would let the engine expire
-                self.log.exception("handshakes are not published")
+            except Exception:  # if the thread ended silently, the engine would expire
+                self.log.exception("cannot publish handshakes")
             self._ended.wait(pause * random.uniform(0.5, 1.0))
             pause = patience.next_pause(pause)
 
     def _say(self):
-        """The seconds for which it counts."""
+        """Returns the seconds until it expires."""
         if self.published.is_set():
             is_complete, lives_for = self.directory.heartbeat(self.engine, self.incarnation, self.ttl)
-            # Of an engine that was forgotten, a packet that comes late may bring back a part.
+            # After the engine was removed, a late request may have published a part of it again.
             if is_complete:
                 return lives_for
         lives_for = self.ttl
@@ -323,27 +324,27 @@ class Publisher:
                                                               self.compat, self.ttl))
         self.published.set()
         self._was_published = True
-        self.log.info("%d ranks of engine %s are published as incarnation %d", len(self.payloads), self.engine,
+        self.log.info("published %d ranks of engine %s as incarnation %d", len(self.payloads), self.engine,
                       self.incarnation)
         if lives_for < 0.9 * self.ttl:
-            self.log.info("the directory keeps engine %s for %.3f s without a sign of life, not for %.3f", self.engine,
+            self.log.info("the directory keeps engine %s for %.3f s without a heartbeat, not for %.3f", self.engine,
                           lives_for, self.ttl)
         return lives_for
 
     def _refused(self, error):
         if error.status == 404:
             self.published.clear()
-            self.log.info("the directory does not know engine %s any more: it is published again", self.engine)
+            self.log.info("the directory has lost engine %s: publishing it again", self.engine)
         elif error.status == 410:
             self.fenced.set()
             if self._was_published:
-                self.log.error("engine %s has started again elsewhere (incarnation %s): this one is not published any "
-                               "more", self.engine, error.incarnation)
+                self.log.error("engine %s has started again elsewhere (incarnation %s): this one stops "
+                               "publishing", self.engine, error.incarnation)
             else:
-                # Which of the two started later, nobody can tell from here: to go on could put out one that lives.
-                self.log.error("engine %s is not published: the directory knows it as incarnation %s, and this start is "
-                               "%s. Another one with this name has started meanwhile, or the clock was set back while "
-                               "the directory could not be asked; to start again helps, as an engine asks the "
-                               "directory then", self.engine, error.incarnation, self.incarnation)
+                # It is unknown which of the two started later: continuing could replace a live one.
+                self.log.error("cannot publish engine %s: the directory has its incarnation %s, and this start is "
+                               "%s. Another engine of this name has started meanwhile, or the clock was set back while "
+                               "the directory was unreachable. Restart the engine: at its start, it reads the last "
+                               "incarnation from the directory", self.engine, error.incarnation, self.incarnation)
         else:
-            self.log.error("engine %s is not published: %s", self.engine, error)
+            self.log.error("cannot publish engine %s: %s", self.engine, error)

@@ -1,4 +1,4 @@
-"""Handles of the library as objects: arrays and bytes in and out, and nothing decided here."""
+"""Objects for the handles of the library: arrays and bytes in and out, without decisions."""
 
 import ctypes
 import json
@@ -15,7 +15,7 @@ _connecting = threading.Lock()
 
 
 class Handle:
-    """Something of the library that has to be destroyed, in the process that made it."""
+    """A handle of the library that must be destroyed, in the process that created it."""
 
     destroyer = ""
 
@@ -28,7 +28,7 @@ class Handle:
 
 
 class Connection(Handle):
-    """Threads and sockets to one node; `connection` shares one among all that want the same."""
+    """The threads and sockets for one node; `connection` shares one between equal options."""
 
     destroyer = "troupe_connection_destroy"
 
@@ -38,7 +38,7 @@ class Connection(Handle):
 
 
 def connection(options):
-    """`options`: members of `ConnectOptions`. One connection per process and options, while somebody holds it."""
+    """`options`: members of `ConnectOptions`. One connection per process and options, while it is in use."""
     key = (os.getpid(), *sorted(options.items()))
     with _connecting:
         found = _connections.get(key)
@@ -48,7 +48,7 @@ def connection(options):
 
 
 class Space:
-    """A namespace, with what its struct points at."""
+    """A namespace, with the data that its struct points at."""
 
     def __init__(self, geometry, **members):
         self.geometry = _interface.Geometry(**geometry)
@@ -57,7 +57,7 @@ class Space:
         self.struct.world_size = members.get("world_size", 0)
 
     def identity(self, engine=None):
-        """Digest and name, which are the same wherever they are asked for."""
+        """Digest and name, which are the same in every process."""
         digest, name = (ctypes.c_char * 33)(), ctypes.c_char_p()
         call("troupe_namespace_identity", ctypes.byref(self.struct), engine and ctypes.byref(engine), digest,
              ctypes.byref(name))
@@ -65,12 +65,12 @@ class Space:
 
 
 def layers(views):
-    """As `troupe_layer` elements; `views` are dicts of its members."""
+    """Converts `views`, dicts of the members of `troupe_layer`, to an array of it."""
     return (_interface.Layer * len(views))(*(_interface.Layer(**view) for view in views))
 
 
 def reason_for_absence(function, handle):
-    """None where a node has been found, else why there is none yet."""
+    """None if a node is attached, else why there is none yet."""
     from troupe._library import TroupeError
     try:
         call(function, handle)
@@ -94,7 +94,7 @@ class Scheduler(Handle):
         return reason_for_absence("troupe_scheduler_attached", self.handle)
 
     def _filled(self, name, tokens, hashes, lora, cache_salt, multimodal, uncacheable):
-        """`tokens`: (position of the first, how many, address); `hashes`: (position, how many, bytes); `multimodal`:
+        """`tokens`: (position of the first, count, address); `hashes`: (position, count, bytes); `multimodal`:
         (first token, tokens, bytes) of each item."""
         request = self.request
         request.id, request.uncacheable = name, uncacheable
@@ -123,7 +123,7 @@ class Scheduler(Handle):
         call("troupe_scheduler_allocated", self.handle, name, address(numbers), len(numbers), external_tokens)
 
     def hit_sources(self, name, tokens):
-        """Tokens in memory, on disk, and who knows where."""
+        """Tokens in memory, on disk, and at an unknown place."""
         out = _interface.HitSources()
         call("troupe_scheduler_hit_sources", self.handle, name, tokens, ctypes.byref(out))
         return out.memory, out.disk, out.unknown
@@ -218,7 +218,7 @@ class Worker(Handle):
         call("troupe_worker_save", self.handle, event)
 
     def get_finished(self, names):
-        """Requests that are sent, received, and those of the latter that have failed."""
+        """Sent requests, received requests, and those of the latter that have failed."""
         call("troupe_worker_get_finished", self.handle, ctypes.byref(ids(names)) if names else None,
              ctypes.byref(self.ended))
         return taken_ids(self.ended.sent), taken_ids(self.ended.received), taken_ids(self.ended.failed)
@@ -232,7 +232,7 @@ class Worker(Handle):
         return taken(self.out)
 
     def stats(self):
-        """As JSON; empty where no transfer has ended."""
+        """As JSON; empty if no transfer has ended."""
         call("troupe_worker_stats", self.handle, ctypes.byref(self.out))
         return taken(self.out)
 
@@ -256,13 +256,13 @@ class Pages(Handle):
         return reason_for_absence("troupe_pages_attached", self.handle)
 
     def exist(self, keys, count, limit_seconds):
-        """How many from the first on are there. `keys`: all of them, one behind the other."""
+        """The number of leading keys that exist. `keys`: all of them, concatenated."""
         found = ctypes.c_size_t()
         call("troupe_pages_exist", self.handle, keys, count, limit_seconds, ctypes.byref(found))
         return found.value
 
     def get(self, keys, blocks, limit_seconds):
-        """A code for each page: 0 where it was read."""
+        """A code for each page: 0 if it was read."""
         return self._move("troupe_pages_get", keys, blocks, limit_seconds)
 
     def put(self, keys, blocks, limit_seconds):

@@ -1,12 +1,12 @@
-"""The structs and functions of connector/capi/troupe.h, as ctypes wants them. Nothing but declarations.
+"""Declarations of the structs and functions of connector/capi/troupe.h for ctypes.
 
-Pointers to numbers are plain addresses, as `array.buffer_info` gives them; texts and ids are bytes.
+Pointers to numbers are plain addresses, as `array.buffer_info` returns them; texts and ids are bytes.
 """
 
 import ctypes
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
-# What this package was written for: a library that implements less is refused.
+# The version that this package needs: an older library is refused.
 INTERFACE_VERSION = 2
 
 KEYS_ENGINE_HASHES, KEYS_MD5_CHAIN, KEYS_ROLLING = 0, 1, 2
@@ -35,7 +35,7 @@ class IdsIn(Structure):
 
 
 class IdsOut(Structure):
-    """The same, for reading: `c_char_p` would end at the first id."""
+    """The same for results: `c_char_p` would end at the first id."""
 
     _fields_ = [("data", c_void_p), ("length", c_size_t), ("count", c_size_t)]
 
@@ -127,7 +127,7 @@ class PagesOptions(Sized):
 
 HANDLE = c_void_p
 
-# Name of each function that returns a code, and its arguments but the last one, which is the error.
+# Each function that returns a code, with its arguments except the last one, which is the error.
 CALLS = {
     "troupe_connect": [POINTER(ConnectOptions), POINTER(HANDLE)],
     "troupe_set_log_level": [c_char_p],
@@ -179,7 +179,7 @@ DESTROYERS = ("troupe_connection_destroy", "troupe_scheduler_destroy", "troupe_w
 
 
 def declare(library):
-    """Tells ctypes of every function. AttributeError where the library has not all of them."""
+    """Declares every function to ctypes. AttributeError if the library lacks one of them."""
     for name, arguments in CALLS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = [*arguments, POINTER(Error)], c_int32

@@ -1,17 +1,17 @@
-"""How vLLM's KV cache lies in memory, in the words of `troupe_geometry` and `troupe_layer`.
+"""The memory layout of vLLM's KV cache, in the terms of `troupe_geometry` and `troupe_layer`.
 
-What a namespace is made of comes from vLLM's config alone, so that scheduler and workers, in processes of their own,
-say the same. The tensors that are registered only say where it lies; they are compared with what was said.
+The namespace follows from vLLM's config only, so that scheduler and workers, in processes of their own, agree. The
+registered tensors only give addresses and strides; they are compared with the config.
 """
 
 import platform
 
 
 class DoesNotFit(ValueError):
-    """What Troupe cannot keep, and what to do about it."""
+    """A setup that Troupe does not support, with the way out."""
 
 
-STATE_LAYERS = ("Troupe keeps the KV cache of attention, and this model has state layers (Mamba, gated delta net, "
+STATE_LAYERS = ("Troupe supports the KV cache of attention, but this model has state layers (Mamba, gated delta net, "
                 "short convolutions, linear attention), which no option of vLLM or Troupe changes: start vLLM without "
                 "a KV connector")
 
@@ -23,8 +23,8 @@ def single_spec(kv_cache_config):
     if any("MambaSpec" in _kinds(spec) for spec in specs):
         raise DoesNotFit(STATE_LAYERS)
     if len(groups) != 1:
-        # vLLM's hybrid manager is off, so these are layers that cannot be merged.
-        raise DoesNotFit(f"Troupe keeps models with one KV cache group, and vLLM makes {len(groups)} of this one "
+        # vLLM's hybrid manager is off, so these layers cannot be merged.
+        raise DoesNotFit(f"Troupe supports models with one KV cache group, but vLLM makes {len(groups)} of this one "
                          f"({', '.join(sorted({_kinds(spec)[0] for spec in specs}))}): start vLLM without a KV "
                          "connector")
     names, spec = list(groups[0].layer_names), groups[0].kv_cache_spec
@@ -32,7 +32,7 @@ def single_spec(kv_cache_config):
     if inner:
         different = {_shape_of(each) for each in inner.values()}
         if len(different) != 1:
-            raise DoesNotFit(f"Troupe keeps models whose layers have one shape, and this one has {len(different)} "
+            raise DoesNotFit(f"Troupe supports models whose layers have one shape, but this one has {len(different)} "
                              "shapes in its KV cache group: start vLLM without a KV connector")
         spec = inner[names[0]]
     kinds = _kinds(spec)
@@ -44,7 +44,7 @@ def single_spec(kv_cache_config):
         raise DoesNotFit("this model has a sliding window over what it generates, and vLLM gives blocks behind it to "
                          "other requests: start vLLM without a KV connector")
     if "FullAttentionSpec" not in kinds:
-        raise DoesNotFit(f"Troupe keeps KV caches of full attention, and this model's is {kinds[0]}: start vLLM "
+        raise DoesNotFit(f"Troupe supports KV caches of full attention, but this model's is {kinds[0]}: start vLLM "
                          "without a KV connector")
     return names, spec
 
@@ -55,7 +55,7 @@ def _specs_of(group):
 
 
 def _kinds(spec):
-    """Names of its class and of those that it is derived from."""
+    """Names of its class and of its base classes."""
     return [kind.__name__ for kind in type(spec).__mro__]
 
 
@@ -64,7 +64,7 @@ def _shape_of(spec):
 
 
 def is_latent(spec):
-    """MLA: one vector a token, the same for all tensor-parallel workers."""
+    """Whether it is MLA: one vector per token, the same for all tensor-parallel workers."""
     return "MLAAttentionSpec" in _kinds(spec)
 
 
@@ -73,26 +73,26 @@ def element_bytes(spec):
 
 
 def payload_bytes(spec):
-    """Of one block of one layer, without what vLLM has added for alignment."""
+    """Bytes of one block of one layer, without vLLM's padding."""
     for name in ("unpadded_page_size_bytes", "real_page_size_bytes", "page_size_bytes"):
         value = getattr(spec, name, None)
         if value is not None:
             return value
-    raise DoesNotFit(f"{type(spec).__name__} does not say how large a block is: Troupe does not know this vLLM")
+    raise DoesNotFit(f"{type(spec).__name__} has no block size: Troupe does not support this version of vLLM")
 
 
 def logical(spec):
-    """Whether tensors are the [blocks, heads, tokens, content] of newer versions, K and V of a token side by side."""
+    """Whether tensors are [blocks, heads, tokens, content] as in newer versions: K and V of a token side by side."""
     return hasattr(spec, "state_content_size_bytes")
 
 
 class Shape:
-    """What one block of one layer is: opaque bytes, or parts × heads × tokens × head size."""
+    """The shape of one block of one layer: opaque bytes, or parts × heads × tokens × head size."""
 
     def __init__(self, names, spec, on_cpu):
         self.names, self.spec, self.on_cpu = names, spec, on_cpu
         self.block_tokens = spec.block_size
-        # Backends of CPUs pack what lies in a block as their instructions want it.
+        # CPU backends pack the content of a block in the order of their instructions.
         self.opaque_bytes = payload_bytes(spec) if on_cpu else 0
         self.parts = self.heads = self.head_size = self.element = 0
         if not on_cpu:
@@ -102,7 +102,7 @@ class Shape:
         self.element = element_bytes(spec)
         if logical(spec):
             if spec.tokens_per_state != 1:
-                raise DoesNotFit(f"Troupe keeps a state for each token, and this model has one for "
+                raise DoesNotFit(f"Troupe supports one state per token, but this model has one for "
                                  f"{spec.tokens_per_state}: start vLLM without a KV connector")
             content = spec.state_content_size_bytes
             if content % self.element:
@@ -132,7 +132,7 @@ class Shape:
 
     def _view(self, name, tensor, blocks):
         if isinstance(tensor, (list, tuple)):
-            raise DoesNotFit(f"{name} has {len(tensor)} tensors: Troupe keeps attention's KV cache, which is one")
+            raise DoesNotFit(f"{name} has {len(tensor)} tensors: Troupe supports attention's KV cache, which is one")
         stride = [count * tensor.element_size() for count in tensor.stride()]
         size = list(tensor.shape)
         storage = tensor.untyped_storage()
@@ -142,8 +142,8 @@ class Shape:
             self._require(size[0] == blocks, name, size, blocks)
             inner = sum((count - 1) * step for count, step in zip(size[1:], stride[1:])) + tensor.element_size()
             if inner != self.opaque_bytes:
-                raise DoesNotFit(f"a block of {name} takes {inner} bytes in a row, and {self.opaque_bytes} were "
-                                 f"expected: Troupe does not know this layout of vLLM's CPU backend, {size}, {stride}")
+                raise DoesNotFit(f"a block of {name} has {inner} contiguous bytes, but {self.opaque_bytes} were "
+                                 f"expected: Troupe does not support this layout of the CPU backend, {size}, {stride}")
             return {**view, "block_stride": stride[0]}
         return {**view, **self._strides(name, tensor, size, stride, blocks)}
 
@@ -159,10 +159,10 @@ class Shape:
             block, part = (1, 0) if size[0] == 2 and size[1] == blocks else (0, 1)
             token, head, inner = 2, 3, 4
         else:
-            raise DoesNotFit(f"the KV cache of {name} has {len(size)} dimensions, {size}: Troupe does not know this "
-                             "layout of vLLM's")
+            raise DoesNotFit(f"the KV cache of {name} has {len(size)} dimensions, {size}: Troupe does not support "
+                             "this layout")
         if size[block] != blocks and size[block] % blocks == 0 and size[token] < self.block_tokens:
-            raise DoesNotFit(f"this attention backend cuts vLLM's blocks of {self.block_tokens} tokens into pieces of "
+            raise DoesNotFit(f"this attention backend splits vLLM's blocks of {self.block_tokens} tokens into pieces of "
                              f"{size[token]}: start vLLM with --block-size {size[token]}")
         fits = (size[block] == blocks and size[token] == self.block_tokens
                 and (size[head] if head is not None else 1) == self.heads
@@ -175,12 +175,12 @@ class Shape:
 
     def _require(self, fits, name, size, blocks):
         if not fits:
-            raise DoesNotFit(f"the KV cache of {name} is {size}, and vLLM's config says {blocks} blocks of "
-                             f"{self.block_tokens} tokens with {self.heads} heads: Troupe does not know this layout")
+            raise DoesNotFit(f"the KV cache of {name} is {size}, but vLLM's config has {blocks} blocks of "
+                             f"{self.block_tokens} tokens with {self.heads} heads: Troupe does not support this layout")
 
 
 def cpu_layout(spec):
-    """Names how a CPU packs a block: engines on machines that do it otherwise share nothing."""
+    """Names the packing of a block on this CPU: engines with another packing share no pages."""
     import torch
 
     isa = "mla" if is_latent(spec) else ""

@@ -1,4 +1,4 @@
-"""Finds and loads libtroupe.so, and calls it: a code that is not 0 becomes an exception with the library's sentence."""
+"""Finds, loads and calls libtroupe.so: a code other than 0 becomes an exception with the library's error text."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ _loading = threading.Lock()
 
 
 class TroupeError(RuntimeError):
-    """What the library answered. `code` is a number of troupe.h, `name` its name."""
+    """An error of the library. `code` is a number of troupe.h, `name` its name."""
 
     def __init__(self, code, name, text):
         super().__init__(f"{text} ({name})")
@@ -26,11 +26,11 @@ class TroupeError(RuntimeError):
 
 
 class LibraryUnusable(ImportError):
-    """There is no libtroupe.so, or none that this package can work with."""
+    """libtroupe.so is missing or incompatible with this package."""
 
 
 def candidates():
-    """Where the library may be, best first."""
+    """Paths of the library, in order of preference."""
     named = os.environ.get("TROUPE_LIBRARY")
     if named:
         return [named]
@@ -38,7 +38,7 @@ def candidates():
 
 
 def load():
-    """The library, the same each time. Nothing starts by loading it."""
+    """The library, loaded once. Loading it starts nothing."""
     global _loaded
     with _loading:
         if _loaded is None:
@@ -62,15 +62,15 @@ def _load(paths):
                                       f"{_interface.INTERFACE_VERSION}: build and install both from one checkout")
             _interface.declare(library)
         except AttributeError as error:
-            raise LibraryUnusable(f"{path} is no library of Troupe's, or an older one: {error}") from None
+            raise LibraryUnusable(f"{path} is not a Troupe library, or an older one: {error}") from None
         return library
-    raise LibraryUnusable("libtroupe.so is not there: build it (ninja troupe_capi) and set TROUPE_LIBRARY to its path, "
-                          f"or install the wheel that scripts/wheel makes, which has it inside ({'; '.join(reasons)})")
+    raise LibraryUnusable("libtroupe.so was not found: build it (ninja troupe_capi) and set TROUPE_LIBRARY to its path, "
+                          f"or install the wheel that scripts/wheel makes, which contains it ({'; '.join(reasons)})")
 
 
 def _load_needs(folder):
-    """What a wheel has beside the library: the loader finds by name what is loaded already. Each may need another one
-    of them, so they are tried until all are there or none is added."""
+    """Loads the libraries that a wheel has beside libtroupe.so: the loader finds loaded ones by name. They may need one
+    another, so loading is repeated until all are loaded or no further one can be."""
     if folder != HERE:
         return
     left = [path for path in sorted(folder.glob("lib*.so*")) if not path.name.startswith("libtroupe.")]
@@ -99,21 +99,21 @@ def call(name, *arguments):
 
 def failure(library, code, error):
     name = library.troupe_code_name(code).decode()
-    return TroupeError(code, name, error.text.decode(errors="replace") or f"{name} without a reason")
+    return TroupeError(code, name, error.text.decode(errors="replace") or f"{name} without an error text")
 
 
 def text(value):
-    """As a text goes in: None and "" are the empty one."""
+    """A text as an argument: None and "" are the empty text."""
     return str(value).encode() if value else None
 
 
 def taken(out):
-    """Bytes that the library has made, copied."""
+    """A copy of bytes that the library owns."""
     return ctypes.string_at(out.data, out.length) if out.length else b""
 
 
 def ids(names):
-    """Ids as they go in."""
+    """Ids as an argument."""
     if not names:
         return _interface.IdsIn()
     joined = _texts.joined(names)
@@ -121,7 +121,7 @@ def ids(names):
 
 
 def taken_ids(out):
-    """Ids that came out."""
+    """Ids of a result."""
     return ctypes.string_at(out.data, out.length - 1).decode().split("\0") if out.count else []
 
 
@@ -130,5 +130,5 @@ def taken_blocks(out):
 
 
 def address(numbers):
-    """Of an array.array; None where it is empty."""
+    """The address of an array.array; None if it is empty."""
     return numbers.buffer_info()[0] if numbers else None

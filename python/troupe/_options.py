@@ -1,6 +1,6 @@
-"""What a user writes behind "troupe." in the engine's extra config."""
+"""Options of the engine's extra config with the prefix "troupe."."""
 
-# Key behind "troupe.", what is taken for it, and what it is without being said.
+# Key without "troupe.", its type or choices, and its default.
 KEYS = {
     "address": (str, ""),
     "certificate": (str, ""),
@@ -26,13 +26,13 @@ KEYS = {
 
 
 class Options:
-    """The values, as attributes. ValueError for a key or value that is none."""
+    """The values, as attributes. ValueError for an unknown key or invalid value."""
 
     def __init__(self, extra):
         said = {key[len("troupe."):]: value for key, value in (extra or {}).items() if key.startswith("troupe.")}
         for key in said:
             if key not in KEYS:
-                raise ValueError(f"kv_connector_extra_config has 'troupe.{key}', which Troupe does not know; it knows "
+                raise ValueError(f"kv_connector_extra_config has the unknown key 'troupe.{key}'; known keys: "
                                  f"{', '.join('troupe.' + known for known in KEYS)}")
         for key, (kind, default) in KEYS.items():
             setattr(self, key, _checked(key, kind, said[key]) if key in said else default)
@@ -56,10 +56,10 @@ def _checked(key, kind, value):
     if isinstance(kind, tuple):
         if value in kind:
             return value
-        raise ValueError(f"'troupe.{key}' is {value!r}, and can be one of {', '.join(kind)}")
+        raise ValueError(f"'troupe.{key}' is {value!r}, but must be one of {', '.join(kind)}")
     numeric = kind in (int, float)
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
-        raise ValueError(f"'troupe.{key}' is {value!r}, and must be {'a number' if numeric else 'a text'}")
+        raise ValueError(f"'troupe.{key}' is {value!r}, but must be {'a number' if numeric else 'a text'}")
     if kind is int and value < 0:
-        raise ValueError(f"'troupe.{key}' is {value}, and cannot be negative")
+        raise ValueError(f"'troupe.{key}' is {value}, but cannot be negative")
     return kind(value)

@@ -1,4 +1,4 @@
-"""Statistics of a worker and of a scheduler half, in the classes by which vLLM logs and exports them."""
+"""Statistics of a worker and of a scheduler half, in the classes that vLLM uses for logs and metrics."""
 
 from dataclasses import dataclass, field
 
@@ -6,13 +6,13 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 
 from troupe import _halves
 
-# What the scheduler half says of itself: each is exported under "vllm:troupe_…".
+# Statistics of the scheduler half: each is exported as "vllm:troupe_…".
 SCHEDULER = {
-    "attached": ("gauge", "1 while the engine's scheduler has a node that answers, else 0"),
-    "tracked_requests": ("gauge", "Requests that the connector has something to do with"),
-    "hit_requests": ("counter", "Requests of which something was found in Troupe and taken by the engine"),
-    "found_tokens": ("counter", "Tokens that lookups have found and the engine has taken"),
-    "passed_over_tokens": ("counter", "Tokens that lookups have found on disk and the engine computes, because of "
+    "attached": ("gauge", "1 while the engine's scheduler is attached to a node, else 0"),
+    "tracked_requests": ("gauge", "Requests that the connector tracks"),
+    "hit_requests": ("counter", "Requests with a hit in Troupe that the engine has used"),
+    "found_tokens": ("counter", "Tokens that lookups have found and the engine has used"),
+    "passed_over_tokens": ("counter", "Tokens that lookups have found on disk, but the engine computes because of "
                                       "troupe.disk_hits"),
 }
 
@@ -55,7 +55,7 @@ class TroupeStats(KVConnectorStats):
 
 
 def _joined(first, second):
-    """The newer values of gauges, and the sum of what counts."""
+    """The newer values of gauges, and the sums of counters."""
     if not first or not second:
         return first or second
     return {name: second[name] if SCHEDULER[name][0] == "gauge" else first.get(name, 0) + second[name]
@@ -63,7 +63,7 @@ def _joined(first, second):
 
 
 class SchedulerCounters:
-    """Makes what has come since the last time out of what the library counts since the beginning."""
+    """Turns the library's totals into increments since the last call."""
 
     NAMES = {"hit_requests": "hit_requests", "hit_tokens": "found_tokens",
              "passed_over_tokens": "passed_over_tokens"}
@@ -81,7 +81,7 @@ class SchedulerCounters:
 
 
 class TroupePromMetrics(KVConnectorPromMetrics):
-    """What `troupe_metric_descriptions` lists for workers, and `SCHEDULER`."""
+    """The metrics of `troupe_metric_descriptions` for workers, and those of `SCHEDULER`."""
 
     def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues):
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)

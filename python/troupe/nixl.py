@@ -5,8 +5,9 @@
         "kv_role": "kv_producer",
         "kv_connector_extra_config": {"troupe.directory": "http://127.0.0.1:18000"}}'
 
-No side channel is opened. What vLLM would serve there is published, and what it would ask a peer for is fetched; all
-else, the comparison of hashes included, is vLLM's own code. docs/handshake.md says what to expect.
+No side channel is opened. The metadata that vLLM would serve there is published, and the metadata that it would request
+from a peer is fetched; everything else, including the comparison of hashes, is vLLM's own code. docs/handshake.md is the
+guide.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from troupe import _directory
 
 logger = init_logger("vllm.troupe")
 
-# Key behind "troupe.", and what it is without being said.
+# Key without "troupe.", and its default.
 OPTIONS = {
     "directory": "",
     "token_file": "",
@@ -42,10 +43,10 @@ OPTIONS = {
     "retry_longest_seconds": 3.0,
 }
 
-# Between the address of an engine and the incarnation of it that has said so.
+# Separates the address of an engine from its incarnation.
 MARK = "#"
 
-# Of a number of 64 bits.
+# The most digits of a 64-bit number.
 INCARNATION_DIGITS = 20
 
 
@@ -54,7 +55,7 @@ def options_of(vllm_config):
     said = {key[len("troupe."):]: value for key, value in extra.items() if key.startswith("troupe.")}
     for key in said:
         if key not in OPTIONS:
-            raise ValueError(f"kv_connector_extra_config has 'troupe.{key}'; troupe.nixl knows "
+            raise ValueError(f"kv_connector_extra_config has the unknown key 'troupe.{key}'; known keys of troupe.nixl: "
                              f"{', '.join('troupe.' + known for known in OPTIONS)}")
     out = types.SimpleNamespace(**{key: type(default)(said.get(key, default)) for key, default in OPTIONS.items()})
     if not out.directory:
@@ -70,35 +71,35 @@ def directory_of(options):
 
 
 def split_host(host):
-    """The address, and the incarnation or 0. It comes with requests, so anything may be behind the mark."""
+    """The address, and the incarnation or 0. It comes with requests, so any text may follow the mark."""
     address, _, incarnation = host.partition(MARK)
     is_one = incarnation.isascii() and incarnation.isdigit() and len(incarnation) <= INCARNATION_DIGITS
     return address, int(incarnation) if is_one else 0
 
 
 def first_incarnation(directory, engine_id):
-    """Of the clock, but above what the directory knows: a clock may have been set back since the last start."""
+    """The time, but above the last incarnation in the directory: the clock may have been set back since then."""
     now, known = time.time_ns(), 0
     try:
         known = directory.last_incarnation(engine_id)
     except (_directory.DirectoryError, _directory.Unreachable) as error:
-        logger.info("the directory was not asked for the last start of engine %s: %s", engine_id, error)
+        logger.info("cannot get the last incarnation of engine %s from the directory: %s", engine_id, error)
     if known >= now:
-        logger.warning("the clock is behind the last start of engine %s (%d): this one counts on from there", engine_id,
-                       known)
+        logger.warning("the clock is behind the last incarnation of engine %s (%d): the new one is one higher",
+                       engine_id, known)
     return max(now, known + 1)
 
 
 class TroupeNixlScheduler(NixlPullConnectorScheduler):
-    """Publishes in the place of a listener."""
+    """A scheduler half that publishes metadata instead of opening a listener."""
 
     def __init__(self, vllm_config, engine_id, kv_cache_config):
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self.troupe_options = options_of(vllm_config)
         self.troupe_publisher = None
-        # Of two starts of an engine, the later one has the higher number.
+        # A later start of an engine has a higher number.
         self.troupe_incarnation = first_incarnation(directory_of(self.troupe_options), engine_id)
-        # It travels with each request, so that nobody takes what this start has for what an earlier one had.
+        # It is sent with each request, so that blocks of this start are not mistaken for those of an earlier one.
         self.side_channel_host = f"{self.side_channel_host}{MARK}{self.troupe_incarnation}"
 
     def set_xfer_handshake_metadata(self, metadata):
@@ -106,24 +107,24 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
             return
         missing = sorted(rank for rank, payload in metadata.items() if payload is None)
         if missing:
-            logger.warning("ranks %s of engine %s have nothing for their peers: who needs them waits in vain", missing,
-                           self.engine_id)
+            logger.warning("ranks %s of engine %s have no handshake metadata: peers that need them will time out",
+                           missing, self.engine_id)
         if len(missing) == len(metadata):
             return
         encode = msgspec.msgpack.Encoder().encode
-        # Peers tell by it when leases of this process end. Their clocks show the same time of day, more or less.
+        # Peers compute from it when leases of this process end. Their clocks must be roughly synchronized.
         clock = time.time() - time.perf_counter()
         payloads, hashes = {}, set()
         for (pp, tp), payload in metadata.items():
             if payload is None:
                 continue
             if not isinstance(payload, NixlHandshakePayload):
-                raise ValueError(f"rank {pp}, {tp} has {type(payload).__name__} in the place of handshake metadata")
+                raise ValueError(f"rank {pp}, {tp} has {type(payload).__name__} instead of handshake metadata")
             payloads[(0, pp, tp)] = encode([encode(payload), clock])
             hashes.add(payload.compatibility_hash)
         if len(hashes) != 1:
             raise ValueError("ranks of one engine have different compatibility hashes")
-        # Each data parallel rank is an engine of its own for vLLM, with a name of its own.
+        # For vLLM, each data parallel rank is an engine with a name of its own.
         sizes = (1, 1 + max(pp for pp, _ in metadata), 1 + max(tp for _, tp in metadata))
         self.troupe_publisher = _directory.Publisher(directory_of(self.troupe_options), self.engine_id, payloads, sizes,
                                                      hashes.pop(), self.troupe_incarnation,
@@ -137,7 +138,7 @@ class TroupeNixlScheduler(NixlPullConnectorScheduler):
 
 
 class FetchedMetadata:
-    """Stands for the socket that vLLM's handshake asks: has all answers already."""
+    """A replacement of the socket of vLLM's handshake, which has all answers already."""
 
     def __init__(self, fetched):
         self.fetched, self.asked = fetched, None
@@ -155,7 +156,7 @@ class FetchedMetadata:
 
 
 def with_other_channel(function, channel):
-    """The same function, for which `zmq_ctx` is something else. vLLM's module stays as it is."""
+    """The same function with another `zmq_ctx`. vLLM's module is not changed."""
     other = types.FunctionType(function.__code__, {**function.__globals__, "zmq_ctx": channel}, function.__name__,
                                function.__defaults__, function.__closure__)
     other.__kwdefaults__ = function.__kwdefaults__
@@ -163,18 +164,18 @@ def with_other_channel(function, channel):
 
 
 class TroupeNixlWorker(NixlPullConnectorWorker):
-    """Fetches in the place of asking a peer."""
+    """A worker half that fetches metadata from the directory instead of a peer."""
 
     def __init__(self, vllm_config, engine_id, kv_cache_config):
         super().__init__(vllm_config, engine_id, kv_cache_config)
         self.troupe_options = options_of(vllm_config)
         self.troupe_directory = directory_of(self.troupe_options)
-        # Which start of an engine its agents are of.
+        # The incarnation of each engine's agents.
         self.troupe_incarnations = {}
         self.troupe_ended = threading.Event()
-        # vLLM has one thread, since NIXL is not promised to be thread-safe: then a peer that is away keeps all others
-        # waiting. Only what uses NIXL is done by one at a time here, and who waits for a peer that is away gives its
-        # thread back: half of them may wait at the directory, so that the others find peers that are there.
+        # vLLM has one thread, since NIXL is not guaranteed to be thread-safe: so an unreachable peer delays all others.
+        # Here only calls of NIXL are serialized, and a handshake that waits for an unreachable peer releases its thread:
+        # half of the threads may wait at the directory, so that the others serve reachable peers.
         self.troupe_adding = threading.Lock()
         self._handshake_initiation_executor.shutdown(wait=False)
         threads = max(2, self.troupe_options.parallel_handshakes)
@@ -189,7 +190,7 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
         compat = self.compat_hash if self.enforce_compat_hash else ""
         fetched, deadline = {}, time.monotonic() + self.troupe_options.handshake_seconds
         for pp, tp in ranks:
-            # All of one start: what the first rank is of, the others have to be of as well.
+            # All ranks must be of the incarnation of the first one.
             content, incarnation = yield from self.troupe_directory.fetch_steps(
                 expected_engine_id, (0, pp, tp), compat, incarnation, deadline - time.monotonic(), self.troupe_ended,
                 self.troupe_waiting)
@@ -209,7 +210,7 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
     def _nixl_handshake(self, *args, **kwargs):
         return _directory.finish(self._handshake_steps(*args, **kwargs))
 
-    # For the executor above: what vLLM submits is done in turns.
+    # For the executor above: functions that vLLM submits run in steps.
     _nixl_handshake.steps = _handshake_steps
 
     def _read_blocks_for_req(self, req_id, meta):
@@ -218,12 +219,12 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
         known = self.troupe_incarnations.get(engine_id, 0) if engine_id in self._remote_agents else 0
         if wanted and known and wanted != known:
             if wanted < known:
-                # Its blocks went with the start that had them.
+                # Its blocks were lost with the earlier start.
                 logger.warning("request %s is of an earlier start of engine %s: not loaded", req_id, engine_id)
                 return self._handle_failed_transfer(req_id, None, self._recv_failures, record_failed_transfer=False)
-            logger.info("engine %s has started again: what is known of it is let go", engine_id)
+            logger.info("engine %s has started again: dropping its old metadata", engine_id)
             if engine_id in self._engines_reading_but(req_id):
-                # vLLM lets go of it when its last transfer has ended; until then, its requests fail.
+                # vLLM drops it when its last transfer has ended; until then, its requests fail.
                 self._mark_remote_engine_invalid(engine_id, time.perf_counter())
             else:
                 with self.troupe_adding:
@@ -231,7 +232,7 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
         return super()._read_blocks_for_req(req_id, meta)
 
     def _engines_reading_but(self, req_id):
-        """Engines from which transfers are under way, that of this request aside."""
+        """Engines with transfers in progress, except that of this request."""
         return {self._recving_metadata[other].remote.engine_id for other in self._recving_transfers
                 if other != req_id and other in self._recving_metadata}
 
@@ -245,7 +246,7 @@ class TroupeNixlWorker(NixlPullConnectorWorker):
 
 
 class TroupeNixlConnector(NixlConnector):
-    """One object per half, as vLLM wants it."""
+    """The connector, one object per half, as vLLM requires."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super(NixlConnector, self).__init__(vllm_config, role, kv_cache_config)

@@ -1,11 +1,11 @@
-"""Troupe as a storage of SGLang's HiCache, behind its pool in host memory.
+"""Troupe as a storage backend of SGLang's HiCache, behind its pool in host memory.
 
     python -m sglang.launch_server --model MODEL --enable-hierarchical-cache --hicache-mem-layout page_first
         --hicache-storage-backend dynamic --hicache-storage-backend-extra-config '{
             "backend_name": "troupe", "module_path": "troupe.sglang", "class_name": "TroupeStorage", "interface_v1": 1,
             "troupe.address": "/var/lib/troupe"}'
 
-Pages are copied once, between SGLang's pool and memory of the node. docs/sglang.md says what was tried.
+Pages are copied once, between SGLang's pool and memory of the node. docs/sglang.md lists tested setups.
 """
 
 import hashlib
@@ -26,19 +26,19 @@ DEFAULT_LIMIT_SECONDS = 10.0
 
 
 class DoesNotFit(ValueError):
-    """What Troupe cannot keep, and what to do about it."""
+    """A setup that Troupe does not support, with the way out."""
 
 
 def components(pool):
-    """Where pages lie: (address of the first page's, bytes from page to page, bytes) of each piece that a page has."""
+    """The layout of pages: (address in the first page, bytes from page to page, bytes) of each piece of a page."""
     if pool.page_num < 2:
-        raise DoesNotFit("SGLang's pool in host memory has one page: raise --hicache-ratio or --hicache-size")
+        raise DoesNotFit("SGLang's pool in host memory has only one page: raise --hicache-ratio or --hicache-size")
     first, sizes = pieces_of(pool, 0)
     second, _ = pieces_of(pool, 1)
     last, _ = pieces_of(pool, pool.page_num - 1)
     steps = [b - a for a, b in zip(first, second)]
     if [a + (pool.page_num - 1) * step for a, step in zip(first, steps)] != last or min(steps) <= 0:
-        raise DoesNotFit(f"pages of SGLang's pool do not lie at equal distances (layout {pool.layout}): start it with "
+        raise DoesNotFit(f"pages of SGLang's pool are not at equal distances (layout {pool.layout}): start it with "
                          "--hicache-mem-layout page_first")
     return list(zip(first, steps, sizes))
 
@@ -50,7 +50,7 @@ def pieces_of(pool, page):
 
 
 class Pool:
-    """One of SGLang's pools. Where pieces of a page have several sizes, those of each size are a namespace."""
+    """One of SGLang's pools. If pieces of a page have several sizes, those of each size are a namespace."""
 
     def __init__(self, connection, pool, name, config, options):
         self.page_size = pool.page_size or 1
@@ -71,7 +71,7 @@ class Pool:
             self.parts.append(_halves.Pages(connection, space, made, views, blocks))
 
     def leading(self, keys):
-        """How many keys from the first on are there."""
+        """The number of leading keys that exist."""
         count, joined = len(keys), digests(keys)
         for part in self.parts:
             if count:
@@ -79,7 +79,7 @@ class Pool:
         return count
 
     def present(self, keys):
-        """For each key whether it is there."""
+        """For each key whether it exists."""
         out, first = [], 0
         while first < len(keys):
             count = self.leading(keys[first:])
@@ -100,7 +100,7 @@ class Pool:
         """For each key whether all of its page was moved."""
         blocks = [index // self.page_size for index in host_indices[::self.page_size].tolist()]
         if len(blocks) != len(keys):
-            raise ValueError(f"{len(keys)} keys, and places for {len(blocks)} pages of {self.page_size} tokens")
+            raise ValueError(f"{len(keys)} keys, but places for {len(blocks)} pages of {self.page_size} tokens")
         out, joined = [True] * len(keys), digests(keys)
         for part in self.parts:
             codes = getattr(part, direction)(joined, blocks, self.limit)
@@ -113,21 +113,21 @@ class Pool:
 
 
 def digests(keys):
-    """SGLang's keys are texts, of hashes and of what tells pools and requests apart."""
+    """SGLang's keys are texts, of hashes and of marks for pools and requests."""
     return b"".join(hashlib.sha256(key.encode(errors="surrogatepass")).digest() for key in keys)
 
 
 def place(config):
-    """How many different pages a key has, and whose this process reads and writes."""
+    """The number of different pages of a key, and the rank of this process among them."""
     if config.is_mla_model:
-        # All tensor-parallel workers hold the same, but for the share of the tokens with context parallelism.
+        # All tensor-parallel workers hold the same, except for their share of tokens with context parallelism.
         return config.pp_size * config.dcp_size, config.pp_rank * config.dcp_size + config.dcp_rank
     return config.pp_size * config.tp_size, config.pp_rank * config.tp_size + config.tp_rank
 
 
 def spread(config):
-    """What ranks hold, as far as their number leaves it open: half of the layers of all heads, say, or all layers of
-    half of the heads, which are as many bytes."""
+    """What ranks hold, as far as their number does not determine it: for example half of the layers of all heads, or all
+    layers of half of the heads, which have the same size."""
     out = f" stages {config.pp_size}" if config.pp_size > 1 else ""
     return out + (f" cp {config.dcp_size}" if config.dcp_size > 1 else "")
 
@@ -139,14 +139,14 @@ class TroupeStorage(HiCacheStorage):
         self.config, self.pools = storage_config, {}
         self.options = Options(storage_config.extra_config)
         if storage_config.attn_cp_size > 1 or storage_config.should_split_heads:
-            raise DoesNotFit("Troupe does not know context parallelism of attention, nor heads that are split anew: "
+            raise DoesNotFit("Troupe supports neither context parallelism of attention nor heads that are split anew: "
                              "start SGLang without them, or without --hicache-storage-backend")
         self.writes = storage_config.is_storage_writer
         self.connection = _halves.connection(self.options.connection(f"sglang-{os.getpid()}"))
 
     def register_mem_pool_host(self, mem_pool_host):
         super().register_mem_pool_host(mem_pool_host)
-        # A model may have a pool of tokens without a KV cache, whose pages are in others.
+        # A model may have a token pool without a KV cache, whose pages are in other pools.
         if getattr(mem_pool_host, "kv_buffer", None) is not None:
             self._take(mem_pool_host, PoolName.KV)
 
@@ -161,10 +161,10 @@ class TroupeStorage(HiCacheStorage):
         made = self.pools[str(name)] = Pool(self.connection, host_pool, str(name), self.config, self.options)
         absence = made.parts[0].absence()
         if absence is None:
-            logger.info("Troupe: pool %s is attached to %s", name, self.options.address)
+            logger.info("Troupe: pool %s attached to %s", name, self.options.address)
         else:
             logger.warning("Troupe: no node at %s yet (%s); SGLang works without one, and pool %s attaches when it is "
-                           "there", self.options.address, absence, name)
+                           "available", self.options.address, absence, name)
 
     # ----------------------------------------------------------------------------------------------- interface v1
 
@@ -192,7 +192,7 @@ class TroupeStorage(HiCacheStorage):
             if not usable:
                 break
             if transfer.hit_policy == getattr(PoolHitPolicy, "BLOCK_GROUPS", None):
-                continue  # says nothing of the others, and nothing is found in it
+                continue  # it does not affect the others, and has no hits
             pool = self.pools.get(str(transfer.name))
             there = self._guarded(lambda: pool.present(keys[:pages]), []) if pool is not None else []
             ends = restorable(there, transfer)
@@ -218,7 +218,7 @@ class TroupeStorage(HiCacheStorage):
     # -------------------------------------------------------------------------------------------- what v1 replaces
 
     def _without_pool(self):
-        raise NotImplementedError("Troupe moves pages of SGLang's pool: say \"interface_v1\": 1 in "
+        raise NotImplementedError("Troupe moves pages of SGLang's pool: set \"interface_v1\": 1 in "
                                   "--hicache-storage-backend-extra-config")
 
     def get(self, key, target_location=None, target_sizes=None):
@@ -240,7 +240,7 @@ class TroupeStorage(HiCacheStorage):
 
     @staticmethod
     def _guarded(work, otherwise):
-        """A call that makes no sense is a miss for SGLang, and a line in the log for people."""
+        """A failed call is a miss for SGLang, and an error in the log."""
         try:
             return work()
         except TroupeError as error:
@@ -249,7 +249,7 @@ class TroupeStorage(HiCacheStorage):
 
 
 def restorable(there, transfer):
-    """Numbers of pages up to which a pool has what its policy asks for."""
+    """Prefix lengths, in pages, for which a pool has what its policy requires."""
     if transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
         needed = max(1, len(transfer.keys or ()))
         return [end for end in range(1, len(there) + 1) if all(there[max(0, end - needed):end])]

@@ -5,8 +5,8 @@
         "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {"troupe.address": "/var/lib/troupe"}}'
 
-vLLM's objects become arrays here, and bytes become objects. What to load and to save is decided in libtroupe.so.
-docs/vllm.md says what to expect.
+This module converts vLLM's objects to arrays, and bytes to objects. libtroupe.so decides what to load and save.
+docs/vllm.md is the guide.
 """
 
 import json
@@ -26,13 +26,13 @@ from troupe._statistics import SchedulerCounters, TroupePromMetrics, TroupeStats
 
 try:
     from vllm.v1.metrics.cache_hit_source import CacheHitSource
-except ImportError:  # vLLM does not tell tiers apart
+except ImportError:  # vLLM does not distinguish tiers
     CacheHitSource = None
 
-# Below vLLM's own, whose handlers it uses.
+# A child of vLLM's logger, whose handlers it uses.
 logger = init_logger("vllm.troupe")
 
-# How often the scheduler half's own statistics are asked for; its hooks run in every step.
+# Interval of the scheduler half's statistics; its hooks run in every step.
 STATISTICS_SECONDS = 1.0
 
 UNCACHEABLE_NONE, UNCACHEABLE = 0, 1
@@ -43,14 +43,14 @@ DISK_HITS = {"always": _interface.DISK_HITS_ALWAYS, "when_faster": _interface.DI
 
 @dataclass
 class TroupeMetadata(KVConnectorMetadata):
-    """What all workers have to do in a step, in the library's wire form."""
+    """The work of all workers in a step, in the library's encoding."""
 
     data: bytes = b""
 
 
 @dataclass
 class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
-    """What workers have to say of a step, a piece of each."""
+    """The results of workers in a step, one part for each."""
 
     parts: tuple[bytes, ...] = ()
 
@@ -59,7 +59,7 @@ class TroupeWorkerMetadata(KVConnectorWorkerMetadata):
 
 
 class TroupeConnector(KVConnectorBase_V1):
-    """One object per half, as vLLM wants it.
+    """The connector, one object per half, as vLLM requires.
 
     It does not declare `SupportsHMA`: vLLM then turns its hybrid KV cache manager off and keeps the layers of a model
     with windows in one KV cache group, which is what Troupe stores.
@@ -81,14 +81,14 @@ class TroupeConnector(KVConnectorBase_V1):
         self._engine = engine_options(vllm_config, self._options, self._keys, spec)
         self._space = namespace(vllm_config, self._options, self._shape, self._keys)
         identity, name = self._space.identity(self._engine)
-        # Both halves share it where they are in one process.
+        # Both halves share it if they are in one process.
         self._connection = _halves.connection(self._options.connection(f"vllm-{os.getpid()}"))
         if role == KVConnectorRole.SCHEDULER:
             self._half = _halves.Scheduler(self._connection, self._space, self._engine)
             self._init_scheduler(vllm_config, kv_cache_config)
             self._say_attached(f"namespace {name}, identity {identity}")
             if self._kv_transfer_config.kv_load_failure_policy != "recompute":
-                logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM ends a request with an error where "
+                logger.warning("Troupe: kv_load_failure_policy is \"fail\", so vLLM fails a request with an error if "
                                "a page cannot be loaded; with \"recompute\" it computes those tokens.")
         else:
             self._tensors, self._events = None, {}
@@ -98,19 +98,19 @@ class TroupeConnector(KVConnectorBase_V1):
         if absence is None:
             logger.info("Troupe: attached to %s, %s.", self._options.address, what)
         else:
-            logger.warning("Troupe: no node at %s yet (%s); the engine works without one, and attaches when it is "
-                           "there. %s.", self._options.address, absence, what)
+            logger.warning("Troupe: no node at %s yet (%s); the engine works without one, and attaches when it "
+                           "is available. %s.", self._options.address, absence, what)
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config):
-        """None: every layout is fine. Newer versions ask before they group layers, which fails for models with state
-        layers without the hybrid manager, and without naming the cause."""
+        """None: every layout is supported. Newer versions call this before they group layers, which fails for models
+        with state layers without the hybrid manager, and without naming the cause."""
         refuse_state_layers(vllm_config)
         return None
 
     @property
     def requires_kv_delivery(self):
-        """A save that was given up is a miss later on, and no reason to compute a request again."""
+        """A cancelled save is a later miss, and no reason to compute a request again."""
         return False
 
     # ------------------------------------------------------------------------------------------------------- workers
@@ -121,7 +121,7 @@ class TroupeConnector(KVConnectorBase_V1):
         device = kv_caches[self._shape.names[0]].device
         gpu = device.index if device.type == "cuda" else -1
         if device.type not in ("cpu", "cuda"):
-            raise _kv_shape.DoesNotFit(f"Troupe moves KV caches of NVIDIA GPUs and of CPUs, and this one is on "
+            raise _kv_shape.DoesNotFit(f"Troupe supports KV caches of NVIDIA GPUs and of CPUs, but this one is on "
                                        f"{device}: start vLLM without a KV connector")
         if self._half is None:
             self._half = _halves.Worker(self._connection, self._space, self._engine, worker_number(), gpu)
@@ -139,7 +139,7 @@ class TroupeConnector(KVConnectorBase_V1):
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config):
-        """The two hooks above are called around it."""
+        """vLLM calls the two hooks above around it."""
         return True
 
     def handle_preemptions(self, kv_connector_metadata):
@@ -164,14 +164,14 @@ class TroupeConnector(KVConnectorBase_V1):
         """Loads end between steps, or before the forward pass."""
 
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
-        """Blocks are saved when the step is over."""
+        """Blocks are saved at the end of the step."""
 
     def wait_for_save(self):
         if self._half is not None:
             self._half.save(self._event("save"))
 
     def _event(self, which):
-        """A CUDA event behind everything that the current stream has been given so far; None on CPUs."""
+        """A CUDA event after all work that was submitted to the current stream; None on CPUs."""
         if not self._on_gpu:
             return None
         import torch
@@ -202,7 +202,7 @@ class TroupeConnector(KVConnectorBase_V1):
         self._block_tokens = self._shape.block_tokens * parallel.decode_context_parallel_size
         hash_tokens = (getattr(kv_cache_config, "hash_block_size", None)
                        or getattr(vllm_config.cache_config, "hash_block_size", None) or self._block_tokens)
-        # Hashes are chained, so that of a block's last part stands for all of it.
+        # Hashes are chained, so the hash of a block's last part covers all of it.
         self._hashes_per_block = max(1, self._block_tokens // hash_tokens)
         self._known, self._attached = {}, False
         self._zeroes = array("I", bytes(4 * 4096))
@@ -220,8 +220,8 @@ class TroupeConnector(KVConnectorBase_V1):
             return 0, False
         found = self._asked(request, lambda said: self._half.match(said, num_computed_tokens), (0, False))
         if getattr(request, "skip_reading_prefix_cache", False):
-            # All of its prompt has to be computed, for its logprobs, say. vLLM leaves it to connectors to look, but for
-            # its newest versions. The library was asked all the same: it has to know what it saves.
+            # All of its prompt must be computed, for example for its logprobs. All but the newest versions of vLLM leave
+            # this check to connectors. The library is called anyway: it has to know what it saves.
             return 0, False
         return found
 
@@ -281,7 +281,7 @@ class TroupeConnector(KVConnectorBase_V1):
         return out
 
     def _asked(self, request, ask, otherwise=None):
-        """A request that the library refuses takes no part. The engine goes on: what users say must not end it."""
+        """A request that the library refuses is ignored. The engine continues: input of users must not end it."""
         known = self._known.get(request.request_id)
         if known is None:
             known = self._known[request.request_id] = Known(request)
@@ -291,22 +291,22 @@ class TroupeConnector(KVConnectorBase_V1):
             out = ask(self._said(known))
         except TroupeError as error:
             known.refused, known.told = True, False
-            logger.error("Troupe: request %.80r takes no part: %s", request.request_id, error)
+            logger.error("Troupe: request %.80r is not cached: %s", request.request_id, error)
             return otherwise
         known.told = self._is_attached()
         if not known.told:
-            # Nobody has kept it: should it ask again when there is a node, all is said again.
+            # The library has not kept it: if it is looked up again with a node, everything is sent again.
             known.tokens = known.hashes = 0
         return out
 
     def _is_attached(self):
-        """Whether what was just said has been heard. A node that was there once counts as one for ever."""
+        """Whether the library keeps what it was given. A node that was attached once counts as attached for ever."""
         if not self._attached:
             self._attached = self._half.absence() is None
         return self._attached
 
     def _said(self, known):
-        """What the library does not know yet of a request, as `Scheduler.match` takes it."""
+        """The new data of a request, as `Scheduler.match` takes it."""
         tokens, numbers = self._new_tokens(known)
         first_hash, hashes = self._new_hashes(known)
         self._held = numbers
@@ -315,12 +315,12 @@ class TroupeConnector(KVConnectorBase_V1):
                 known.multimodal, known.uncacheable)
 
     def _new_tokens(self, known):
-        """(first, how many, address), and what must be held meanwhile."""
+        """(first, count, address), and the array that must be kept alive."""
         first, now = known.tokens, known.request.num_tokens
         count = max(0, now - first)
         known.tokens = first + count
         if self._keys == _interface.KEYS_ENGINE_HASHES:
-            # Tokens are only counted, where keys are made from hashes.
+            # Tokens are only counted if keys are made from hashes.
             numbers = self._zeroes_of(count)
         else:
             numbers = array("I", known.request.all_token_ids[first:now])
@@ -342,7 +342,7 @@ class TroupeConnector(KVConnectorBase_V1):
         return first, hashes
 
     def _filled(self, scheduled):
-        """A step as the library wants it. What its struct points at is held until the next one."""
+        """A step in the form of the library. The data that its struct points at is kept until the next one."""
         new, cached, step = scheduled.scheduled_new_reqs, scheduled.scheduled_cached_reqs, self._step
         names = [each.req_id for each in new]
         names += cached.req_ids
@@ -371,7 +371,7 @@ class TroupeConnector(KVConnectorBase_V1):
         return step
 
     def _fill_tokens(self, step, names):
-        """Tokens and hashes that have come since they were last said, of requests that the library knows."""
+        """New tokens and hashes, of requests that the library knows."""
         firsts, ends, hash_firsts, hash_ends = array("I"), array("I"), array("I"), array("I")
         tokens, hashes, total = array("I"), [], 0
         counted, per_block = self._keys == _interface.KEYS_ENGINE_HASHES, self._hashes_per_block
@@ -428,7 +428,7 @@ class TroupeConnector(KVConnectorBase_V1):
 
 
 class Known:
-    """What of a request has been said to the library, and what never changes."""
+    """The part of a request that the library has received, and its constant properties."""
 
     __slots__ = ("request", "name", "tokens", "hashes", "lora", "cache_salt", "multimodal", "uncacheable", "refused",
                  "told")
@@ -439,13 +439,13 @@ class Known:
         self.refused = self.told = False
         self.lora = self.cache_salt = None
         if request.lora_request is not None:
-            # Adapters of one name may be different ones.
+            # Different adapters may have the same name.
             self.lora = _texts.fitting(f"{request.lora_request.lora_name} {request.lora_request.lora_path}")
         if request.cache_salt:
             self.cache_salt = _texts.fitting(request.cache_salt)
         self.multimodal = [multimodal_item(each) for each in request.mm_features or ()]
         by_tokens = request.prompt_embeds is None and not getattr(request, "resumable", False)
-        # Workers, in processes of their own, would tell of a load under an id that vLLM does not know.
+        # Workers, in processes of their own, would report a load under an id that vLLM does not know.
         named = not _texts.is_stand_in(self.name)
         self.uncacheable = UNCACHEABLE_NONE if by_tokens and named else UNCACHEABLE
 
@@ -462,14 +462,14 @@ def runs_on_cpu():
 
 
 def worker_number():
-    """Stage by stage, and inside a stage by tensor-parallel rank."""
+    """The number of this worker: by stage, and within a stage by tensor-parallel rank."""
     from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
     return get_pp_group().rank_in_group * get_tp_group().world_size + get_tp_group().rank_in_group
 
 
 def resolve_keys(wanted, vllm_config):
-    """vLLM's own hashes, where they are the same in every process; otherwise Troupe hashes tokens."""
+    """Uses vLLM's own hashes if they are the same in every process; otherwise Troupe hashes tokens."""
     if wanted == "tokens":
         return _interface.KEYS_ROLLING
     if wanted == "engine":
@@ -485,7 +485,7 @@ def resolve_keys(wanted, vllm_config):
 
 
 def hash_bytes(vllm_config):
-    """Of vLLM's block hashes: SHA-256, or XXH3 with 128 bits."""
+    """The size of vLLM's block hashes: SHA-256, or XXH3 with 128 bits."""
     return 32 if str(vllm_config.cache_config.prefix_caching_hash_algo).startswith("sha256") else 16
 
 
@@ -504,7 +504,7 @@ def engine_options(vllm_config, options, keys, spec):
 
 
 def namespace(vllm_config, options, shape, keys):
-    """All that must be equal for two engines to share pages."""
+    """Everything that must be equal for two engines to share pages."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     dtype = f"{model.dtype}".removeprefix("torch.")
     if cache.cache_dtype not in ("auto", dtype):
@@ -524,7 +524,7 @@ def namespace(vllm_config, options, shape, keys):
     ways = vllm_config.parallel_config.decode_context_parallel_size
     algorithm += f" blocks {shape.block_tokens * ways}"
     if ways > 1:
-        # Which worker holds a token, and that not all of a stage hold all of them.
+        # It decides which worker holds a token; a worker of a stage does not hold all of them.
         algorithm += f" cp {ways} interleave {interleave(vllm_config.parallel_config)}"
     return _halves.Space(
         shape.geometry(options.page_tokens), name=options.namespace, model=model.model, revision=model.revision or "",
@@ -533,7 +533,7 @@ def namespace(vllm_config, options, shape, keys):
 
 
 def draft(vllm_config):
-    """The model that guesses tokens, if there is one: its layers are in the KV cache beside the others."""
+    """The draft model of speculative decoding, if there is one: its layers are in the KV cache beside the others."""
     speculative = getattr(vllm_config, "speculative_config", None)
     model = getattr(speculative, "draft_model_config", None)
     if model is None:
@@ -542,22 +542,22 @@ def draft(vllm_config):
 
 
 def interleave(parallel):
-    """How many consecutive tokens lie on one worker, with decode context parallelism."""
+    """The number of consecutive tokens on one worker, with decode context parallelism."""
     return (getattr(parallel, "cp_kv_cache_interleave_size", None)
             or getattr(parallel, "dcp_kv_cache_interleave_size", None) or 1)
 
 
 def computes_again(vllm_config):
-    """Whether requests go on whose load has failed; otherwise they end with an error."""
+    """Whether requests continue after a failed load; otherwise they end with an error."""
     return vllm_config.kv_transfer_config.kv_load_failure_policy == "recompute"
 
 
 def goes_back(vllm_config):
-    """Whether vLLM's model runner computes a running request again from where the scheduler says. The second one counts
-    computed tokens on the GPU, where each step adds to them; what the scheduler says reaches a copy that only limits
-    sizes (`update_requests` in v1/worker/gpu/model_runner.py, vLLM 0.24 to 0.33). So after a synchronous load that has
-    failed, positions and tokens are those behind the prompt. Requests whose asynchronous load has failed are not
-    running yet, and begin where they should."""
+    """Whether vLLM's model runner recomputes a running request from the scheduler's position. The second runner counts
+    computed tokens on the GPU, where each step adds to them; the scheduler's number reaches only a copy that limits
+    sizes (`update_requests` in v1/worker/gpu/model_runner.py, vLLM 0.24 to 0.33). So after a failed synchronous load,
+    positions and tokens are those after the prompt. Requests whose asynchronous load has failed are not running yet,
+    and begin at the right position."""
     return not getattr(vllm_config, "use_v2_model_runner", False)
 
 
@@ -568,24 +568,24 @@ def refuse_state_layers(vllm_config):
 
 
 def refuse_what_does_not_work(vllm_config, options):
-    """A sentence where vLLM starts, in the place of surprises later."""
+    """Raises errors for unsupported settings when vLLM starts."""
     refuse_state_layers(vllm_config)
     parallel, model, cache = vllm_config.parallel_config, vllm_config.model_config, vllm_config.cache_config
     if getattr(cache, "calculate_kv_scales", False) and str(cache.cache_dtype).startswith("fp8"):
-        raise _kv_shape.DoesNotFit("with calculate_kv_scales each vLLM scales its KV cache in its own way, and none can "
-                                   "read another one's: start vLLM without --calculate-kv-scales, or without a KV "
+        raise _kv_shape.DoesNotFit("with calculate_kv_scales each vLLM process has scales of its own, and cannot read "
+                                   "another one's KV cache: start vLLM without --calculate-kv-scales, or without a KV "
                                    "connector")
     if getattr(parallel, "prefill_context_parallel_size", 1) > 1:
-        raise _kv_shape.DoesNotFit("Troupe does not know prefill context parallelism: start vLLM without "
+        raise _kv_shape.DoesNotFit("Troupe does not support prefill context parallelism: start vLLM without "
                                    "--prefill-context-parallel-size, or without a KV connector")
     if getattr(model, "enable_sleep_mode", False) and not hasattr(KVConnectorBase_V1, "unregister_kv_caches"):
-        raise _kv_shape.DoesNotFit("sleep mode moves the KV cache's memory, and this vLLM does not tell its KV "
-                                   "connector: start it without --enable-sleep-mode, or take vLLM 0.33")
+        raise _kv_shape.DoesNotFit("sleep mode moves the KV cache's memory, and this vLLM does not notify its KV "
+                                   "connector: start it without --enable-sleep-mode, or use vLLM 0.33")
     if options.load == "sync" and computes_again(vllm_config) and not goes_back(vllm_config):
-        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not go with \"kv_load_failure_policy\": "
-                                   "\"recompute\" and vLLM's second model runner, which goes on behind the tokens that "
-                                   "it should compute again: leave \"troupe.load\" out, or start vLLM with "
+        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with \"kv_load_failure_policy\": "
+                                   "\"recompute\" and vLLM's second model runner, which continues after the tokens that "
+                                   "it should recompute: leave \"troupe.load\" out, or start vLLM with "
                                    "VLLM_USE_V2_MODEL_RUNNER=0")
     if options.load == "sync" and vllm_config.scheduler_config.async_scheduling:
-        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not go with asynchronous scheduling: start vLLM "
+        raise _kv_shape.DoesNotFit("\"troupe.load\": \"sync\" does not work with asynchronous scheduling: start vLLM "
                                    "with --no-async-scheduling, or leave it out")

@@ -251,7 +251,7 @@ TEST_CASE("handshake over HTTP: a long poll is answered when the rank appears", 
   CHECK(all.at("ranks").at("0").at("0").at("1").at("payload_base64") == "eQ==");
   const auto missing = w.get("/v1/handshake/b?wait=50ms");
   CHECK(missing.code == 404);
-  CHECK(json::parse(missing.body).at("detail") == "no engine of this name is known");
+  CHECK(json::parse(missing.body).at("detail") == "there is no engine of this name");
 }
 
 TEST_CASE("handshake over HTTP: the nesting is the same for one rank and for many", "[http][handshake]") {
@@ -417,7 +417,7 @@ TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, a
   half.end();
   const auto told = half.must_read();
   CHECK(told.code == 404);
-  CHECK(json::parse(told.body).at("detail") == "the client has closed its side of the connection, which ends its wait");
+  CHECK(json::parse(told.body).at("detail") == "the client closed its side of the connection, which ended its wait");
   CHECK(w.waits(0));
 }
 

@@ -80,7 +80,7 @@ TEST_CASE("What is wrong with a request is said, with its place", "[http][native
       {a + "reserve", R"({"keys":["k"]})", 422, "rank: is missing"},
       {a + "reserve", R"({"rank":"0","keys":["k"]})", 422, "rank: expected a whole number"},
       {a + "reserve", R"({"rank":0,"keys":["k",1]})", 422, "keys[1]: expected a string"},
-      {a + "reserve", R"({"rank":0,"keys":["k"],"parents":[]})", 422, "parents: there must be one for each key"},
+      {a + "reserve", R"({"rank":0,"keys":["k"],"parents":[]})", 422, "parents: must have one item for each key"},
       {a + "reserve", R"({"rank":0,"keys":["k"],"parents":[3]})", 422, "parents[0]: expected a string"},
       {a + "reserve", R"({"rank":0,"keys":["k"],"token":{"owner":0,"sequence":1}})", 422, "token.owner: "},
       {a + "reserve", R"({"rank":0,"keys":["k"],"token":{"owner":1}})", 422, "token.sequence: is missing"},

@@ -37,8 +37,8 @@ class Page(unittest.TestCase):
             served.replay()
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
-            self.says("node-7", "healthy", "Hit ratio", "Throughput", "Time of a lookup", "Evictions",
-                      "chat, rank 0", "chat, rank 1", "demo/small", "memory", "disk", "index", "nobody is attached",
+            self.says("node-7", "healthy", "Hit ratio", "Throughput", "Lookup latency", "Evictions",
+                      "chat, rank 0", "chat, rank 1", "demo/small", "memory", "disk", "index", "no client is attached",
                       "durability: none", "node 'node-7' is ready")
             # Of each rank a map with a cell for each share of its slots; those that are live are the first.
             self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg').length"), 2)
@@ -79,7 +79,7 @@ class Page(unittest.TestCase):
                               "document.getElementById('ask').requestSubmit()")
 
             enter("no-such-token")
-            self.page.until("document.body.innerText.includes('This token does not do')")
+            self.page.until("document.body.innerText.includes('This token was rejected')")
             enter(tokens["read"])
             self.page.until("document.body.innerText.includes('chat, rank 0')")
             self.page.until("document.getElementById('log').textContent != ''")

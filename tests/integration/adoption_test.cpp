@@ -313,7 +313,7 @@ TEST_CASE("a node that is told to end while the directory of another one hangs c
   std::ofstream(hangs).put('x');
   nodes.node(0).program().wait_for_line(stream::err, "the disk hangs");
   CHECK(nodes.node(0).stop() == 1);
-  CHECK(nodes.node(0).log().find("what this node has is closed all the same") != std::string::npos);
+  CHECK(nodes.node(0).log().find("this node's own files are closed anyway") != std::string::npos);
   nodes.all[0].reset();
   nodes.start(0);
   const auto back = nodes.replay(0, small_trace);

@@ -149,7 +149,8 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
     nodes.all[2].reset();
   };
   third_with("ca", made.path("foreign.pem"));
-  nodes.wait_for_trouble(2, "TLS handshake failed: its certificate is refused: unable to get local issuer certificate");
+  nodes.wait_for_trouble(
+      2, "TLS handshake failed: the certificate of the server is refused: unable to get local issuer certificate");
   stop_third();
   third_with("ca", made.path("none.pem"));
   nodes.wait_for_trouble(2, "there is no such file (cluster.etcd.tls)");
@@ -174,7 +175,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
     x["endpoints"][0]["host"] = "localhost";
   };
   nodes.start(2);
-  nodes.wait_for_trouble(2, "its certificate is refused: hostname mismatch");
+  nodes.wait_for_trouble(2, "the certificate of the server is refused: hostname mismatch");
   stop_third();
   nodes.change = [](std::size_t, nlohmann::json& out) {
     auto& x = out["cluster"]["etcd"];
@@ -183,7 +184,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
     x["tls"].erase("key");
   };
   nodes.start(2);
-  nodes.wait_for_trouble(2, "it wants a certificate of this side, or another one");
+  nodes.wait_for_trouble(2, "the server requires a client certificate, or another one");
   stop_third();
   nodes.change = [](std::size_t, nlohmann::json& out) {
     auto& x = out["cluster"]["etcd"];

@@ -144,7 +144,7 @@ TEST_CASE("what replay and whatif are to play, and where, is refused with the wa
       {{"replay", "--trace", "loogle:1", "--attach", "unix:data"}, {"is a URL", "data_dir"}},
       {{"replay", "--trace", "loogle:1", "--attach", "d9"}, {"does not exist", "./d9"}},
       {{"replay", "--trace", "loogle:1", "--attach", "data", "--make-namespace", config},
-       {"is the config of a node", "one object of `namespaces`"}},
+       {"is the config of a node", "a single object of `namespaces`"}},
   };
   for (const auto& wrong : mistakes) {
     auto command = program_with(wrong.command);

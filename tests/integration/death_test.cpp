@@ -62,7 +62,7 @@ TEST_CASE("a replay whose node is killed for good ends with an error within its 
   INFO(x.err);
   CHECK(x.code == 1);
   CHECK(x.err.find("node 'tested' disconnected") != std::string::npos);
-  CHECK(x.err.find("given up after") != std::string::npos);
+  CHECK(x.err.find("aborted after") != std::string::npos);
   CHECK(x.err.find(node.address()) != std::string::npos);
   REQUIRE(x.report.is_object()); // what was done until then
   CHECK(x.count("verify_failures") == 0);
@@ -196,7 +196,7 @@ TEST_CASE("a node that stands still for good is given up") {
   const auto x = result_of(client);
   INFO(x.err);
   CHECK(x.code == 1);
-  CHECK(x.err.find("given up after") != std::string::npos);
+  CHECK(x.err.find("aborted after") != std::string::npos);
   node.program().send(SIGCONT);
   CHECK(node.stop() == 0);
 }

@@ -36,7 +36,7 @@ TEST_CASE("serve without a config starts a node that clients can use, and says w
   CHECK(ready.at("http").at("host") == "127.0.0.1");
   CHECK(ready.at("actors").at("socket").get<std::string>().ends_with("troupe-data/troupe.sock"));
   CHECK_FALSE(ready.at("actors").contains("port"));
-  node.wait_for_line(stream::err, "no config is given: pages live in memory only");
+  node.wait_for_line(stream::err, "no config given: pages are in memory only");
   node.wait_for_line(stream::err, "`troupe init > node.json`");
   const auto opened = node.wait_for_line(stream::err, "opened: ").text;
   INFO(opened);

@@ -188,7 +188,7 @@ TEST_CASE("serve: a directory for other machines needs tokens") {
   // Tokens of this listener are read again as well.
   std::ofstream(tokens) << "write another-another-another\n";
   node.program().send(SIGHUP);
-  node.program().wait_for_line(process::stream::err, "were read again");
+  node.program().wait_for_line(process::stream::err, "reloaded tokens and certificates");
   CHECK(call(own, "GET", rank_0, {}, "Authorization: Bearer reader-reader-reader\r\n").code == 401);
   CHECK(node.stop() == 0);
 }

@@ -67,13 +67,13 @@ TEST_CASE("serve: SIGHUP reads the tokens again, and keeps the old ones where th
 
   write_tokens(tokens, second_token);
   node.program().send(SIGHUP);
-  node.program().wait_for_line(stream::err, "were read again");
+  node.program().wait_for_line(stream::err, "reloaded tokens and certificates");
   CHECK(asked_with(node, second_token) == errc::ok);
   CHECK(asked_with(node, first_token) == errc::not_owner);
 
   std::ofstream(tokens) << "nonsense\n";
   node.program().send(SIGHUP);
-  node.program().wait_for_line(stream::err, "stay as they were");
+  node.program().wait_for_line(stream::err, "the previous ones stay in use");
   CHECK(asked_with(node, second_token) == errc::ok);
   CHECK(node.stop() == 0);
 }

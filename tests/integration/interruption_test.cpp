@@ -158,14 +158,14 @@ TEST_CASE("a replay that waits for a node says why it is not there, for how long
     CHECK(x.err.find("troupe serve") != std::string::npos);
     return x.err;
   };
-  CHECK(said("127.0.0.1:1").find("nobody listens there") != std::string::npos);
-  CHECK(said("127.0.0.1:1", {"--engine"}).find("nobody listens there") != std::string::npos);
+  CHECK(said("127.0.0.1:1").find("no server listens there") != std::string::npos);
+  CHECK(said("127.0.0.1:1", {"--engine"}).find("no server listens there") != std::string::npos);
   for (const auto how : {listener::manner::silent, listener::manner::http, listener::manner::garbage}) {
     const listener other(how);
-    CHECK(said("127.0.0.1:" + std::to_string(other.port())).find("has not let this client attach yet") !=
+    CHECK(said("127.0.0.1:" + std::to_string(other.port())).find("has not admitted this client yet") !=
           std::string::npos);
   }
-  CHECK(said("no-such-host.invalid:4600").find("looked up") != std::string::npos);
+  CHECK(said("no-such-host.invalid:4600").find("resolved") != std::string::npos);
 }
 
 TEST_CASE("the progress of a replay fits into the terminal, however narrow") {

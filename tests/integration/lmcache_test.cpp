@@ -257,7 +257,7 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   CHECK(one.store(1, 2));
   CHECK(one.look_up(1, 2, "r") == 2);
   CHECK(one.retrieve(1, 0, 2, "r"));
-  node.wait_for_log("request refused");
+  node.wait_for_log("request rejected");
   CHECK(node.stop() == 0);
 }
 

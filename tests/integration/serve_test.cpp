@@ -111,7 +111,7 @@ TEST_CASE("a node drains while a client is at work") {
   const auto outcome = result_of(client);
   INFO(outcome.err);
   CHECK(outcome.code == 1);
-  CHECK(outcome.err.find("given up after") != std::string::npos);
+  CHECK(outcome.err.find("aborted after") != std::string::npos);
   CHECK(outcome.count("verify_failures") == 0);
 }
 

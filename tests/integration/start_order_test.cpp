@@ -80,7 +80,7 @@ TEST_CASE("a node that is told to end while it starts ends at once, and starts a
   starting.send(signal_number);
   CHECK(starting.wait() == 0);
   CHECK(starting.text(stream::out).empty());
-  CHECK(starting.text(stream::err).find("told to end while starting") != std::string::npos);
+  CHECK(starting.text(stream::err).find("stopped by a signal while starting") != std::string::npos);
   ::close(slab);
   serving_node again(file);
   CHECK(again.stop() == 0);

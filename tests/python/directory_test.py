@@ -222,7 +222,7 @@ class Publishing(with_server):
         with self.assertLogs("test", "WARNING") as said:
             self.publisher(server)
             self.until(lambda: server.methods().count("POST") >= 3)
-        self.assertEqual(said.output, ["ERROR:test:engine a is not published: 503: no"])
+        self.assertEqual(said.output, ["ERROR:test:cannot publish engine a: 503: no"])
         with self.assertLogs("test", "WARNING") as said:
             server.close()
             self.until(lambda: said.records)

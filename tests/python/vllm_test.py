@@ -219,8 +219,8 @@ class shapes(with_library):
     def test_what_does_not_fit_is_refused(self):
         for sentence, spec, shape in (
                 ("--block-size 8", fake_vllm.FullAttentionSpec(), (200, 2, 8, 128)),
-                ("says 100 blocks", fake_vllm.FullAttentionSpec(), (100, 4, 16, 128)),
-                ("says 100 blocks", fake_vllm.FullAttentionSpec(), (90, 2, 16, 128)),
+                ("has 100 blocks", fake_vllm.FullAttentionSpec(), (100, 4, 16, 128)),
+                ("has 100 blocks", fake_vllm.FullAttentionSpec(), (90, 2, 16, 128)),
                 ("dimensions", fake_vllm.FullAttentionSpec(), (100, 4))):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.registered(spec, shape, device="cuda")

@@ -126,7 +126,7 @@ TEST_CASE("etcd over TLS: it is asked where its certificate is for the address t
   if (!knows_localhost())
     return;
   asker other(x.at(etcd, "localhost"), x.config);
-  CHECK(contains(other.refusal(), "TLS handshake failed: its certificate is refused: hostname mismatch"));
+  CHECK(contains(other.refusal(), "TLS handshake failed: the certificate of the server is refused: hostname mismatch"));
   CHECK(etcd.came == 2);
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("etcd over TLS: nothing is said to one whose certificate is refused", 
   asker one(x.at(etcd), x.config);
   const auto refused = one.refusal();
   CHECK(contains(refused, "127.0.0.1:" + std::to_string(etcd.running->port()) +
-                              ": TLS handshake failed: its certificate is refused: "));
+                              ": TLS handshake failed: the certificate of the server is refused: "));
   CHECK(contains(refused, why));
   CHECK(etcd.came == 0);
 }
@@ -183,7 +183,7 @@ TEST_CASE("etcd over TLS: one that asks for certificates gets one, by a key that
   stand_in etcd(x.served);
   {
     asker without(x.at(etcd), x.config);
-    CHECK(contains(without.refusal(), "it wants a certificate of this side, or another one"));
+    CHECK(contains(without.refusal(), "the server requires a client certificate, or another one"));
   }
   x.config.tls.certificate = certificate;
   x.config.tls.key = key;
@@ -208,7 +208,7 @@ TEST_CASE("etcd over TLS: there is no way back to the clear, nor into TLS by its
   with_tls x;
   stand_in clear;
   asker one(x.at(clear), x.config);
-  CHECK(contains(one.refusal(), "what listens there speaks no TLS"));
+  CHECK(contains(one.refusal(), "the server does not speak TLS"));
   CHECK(clear.came == 0);
   stand_in etcd(x.served);
   config::etcd_config plain;

@@ -62,7 +62,7 @@ TEST_CASE("A config with comments reads back to the same", "[config]") {
     config.attach = {};
     CHECK(*read == config);
     CHECK(line_of_key(text, "node_name") == "  \"node_name\": \"a-name\",");
-    CHECK(text.find("// How logs, metrics and clients call this node.") != std::string::npos);
+    CHECK(text.find("// Name of this node in logs, metrics and for clients.") != std::string::npos);
     CHECK(text.find("\"scheduler_threads\"") == std::string::npos);
     CHECK(text.find("// \"tokens_file\": not set") != std::string::npos);
   }

@@ -31,7 +31,7 @@ TEST_CASE("Memory that a process can never have is a fault, with what would fit"
   CHECK(fault->path == "memory.bytes");
   for (const auto* part :
        {"1 GiB, and 64 MiB for the node", "more than the 512 MiB of memory that the control group of this process",
-        "lower it to less than 448 MiB", "the kernel would end it"})
+        "lower it to less than 448 MiB", "the kernel kills it"})
     CHECK(contains(fault->text, part));
   CHECK(fault_of_memory(config, bound_of(gibibyte + memory_of_idle_node - 1)));
   CHECK(fault_of_memory(config, bound_of(mebibyte))); // not even without pages
@@ -81,12 +81,12 @@ TEST_CASE("Memory without use is worth a word where it is more than a tenth", "[
   REQUIRE(notice);
   CHECK(notice->path == "memory.bytes");
   for (const auto* part : {"of 16 MiB can never hold a page", "storage.ranks[i].slab_bytes",
-                           "namespaces that clients make could use the rest", "or lower memory.bytes to"})
+                           "namespaces that clients create could use the rest", "or lower memory.bytes to"})
     CHECK(contains(notice->text, part));
   const auto with_disk =
       notice_of_unusable_memory(good(small_config, {"memory.bytes=1 GiB", "storage.disk_bytes=512 MiB"}));
   REQUIRE(with_disk);
-  for (const auto* part : {"512 MiB for namespaces that clients make (storage.disk_bytes)",
+  for (const auto* part : {"512 MiB for namespaces that clients create (storage.disk_bytes)",
                            "storage.ranks[i].slab_bytes or storage.disk_bytes"})
     CHECK(contains(with_disk->text, part));
 }

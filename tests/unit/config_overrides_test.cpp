@@ -51,12 +51,12 @@ TEST_CASE("An override of what does not exist is refused with its path", "[confi
   CHECK(bad(small_config, {"nothing.at.all=0"}) == "nothing: no such key (--set)\n");
   CHECK(bad(small_config, {"http.port.number=0"}) ==
         "http.port.number: \"http.port\" is a value and has nothing below it (--set)\n");
-  CHECK(bad(small_config, {"http.port[0]=0"}) == "http.port[0]: \"http.port\" is no list (--set)\n");
-  CHECK(bad(small_config, {"http[0]=0"}) == "http[0]: \"http\" is no list (--set)\n");
+  CHECK(bad(small_config, {"http.port[0]=0"}) == "http.port[0]: \"http.port\" is not a list (--set)\n");
+  CHECK(bad(small_config, {"http[0]=0"}) == "http[0]: \"http\" is not a list (--set)\n");
   CHECK(bad(small_config, {"storage.ranks[0][0]=0"}) ==
-        "storage.ranks[0][0]: \"storage.ranks[0]\" is no list (--set)\n");
+        "storage.ranks[0][0]: \"storage.ranks[0]\" is not a list (--set)\n");
   CHECK(bad(small_config, {"storage.ranks.slab_bytes=1 GiB"}) ==
-        "storage.ranks.slab_bytes: \"storage.ranks\" is a list: say which entry, as in storage.ranks[0].slab_bytes "
+        "storage.ranks.slab_bytes: \"storage.ranks\" is a list: name an entry, as in storage.ranks[0].slab_bytes "
         "(--set)\n");
   CHECK(bad(small_config, {"storage.ranks[3].slab_bytes=1 GiB"}) ==
         "storage.ranks[3]: \"storage.ranks\" has 2 entries, so the next one is storage.ranks[2] (--set)\n");
@@ -71,7 +71,7 @@ TEST_CASE("A value of the wrong kind is refused in an override, too", "[config]"
         "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got \"4 MiBB\" (--set)\n");
   CHECK(bad(small_config, {"http=nothing"}) == "http: expected an object, got \"nothing\" (--set)\n");
   CHECK(bad(small_config, {"http={\"port\":1,\"port\":2}"}) ==
-        "http: port: the key is there twice, first at --set (--set)\n");
+        "http: port: the key is repeated; first at --set (--set)\n");
   CHECK(bad(small_config, {"http={\"prt\":1}"}) == "http.prt: no such key; did you mean \"port\"? (--set)\n");
   CHECK(contains(bad(small_config, {"node_name=\xff"}), "node_name: expected a name"));
   CHECK(contains(bad(small_config, {"namespaces[0].salt=\xff"}), "namespaces[0].salt: expected text"));

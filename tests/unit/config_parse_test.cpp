@@ -49,8 +49,8 @@ TEST_CASE("Storage and namespaces are needed by a server that nobody brings any"
   CHECK(good("{}") == node_config{});
   for (const auto* none : {R"({"actors": {"make_namespaces": false}})", R"({"actors": {"socket": "off"}})"})
     CHECK(bad(none) ==
-          "storage.ranks: a node without HTTP to which clients bring no namespaces needs at least one rank\n"
-          "namespaces: a node without HTTP to which clients bring no namespaces needs at least one\n");
+          "storage.ranks: a node without HTTP, whose clients create no namespaces, needs at least one "
+          "rank\nnamespaces: a node without HTTP, whose clients create no namespaces, needs at least one\n");
 }
 
 TEST_CASE("A value of the wrong kind is refused where it stands", "[config]") {
@@ -124,14 +124,14 @@ TEST_CASE("Unknown keys are refused, with the one that was meant", "[config]") {
 
 TEST_CASE("A key that is there twice is refused", "[config]") {
   CHECK(bad(with_member("\"data_dir\": \"a\",\n\"data_dir\": \"b\"")) ==
-        "data_dir: the key is there twice, first at line 2 (line 3)\n");
+        "data_dir: the key is repeated; first at line 2 (line 3)\n");
   CHECK(bad(with_rank(R"({ "slab_bytes": "8 MiB", "slab_bytes": "8 MiB" })")) ==
-        "storage.ranks[1].slab_bytes: the key is there twice, first at line 3 (line 3)\n");
+        "storage.ranks[1].slab_bytes: the key is repeated; first at line 3 (line 3)\n");
   CHECK(bad(with_member(R"("caf": { "x": [ [], { "y": 1, "y": 2 } ] })")) ==
-        "caf.x[1].y: the key is there twice, first at line 2 (line 2)\n");
+        "caf.x[1].y: the key is repeated; first at line 2 (line 2)\n");
   // An escape is no disguise.
   CHECK(bad(with_member(R"("node_name": "a", "node\u005fname": "b")")) ==
-        "node_name: the key is there twice, first at line 2 (line 2)\n");
+        "node_name: the key is repeated; first at line 2 (line 2)\n");
 }
 
 TEST_CASE("All problems are reported, in one go", "[config]") {
@@ -139,17 +139,15 @@ TEST_CASE("All problems are reported, in one go", "[config]") {
       replaced(with_rank(R"({ "slab_bytes": true })"), R"("data_dir": "data")",
                R"("data_dir": [], "actors": { "port": -1 }, "http": { "tls": { "key": "k" } }, "nonsense": {})");
   CHECK(bad(replaced(text, R"("layers": 2)", R"("layers": 0)")) ==
-        "data_dir: expected a path, got a list (line 2)\n"
-        "actors.port: expected \"off\" or a whole number, 0 to 65535, got -1 (line 2)\n"
-        "storage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got true (line 3)\n"
-        "namespaces[0].kv_cache.layers: must be 1 to 1024, got 0 (line 7)\n"
-        "nonsense: no such key (line 2)\n"
-        "http.tls.certificate: is missing: a certificate is of use only with its key\n");
+        "data_dir: expected a path, got a list (line 2)\nactors.port: expected \"off\" or a whole number, 0 to 65535, "
+        "got -1 (line 2)\nstorage.ranks[1].slab_bytes: expected a size such as \"4 MiB\", got true (line "
+        "3)\nnamespaces[0].kv_cache.layers: must be 1 to 1024, got 0 (line 7)\nnonsense: no such key (line "
+        "2)\nhttp.tls.certificate: is missing: a certificate needs its key\n");
 }
 
 TEST_CASE("Errors of syntax come with line and column", "[config]") {
   CHECK(contains(bad("{\n  \"a\": 1,\n  }"), "test.json: line 3, column 3: syntax error"));
-  CHECK(bad("") == "test.json: line 1, column 1: there is nothing in it\n");
+  CHECK(bad("") == "test.json: line 1, column 1: the text is empty\n");
   CHECK(contains(bad("  \n "), "test.json: line 2, column 1: syntax error"));
   CHECK(contains(bad("{"), "test.json: line 1, column 1: syntax error"));
   CHECK(contains(bad("{} {}"), "test.json: line 1, column 4: syntax error"));
@@ -167,7 +165,7 @@ TEST_CASE("A document cannot exhaust the stack or the memory", "[config]") {
   for (int i = 0; i < 100'000; ++i)
     nested += "{\"a\":";
   CHECK(bad(nested) == "test.json: more than 16 levels of lists and objects (line 1)\n");
-  CHECK(bad(std::string(2 * mebibyte, ' ')) == "test.json: more than 1 MiB is no config\n");
+  CHECK(bad(std::string(2 * mebibyte, ' ')) == "test.json: a config can have at most 1 MiB\n");
   std::string ranks;
   for (int i = 0; i < 65; ++i)
     ranks += R"({ "slab_bytes": "8 MiB" },)";
@@ -226,7 +224,7 @@ TEST_CASE("Files are loaded, and what cannot be read is said", "[config]") {
   std::ofstream{file} << std::string(mebibyte + 1, ' ');
   const auto large = load(file);
   REQUIRE_FALSE(large);
-  CHECK(lines(large.error()) == file.string() + ": more than 1 MiB is no config\n");
+  CHECK(lines(large.error()) == file.string() + ": a config can have at most 1 MiB\n");
   std::filesystem::remove_all(directory);
 }
 

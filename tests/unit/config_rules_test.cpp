@@ -57,7 +57,7 @@ TEST_CASE("Limits of a registry shard fit to each other and to the config", "[co
                  "registry.max_reservations_per_owner: must not be above registry.max_reserved_pages, 7"));
   good(small_config, {"registry.max_namespaces=1"});
   CHECK(contains(bad(small_config, {"registry.max_namespaces=1", "http.enabled=true", "hf3fs.vllm=true"}),
-                 "registry.max_namespaces: must not be below 2, those that the config names"));
+                 "registry.max_namespaces: must not be below 2, the number of those in the config"));
   good(small_config, {"registry.max_batch_keys=7", "registry.max_lease_keys=7"});
   CHECK(contains(bad(small_config, {"registry.max_batch_keys=8", "registry.max_lease_keys=7"}),
                  "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease could not hold"));
@@ -71,16 +71,15 @@ TEST_CASE("HTTP on a host that others can reach lets only known clients in, or s
   };
   CHECK(bad(small_config, with({})) ==
         "http.host: \"" + host +
-            "\" can be reached by other machines, and nobody is asked who they are: use \"127.0.0.1\", or set "
-            "http.tokens_file or http.tls.client_ca, or set http.insecure to true on a network where everybody is "
-            "trusted\n");
+            "\" can be reached by other machines without authentication: use \"127.0.0.1\", or set http.tokens_file or "
+            "http.tls.client_ca, or set http.insecure to true on a trusted network\n");
   good(small_config, with({"http.insecure=true"}));
   good(small_config, with({"http.tokens_file=tokens"}));
   good(small_config, with({"http.tls.certificate=c", "http.tls.key=k", "http.tls.client_ca=a"}));
   good(small_config, with({"http.port=off"}));
   CHECK(contains(bad(small_config, with({"http.port=off", "http.socket=off"})),
-                 "http.socket: is \"off\", and so is http.port: nobody could ask; set one of them, or http.enabled to "
-                 "false"));
+                 "http.socket: is \"off\", and so is http.port: clients could not connect; set one of them, or "
+                 "http.enabled to false"));
   // Encryption alone lets everybody in.
   CHECK(contains(bad(small_config, with({"http.tls.certificate=c", "http.tls.key=k"})), "http.host: "));
   // What does not listen cannot be reached.
@@ -93,13 +92,11 @@ TEST_CASE("HTTP on a loopback host needs no confirmation", "[config]") {
 }
 
 TEST_CASE("Certificate, key and authorities belong together", "[config]") {
-  CHECK(bad(small_config, {"http.tls.certificate=c"}) ==
-        "http.tls.key: is missing: a certificate is of use only with its key\n");
-  CHECK(bad(small_config, {"http.tls.key=k"}) ==
-        "http.tls.certificate: is missing: a certificate is of use only with its key\n");
+  CHECK(bad(small_config, {"http.tls.certificate=c"}) == "http.tls.key: is missing: a certificate needs its key\n");
+  CHECK(bad(small_config, {"http.tls.key=k"}) == "http.tls.certificate: is missing: a certificate needs its key\n");
   CHECK(bad(small_config, {"http.tls.client_ca=a"}) ==
-        "http.tls.client_ca: clients show certificates only to a server that has one: set http.tls.certificate and "
-        "http.tls.key\n");
+        "http.tls.client_ca: clients present certificates only over TLS, which needs a certificate of the server: set "
+        "http.tls.certificate and http.tls.key\n");
 }
 
 TEST_CASE("The low watermark is not above the high one", "[config]") {
@@ -114,7 +111,7 @@ TEST_CASE("Times that depend on one another are ordered", "[config]") {
   CHECK(bad(small_config, {"attach.reconnect_backoff_max=1 ms"}) ==
         "attach.reconnect_backoff_min: 100 ms is more than attach.reconnect_backoff_max, 1 ms\n");
   CHECK(bad(small_config, {"caf.heartbeat_interval=3 s"}) ==
-        "caf.connection_timeout: 5 s is less than two heartbeats: one late word would cut a connection\n");
+        "caf.connection_timeout: 5 s is less than two heartbeats: one late heartbeat would close a connection\n");
 }
 
 TEST_CASE("A namespace needs as many ranks as its world size", "[config]") {
@@ -140,9 +137,8 @@ TEST_CASE("A slab has room for a few slots", "[config]") {
 }
 
 TEST_CASE("What is in memory only is not promised to survive", "[config]") {
-  const auto refused =
-      "registry.durability: \"strict\" promises that a page that was saved is on the disk, and those of "
-      "\"chat\" are in memory only: choose \"relaxed\" or \"none\", or let them have slabs\n";
+  const auto refused = "registry.durability: \"strict\" guarantees that a saved page is on the disk, but those of "
+                       "\"chat\" are in memory only: choose \"relaxed\" or \"none\", or give them slabs\n";
   for (const auto* way : {"storage.ranks[1].slab_bytes=0", "memory.write_back=never"}) {
     CHECK(bad(small_config, {way, "registry.durability=strict"}) == refused);
     good(small_config, {way, "registry.durability=relaxed"});
@@ -155,12 +151,12 @@ TEST_CASE("What is in memory only is not promised to survive", "[config]") {
 
 TEST_CASE("Pages that are written when they are asked for again need a slab, and nobody who relies on it", "[config]") {
   CHECK(bad(small_config, {"memory.admission=second_hit", "registry.durability=strict"}) ==
-        "memory.admission: \"second_hit\" leaves pages in memory only until somebody asks for them, and "
-        "registry.durability \"strict\" promises that a page that was saved is on the disk: choose \"all\", or "
-        "\"relaxed\" or \"none\" there\n");
+        "memory.admission: \"second_hit\" keeps pages in memory only until they are requested again, but "
+        "registry.durability \"strict\" guarantees that a saved page is on the disk: choose \"all\", or \"relaxed\" or "
+        "\"none\" there\n");
   CHECK(bad(small_config, {"memory.admission=second_hit", "memory.write_back=never"}) ==
-        "memory.admission: \"second_hit\" says which pages are written, and with memory.write_back \"never\" none is: "
-        "choose \"all\", or another memory.write_back\n");
+        "memory.admission: \"second_hit\" selects the pages to write, but with memory.write_back \"never\" none is "
+        "written: choose \"all\", or another memory.write_back\n");
   for (const auto* way : {"registry.durability=relaxed", "memory.write_back=on_eviction", "memory.write_back=eager"})
     CHECK(good(small_config, {"memory.admission=second_hit", way}).memory.admission == "second_hit");
   good(small_config, {"memory.admission=all", "registry.durability=strict"});
@@ -273,24 +269,22 @@ TEST_CASE("Memory has room for extents of pages", "[config]") {
   auto config = good(small_config, {"memory.bytes=4 MiB"});
   config.namespaces[0].geometry.layers = 64; // 2 MiB, and a header
   config.storage.ranks[0].slab_bytes = config.storage.ranks[1].slab_bytes = gibibyte;
-  CHECK(lines(validate(config)) ==
-        "memory.bytes: 4 MiB is not even two extents with room for a slot of \"chat\", 2052 KiB each; at least 8 MiB "
-        "are needed\n");
+  CHECK(lines(validate(config)) == "memory.bytes: 4 MiB is less than two extents with room for a slot of \"chat\", "
+                                   "2052 KiB each; at least 8 MiB are needed\n");
   config.memory.bytes = 8 * mebibyte;
   CHECK(lines(validate(config)).empty());
 }
 
 TEST_CASE("Huge pages of one GiB are used whole", "[config]") {
   CHECK(bad(small_config, {"memory.huge_pages=1 GiB"}) ==
-        "memory.bytes: 256 MiB is no whole number of huge pages of 1 GiB, of which a part would be of no use\n");
+        "memory.bytes: 256 MiB is not a multiple of huge pages of 1 GiB: the rest could not be used\n");
   CHECK(good(small_config, {"memory.huge_pages=1 GiB", "memory.bytes=2 GiB"}).memory.huge_pages == "1 GiB");
   CHECK(good(small_config, {"memory.huge_pages=2 MiB"}).memory.huge_pages == "2 MiB");
 }
 
 TEST_CASE("A rank can have memory of a NUMA node only where the arena is spread over them", "[config]") {
   CHECK(bad(small_config, {"storage.ranks[1].numa_node=1"}) ==
-        "storage.ranks[1].numa_node: has no meaning while nobody knows where memory lies: set memory.numa to "
-        "\"spread\", or leave it out\n");
+        "storage.ranks[1].numa_node: has no effect without memory.numa \"spread\": set that, or leave this out\n");
   const auto config = good(small_config, {"storage.ranks[1].numa_node=1", "memory.numa=spread"});
   CHECK(config.memory.numa == "spread");
   CHECK(config.storage.ranks[0].numa_node == std::nullopt);
@@ -324,7 +318,7 @@ TEST_CASE("Two namespaces differ in name and in identity", "[config]") {
   CHECK(bad(small_config, second("chat", "other/model")) ==
         "namespaces[1].name: \"chat\" is also the name of namespaces[0]\n");
   CHECK(bad(small_config, second("code", "some/model")) ==
-        "namespaces[1]: has the identity of namespaces[0]: they differ in nothing but the name\n");
+        "namespaces[1]: has the identity of namespaces[0]: they differ only in the name\n");
 }
 
 TEST_CASE("A rule about a key that is wrong already is passed over", "[config]") {
@@ -376,7 +370,7 @@ TEST_CASE("What etcd is asked with belongs together, and no password goes over a
     good(small_config, with(login));
   } else {
     const auto refused = bad(small_config, with(login));
-    CHECK(contains(refused, "cluster.etcd.user: the password would go to \"" + host + "\" in the clear"));
+    CHECK(contains(refused, "cluster.etcd.user: the password would be sent to \"" + host + "\" in clear text"));
     CHECK(contains(refused, "set cluster.etcd.tls.ca, or set cluster.etcd.insecure to true"));
   }
   good(small_config, with({}));
@@ -401,17 +395,17 @@ TEST_CASE("A node of a cluster knows where the others are, by seeds, by etcd, or
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  CHECK(contains(bad(small_config, node), "a name belongs together with seeds, or cluster.etcd.endpoints"));
+  CHECK(contains(bad(small_config, node), "a cluster needs both a name and seeds or cluster.etcd.endpoints"));
   good(small_config, with(node, seeds));
   // Slab files that nodes of a cluster share are those of a cluster.
   good(small_config, with(with(node, seeds), {"storage.shared=true"}));
   CHECK(contains(bad(small_config, {"storage.shared=true"}), "storage.shared: is for nodes of a cluster"));
   good(small_config, with(node, etcd));
   good(small_config, with(with(node, seeds), etcd));
-  CHECK(contains(bad(small_config, etcd), "cluster.name: a name belongs together with seeds"));
+  CHECK(contains(bad(small_config, etcd), "cluster.name: a cluster needs both a name and seeds"));
   const auto all = with(node, etcd);
-  CHECK(contains(bad(small_config, with(all, {"cluster.etcd.lease=2500 ms"})), "is no whole number of seconds"));
-  CHECK(contains(bad(small_config, with(all, {"cluster.etcd.prefix=/mine"})), "has to end with a slash"));
+  CHECK(contains(bad(small_config, with(all, {"cluster.etcd.lease=2500 ms"})), "is not a whole number of seconds"));
+  CHECK(contains(bad(small_config, with(all, {"cluster.etcd.prefix=/mine"})), "must end with a slash"));
   CHECK(contains(bad(small_config, with(all, {"actors.host=0.0.0.0"})), "cluster.advertise.host: 0.0.0.0 is where"));
   good(small_config, with(all, {"actors.host=0.0.0.0", "cluster.advertise.host=here"}));
   CHECK(contains(bad(small_config, with(all, {"actors.port=0"})), "cluster.advertise.port: is needed"));

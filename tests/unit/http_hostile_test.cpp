@@ -109,7 +109,7 @@ TEST_CASE("Probes are answered while silent connections take all that there are"
   client other{s->port()};
   const auto refused = other.call(get("/ok"));
   CHECK(refused.code == 503);
-  CHECK(refused.body == R"({"detail":"there are 100 connections, the most that are allowed"})");
+  CHECK(refused.body == R"({"detail":"there are 100 connections, which is the limit"})");
   CHECK(other.ends());
   // A body is not waited for.
   client writer{s->port()};
@@ -142,7 +142,7 @@ TEST_CASE("One address cannot take all connections", "[http][hostile]") {
   client out{s->port()};
   const auto refused = out.call(get("/ok"));
   CHECK(refused.code == 503);
-  CHECK(refused.body == R"({"detail":"there are 3 connections from this address, the most that are allowed"})");
+  CHECK(refused.body == R"({"detail":"there are 3 connections from this address, which is the limit"})");
   client probe{s->port()};
   CHECK(probe.call(get("/health")).code == 200);
   client other{s->port(), 0, "127.0.0.2"};
@@ -202,7 +202,7 @@ TEST_CASE("Bodies that do not end take no more memory than there is for all", "[
       if (sockets[i].revents != 0) {
         const auto x = all[i]->must_read();
         CHECK(x.code == 503);
-        CHECK(x.body.find("all the memory they may") != std::string::npos);
+        CHECK(x.body.find("all the memory that they may") != std::string::npos);
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
         ++refused;
       }
@@ -263,7 +263,7 @@ TEST_CASE("What it takes to read bodies as JSON is bounded for all of them toget
   REQUIRE(is_read.get_future().wait_for(1min) == std::future_status::ready);
   const auto refused = second.call(post("/json", large));
   CHECK(refused.code == 503);
-  CHECK(refused.body.find("all the memory they may") != std::string::npos);
+  CHECK(refused.body.find("all the memory that they may") != std::string::npos);
   // Small ones are read with what the thread has.
   CHECK(second.call(post("/json", "[1,2,3]")).code == 204);
   go_on.set_value();

@@ -254,7 +254,7 @@ TEST_CASE("Connections beyond the limit get 503, until there is room again", "[h
     client out{s->port()};
     const auto x = out.call(get("/ok"));
     CHECK(x.code == 503);
-    CHECK(x.body == R"({"detail":"there are 3 connections, the most that are allowed"})");
+    CHECK(x.body == R"({"detail":"there are 3 connections, which is the limit"})");
     CHECK(out.ends());
   }
   watcher.wait_for_refused(5);

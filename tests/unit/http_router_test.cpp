@@ -154,7 +154,7 @@ TEST_CASE("Defects of routes are kept for whoever starts the server", "[http]") 
     INFO(pattern);
     CHECK_FALSE(defect(pattern).empty());
   }
-  CHECK(defect("/taken/{b}") == "route GET /taken/{b} (n): is there already, as first");
+  CHECK(defect("/taken/{b}") == "route GET /taken/{b} (n): is already registered as first");
   CHECK_FALSE(defect("/x", named("")).empty());
   CHECK_FALSE(defect("/x", {"no handler", role::none, {}, 0}).empty());
 }

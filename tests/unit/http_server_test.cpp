@@ -407,7 +407,7 @@ TEST_CASE("A server that cannot start says why", "[http]") {
   CHECK(refused(config).starts_with("tokens file \"/nonexistent/tokens\""));
   router twice = sample();
   twice.add(method::get, "/echo/{x}", open_route("again", echo));
-  CHECK(refused(test_config(), std::move(twice)) == "route GET /echo/{x} (again): is there already, as get_echo");
+  CHECK(refused(test_config(), std::move(twice)) == "route GET /echo/{x} (again): is already registered as get_echo");
 }
 
 TEST_CASE("A server listens on names and on IPv6", "[http]") {

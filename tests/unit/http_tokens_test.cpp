@@ -45,7 +45,7 @@ TEST_CASE("A role can have several tokens, a token one role", "[http]") {
   REQUIRE(table);
   CHECK(role_of(table, a) == role::read);
   CHECK(role_of(table, b) == role::read);
-  CHECK(refusal("read " + a + "\nadmin " + a + "\n") == "tokens, line 2: this token is there already");
+  CHECK(refusal("read " + a + "\nadmin " + a + "\n") == "tokens, line 2: this token is on an earlier line");
 }
 
 TEST_CASE("Lines that are no tokens are refused, without showing them", "[http]") {
@@ -57,7 +57,7 @@ TEST_CASE("Lines that are no tokens are refused, without showing them", "[http]"
   CHECK(refusal("read " + std::string(513, 'x')).starts_with("tokens, line 1: the token must have 16"));
   CHECK(refusal("read aaaaaaaaaaaaaaaa\xc3\xa9").starts_with("tokens, line 1: the token must have 16"));
   CHECK(refusal("read " + a + " " + b) ==
-        "tokens, line 1: there is more than a role, a token, name= and namespaces=, each once");
+        "tokens, line 1: a line has a role, a token, name= and namespaces=, each at most once");
   CHECK(refusal("# nobody\n").starts_with("tokens has no token"));
   CHECK(refusal("").starts_with("tokens has no token"));
   for (const auto& text : {"root " + a, "read " + a + "\nread " + a, "read " + a + " " + b})
@@ -117,7 +117,7 @@ TEST_CASE("Tokens of one name are one caller, others are not", "[http]") {
   // No token shows in what is logged.
   CHECK(unnamed->find(a)->name == "read");
   CHECK(refusal("read " + a + " name=x\nwrite " + b + " name=x\n") ==
-        "tokens, line 2: this name stands for another role or other namespaces on a line before");
+        "tokens, line 2: an earlier line has this name with another role or other namespaces");
   CHECK_FALSE(refusal("read " + a + " name=x\nread " + b + " name=x namespaces=n\n").empty());
 }
 

@@ -170,7 +170,7 @@ TEST_CASE("The screen of status says all that a person looks for first", "[scree
        {"a-node: healthy\n", "commit 0123abc", "process 4711", "durability: strict", "hit ratio 58.8 %", "p99 1.5 ms",
         "load 0.50 GB/s", "12,345 pages", "1 GiB of 4 GiB (25.0 %)", "io_uring", "chat", "1,234",
         "##########+x........ 500 live, 1 reserved, 1 quarantined, 498 free", "1 attached", "2 leases",
-        "engine?[2J in chat, process 99, for 1 min", "  room for 5,678 keys, 3 GiB at most, by its disk"})
+        "engine?[2J in chat, process 99, for 1 min", "  room for 5,678 keys, 3 GiB at most, bounded by disk"})
     CHECK(has(text, part));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
@@ -196,7 +196,7 @@ TEST_CASE("What is no status is not taken for one", "[screens]") {
 TEST_CASE("The screen of top shows what happened between two answers", "[screens]") {
   top_screen x(true);
   check_size(x.lines(80, 24), 80, 24);
-  CHECK(has(joined(x.lines(80, 24)), "asking the node"));
+  CHECK(has(joined(x.lines(80, 24)), "waiting for the node's answer"));
   x.observe(node({space("chat", 1000, 0, {rank(0, 100, 500)})}), at(0s));
   CHECK(has(joined(x.lines(80, 24)), "hit ratio        58.8 %")); // the last minute's
   x.observe(node({space("chat", 1100, 75, {rank(0, 600, 500)})}), at(2s));
