@@ -85,7 +85,7 @@ TEST_CASE("a component has one logger", "[base][log]") {
   CHECK(first->name() == "log-test-one");
 }
 
-TEST_CASE("threads that ask at once get the same logger", "[base][log]") {
+TEST_CASE("concurrent requests for a logger get the same one", "[base][log]") {
   std::vector<log::logger> loggers(8);
   std::vector<std::thread> threads;
   for (auto& slot : loggers)
@@ -113,7 +113,7 @@ TEST_CASE("a line has time, level, component and text", "[base][log]") {
   CHECK(std::regex_match(lines[0], expected));
 }
 
-TEST_CASE("a name that somebody else chose can neither forge a line nor steer a terminal", "[base][log]") {
+TEST_CASE("an untrusted name can neither forge a line nor send control sequences to a terminal", "[base][log]") {
   level_guard restore;
   REQUIRE(log::set_level("info"));
   const std::string name = "x\n2026-01-31T12:00:00.123Z critical node: forged \x1b[2J\xff\xc2\x9b";
@@ -140,7 +140,7 @@ TEST_CASE("a name that somebody else chose can neither forge a line nor steer a 
   }
 }
 
-TEST_CASE("a level holds for loggers of before and after", "[base][log]") {
+TEST_CASE("a level applies to loggers created before and after it is set", "[base][log]") {
   level_guard restore;
   const auto before = log::get("log-test-before");
   std::vector<std::string> lines;

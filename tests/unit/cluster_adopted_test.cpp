@@ -104,7 +104,8 @@ std::vector<key_digest> keys(std::uint64_t from, std::uint64_t count) {
 
 } // namespace
 
-TEST_CASE("The index of a dead node tells which keys it has of all ranks, and where they lie", "[cluster][adopted]") {
+TEST_CASE("The index of a dead node lists the keys it has of all ranks and where they are stored",
+          "[cluster][adopted]") {
   dead_node node(20, 5);
   const auto index = node.read();
   CHECK(index->keys() == 20);
@@ -126,9 +127,9 @@ TEST_CASE("The index of a dead node tells which keys it has of all ranks, and wh
   CHECK(index->rank(space, 2) == nullptr);
 }
 
-TEST_CASE("What a start of the dead node would not believe is not adopted", "[cluster][adopted]") {
+TEST_CASE("Records that the dead node would reject at startup are not adopted", "[cluster][adopted]") {
   dead_node node(3);
-  SECTION("pages of another file, or of no slot") {
+  SECTION("pages of another file, or without a slot") {
     auto strange = node.page(7, 0);
     strange.incarnation ^= 1;
     node.put(strange);
@@ -140,11 +141,11 @@ TEST_CASE("What a start of the dead node would not believe is not adopted", "[cl
     node.put(nowhere);
     CHECK(node.read()->pages() == 6);
   }
-  SECTION("an index that was left aside") {
+  SECTION("an index that was marked as abandoned") {
     REQUIRE(store::write_epoch(node.data, epoch + 1));
     CHECK(node.read()->pages() == 0);
   }
-  SECTION("no index at all") {
+  SECTION("no index") {
     node.die();
     fs::remove_all(node.data / "index");
     const auto index = node.read();
@@ -153,7 +154,7 @@ TEST_CASE("What a start of the dead node would not believe is not adopted", "[cl
   }
 }
 
-TEST_CASE("An index for which there is no memory is not read", "[cluster][adopted][memory]") {
+TEST_CASE("An index that exceeds available memory is not read", "[cluster][adopted][memory]") {
   dead_node node(3);
   node.die();
   const auto little = std::make_shared<memory_budget>(1000);
@@ -169,7 +170,7 @@ TEST_CASE("An index for which there is no memory is not read", "[cluster][adopte
   CHECK(enough->used() == 0);
 }
 
-TEST_CASE("All memory that an index takes while it is read is asked for", "[cluster][adopted][memory]") {
+TEST_CASE("All memory for reading an index is reserved first", "[cluster][adopted][memory]") {
   constexpr std::uint64_t keys = 10'000;
   dead_node node(keys, 0, 16'384);
   node.die();
@@ -186,7 +187,7 @@ TEST_CASE("All memory that an index takes while it is read is asked for", "[clus
   CHECK(read(3 * in_the_end));
 }
 
-TEST_CASE("An index that is being read is left where its reader ends", "[cluster][adopted]") {
+TEST_CASE("Reading an index stops when its reader is destroyed", "[cluster][adopted]") {
   dead_node node(3);
   node.die();
   const auto left = adopted_index::read(node.data, node.scratch.path(), nullptr, [] { return true; });
@@ -194,8 +195,7 @@ TEST_CASE("An index that is being read is left where its reader ends", "[cluster
   CHECK(left.error().code == errc::shutting_down);
 }
 
-TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than what is known of them",
-          "[cluster][adopted][memory]") {
+TEST_CASE("Open files of dead nodes are bounded and closed when their index is dropped", "[cluster][adopted][memory]") {
   dead_node node(4);
   for (rank_number rank = 0; rank < 2; ++rank)
     node.write(0, rank, std::byte{1});
@@ -233,8 +233,7 @@ TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than w
   CHECK(open_in_the_end(0) == 0);
 }
 
-TEST_CASE("Whoever has the answer is the last to have the memory, and its file is let go of then",
-          "[cluster][adopted][memory]") {
+TEST_CASE("The last user of an adopted index releases its memory and closes its file", "[cluster][adopted][memory]") {
   dead_node node(4);
   node.write(0, 0, std::byte{1});
   const auto index = node.read();
@@ -263,7 +262,7 @@ TEST_CASE("Whoever has the answer is the last to have the memory, and its file i
   CHECK(left.get_future().get() == 0);
 }
 
-TEST_CASE("Pages of a dead node are read where they verify, and others are as they were", "[cluster][adopted]") {
+TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay unchanged", "[cluster][adopted]") {
   dead_node node(4);
   for (std::uint64_t n = 0; n < 3; ++n)
     node.write(n, 1, static_cast<std::byte>(n + 1));
@@ -303,7 +302,7 @@ TEST_CASE("Pages of a dead node are read where they verify, and others are as th
   }
 }
 
-TEST_CASE("Two adopters take over what a dead node has left: one has the claim, both read, and its owner gets it back",
+TEST_CASE("Two nodes take over a dead directory: one gets the claim, both read, and the owner gets it back",
           "[cluster][adopted][claims]") {
   dead_node node(6);
   node.die();
@@ -337,7 +336,7 @@ TEST_CASE("Two adopters take over what a dead node has left: one has the claim, 
   CHECK(eventually([&] { return a.claims_lost() + b.claims_lost() >= 1; }));
 }
 
-TEST_CASE("A directory that is removed is not looked after any more, and is when it is there again",
+TEST_CASE("A removed directory is no longer watched, and is watched again when it returns",
           "[cluster][adopted][claims]") {
   scratch_directory scratch;
   const auto claim = [&] {

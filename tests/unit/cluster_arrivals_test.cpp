@@ -57,7 +57,7 @@ struct desk {
 
 } // namespace
 
-TEST_CASE("arrivals: what is expected is asked for in the time that is left", "[cluster]") {
+TEST_CASE("inbound transfers: an expected transfer is requested with the remaining time", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   CHECK_FALSE(d.ask(8, 1));
@@ -76,8 +76,7 @@ TEST_CASE("arrivals: what is expected is asked for in the time that is left", "[
   CHECK(d.asked[1].first.deadline == 1 * ms);
 }
 
-TEST_CASE("arrivals: an end is told when all that was asked for has been answered, and nothing is asked for behind it",
-          "[cluster]") {
+TEST_CASE("inbound transfers: the end is reported after all answers, and later requests are refused", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
@@ -100,7 +99,7 @@ TEST_CASE("arrivals: an end is told when all that was asked for has been answere
   CHECK(d.answers.size() == 2);
 }
 
-TEST_CASE("arrivals: where nothing was asked for, or nothing is under way, the end is told at once", "[cluster]") {
+TEST_CASE("inbound transfers: the end is reported at once when no request is in progress", "[cluster]") {
   desk d;
   d.end(1);
   REQUIRE(d.ended);
@@ -113,7 +112,7 @@ TEST_CASE("arrivals: where nothing was asked for, or nothing is under way, the e
   CHECK(d.ended->failed == 0);
 }
 
-TEST_CASE("arrivals: a question that is dropped is answered, and its number ends", "[cluster]") {
+TEST_CASE("inbound transfers: a dropped request is answered with an error and its transfer ends", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
@@ -131,7 +130,7 @@ TEST_CASE("arrivals: a question that is dropped is answered, and its number ends
   CHECK(d.answers.size() == 2);
 }
 
-TEST_CASE("arrivals: what is under way outlives whoever has asked", "[cluster]") {
+TEST_CASE("inbound transfers: requests in progress outlive their requester", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
@@ -143,7 +142,7 @@ TEST_CASE("arrivals: what is under way outlives whoever has asked", "[cluster]")
   CHECK(is_there.expired());
 }
 
-TEST_CASE("arrivals: the receiver has its answer before the end is told", "[cluster]") {
+TEST_CASE("inbound transfers: the receiver is answered before the end is reported", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   std::vector<int> order;
@@ -153,7 +152,7 @@ TEST_CASE("arrivals: the receiver has its answer before the end is told", "[clus
   CHECK(order == std::vector{1, 2});
 }
 
-TEST_CASE("arrivals: answers and ends in many threads at once are told once each", "[cluster]") {
+TEST_CASE("inbound transfers: concurrent answers and ends are reported once each", "[cluster]") {
   const auto all = std::make_shared<arrivals>();
   constexpr std::uint64_t rounds = 2000;
   std::atomic<std::uint64_t> answered = 0;

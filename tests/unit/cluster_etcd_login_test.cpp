@@ -119,7 +119,7 @@ struct guarded {
 
 } // namespace
 
-TEST_CASE("etcd with users: a login comes first, and its token goes with everything", "[cluster][etcd]") {
+TEST_CASE("etcd with users: the login comes first, and every request carries its token", "[cluster][etcd]") {
   guarded x;
   x.rules.on_time(x.now);
   CHECK(x.effects.take<etcd_request>().empty());
@@ -142,7 +142,7 @@ TEST_CASE("etcd with users: a login comes first, and its token goes with everyth
   CHECK(x.logins == 1);
 }
 
-TEST_CASE("etcd with users: a token that it takes no more leads to another one, and is no trouble", "[cluster][etcd]") {
+TEST_CASE("etcd with users: a rejected token leads to a new login and no error", "[cluster][etcd]") {
   guarded x;
   x.settle();
   for (int i = 0; i < 5; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("etcd with users: a token that it takes no more leads to another one, 
   CHECK(x.rules.stats().leases_lost == 0);
 }
 
-TEST_CASE("etcd with users: a wrong password is a trouble until there is the right one", "[cluster][etcd]") {
+TEST_CASE("etcd with users: a wrong password is an error until the right one is given", "[cluster][etcd]") {
   guarded x;
   x.is_password_right = false;
   x.pass(20 * lease);
@@ -186,7 +186,7 @@ TEST_CASE("etcd with users: a wrong password is a trouble until there is the rig
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: a login that nobody answers is tried again", "[cluster][etcd]") {
+TEST_CASE("etcd with users: an unanswered login is retried", "[cluster][etcd]") {
   guarded x;
   for (int i = 0; i < 4; ++i) {
     x.rules.on_time(x.now);
@@ -201,7 +201,7 @@ TEST_CASE("etcd with users: a login that nobody answers is tried again", "[clust
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: while they are not enabled, it is asked without a login", "[cluster][etcd]") {
+TEST_CASE("etcd with users: no login is sent while users are not enabled", "[cluster][etcd]") {
   guarded x;
   x.has_users = false;
   x.pass(3 * lease);
@@ -219,7 +219,7 @@ TEST_CASE("etcd with users: while they are not enabled, it is asked without a lo
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: tokens that are good for nothing are a trouble, with pauses", "[cluster][etcd]") {
+TEST_CASE("etcd with users: tokens that stay invalid are an error and retried with pauses", "[cluster][etcd]") {
   guarded x;
   x.settle();
   const auto before = x.tokens.size();
@@ -237,7 +237,7 @@ TEST_CASE("etcd with users: tokens that are good for nothing are a trouble, with
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: who has no login is told what is missing", "[cluster][etcd]") {
+TEST_CASE("etcd with users: the error for missing credentials names the config keys", "[cluster][etcd]") {
   guarded x{""};
   x.pass(lease);
   CHECK(x.logins == 0);
@@ -245,7 +245,7 @@ TEST_CASE("etcd with users: who has no login is told what is missing", "[cluster
   CHECK(std::ranges::all_of(x.tokens, &std::string::empty));
 }
 
-TEST_CASE("etcd with users: what it says of logins", "[cluster][etcd]") {
+TEST_CASE("etcd with users: login messages are written and read as etcd defines them", "[cluster][etcd]") {
   CHECK(login_body("me", "a\"b\\ü") == R"({"name":"me","password":"a\"b\\ü"})");
   CHECK(read_login(gives("nVXqrjvHxEKlMsqk.12")) == "nVXqrjvHxEKlMsqk.12");
   CHECK(read_login(wrong_password).error().code == errc::invalid_argument);

@@ -75,7 +75,7 @@ struct desk {
 
 } // namespace
 
-TEST_CASE("a dead node is fetched from only where none that lives has as much", "[cluster]") {
+TEST_CASE("a dead node is fetched from only where no live node has as much", "[cluster]") {
   desk d({0, 1, 900});
   auto how = d.options();
   how.first_dead = 900;
@@ -88,22 +88,22 @@ TEST_CASE("a dead node is fetched from only where none that lives has as much", 
   d.has(asks[2], 4);
   CHECK(d.take<fetch_move>().empty());
   d.has(asks[0], 0);
-  SECTION("one that lives has all of it as well") {
+  SECTION("a live node has all of it as well") {
     d.has(asks[1], 4);
     CHECK(d.one<fetch_move>().peer == 1);
     CHECK(d.one<fetch_release>().peer == 900);
   }
-  SECTION("one that lives has less") {
+  SECTION("a live node has less") {
     d.has(asks[1], 3);
     CHECK(d.one<fetch_move>().peer == 900);
   }
-  SECTION("one that lives does not answer") {
+  SECTION("a live node does not answer") {
     d.state.on_tick(t0 + 50 * ms);
     CHECK(d.one<fetch_move>().peer == 900);
   }
 }
 
-TEST_CASE("fetching: all peers are asked at once, and the one with most is fetched from", "[cluster]") {
+TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the one with most", "[cluster]") {
   desk x;
   const auto who = x.state.bring(wanted(10, 5), t0);
   const auto asks = x.take<fetch_ask>();
@@ -141,8 +141,7 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   CHECK(x.state.counts(0).asked == 2);
 }
 
-TEST_CASE("fetching: who has waited before waits for the rest of its time, and not at all when there is none",
-          "[cluster]") {
+TEST_CASE("fetching: time that a request has already waited counts against its limit", "[cluster]") {
   desk x;
   auto late = wanted(4);
   late.waited = x.options().wait_limit - 10 * ms;
@@ -169,7 +168,7 @@ TEST_CASE("fetching: who has waited before waits for the rest of its time, and n
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: the peer is told of the pages that were made here, and of no others", "[cluster]") {
+TEST_CASE("fetching: the peer is notified of the copies that were created here and of no others", "[cluster]") {
   desk x({0}, 16, 2);
   x.state.bring(wanted(6), t0);
   x.has(x.one<fetch_ask>(), 6);
@@ -189,7 +188,7 @@ TEST_CASE("fetching: the peer is told of the pages that were made here, and of n
   CHECK(told.kept_here == std::vector<key_digest>{key(0), key(3), key(4)});
 }
 
-TEST_CASE("fetching: where copies go here first, they are guests, and the peer is told of none", "[cluster]") {
+TEST_CASE("fetching: copies that are evicted first here are transient, and the peer is not notified", "[cluster]") {
   desk x({0});
   auto how = x.options();
   how.keep_copies = false;
@@ -203,8 +202,7 @@ TEST_CASE("fetching: where copies go here first, they are guests, and the peer i
   CHECK(x.one<fetch_release>().kept_here.empty());
 }
 
-TEST_CASE("fetching: a round is cut into a chunk for each copy at once, neither tiny nor so large that copies wait",
-          "[cluster]") {
+TEST_CASE("fetching: a round is split into one chunk per parallel copy, within size bounds", "[cluster]") {
   desk x({0});
   auto how = x.options();
   how.chunk_pages = 16;
@@ -242,7 +240,7 @@ TEST_CASE("fetching: a round is cut into a chunk for each copy at once, neither 
   CHECK(x.one<fetch_answer>().keys == pages);
 }
 
-TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", "[cluster]") {
+TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched", "[cluster]") {
   desk x;
   x.state.bring(wanted(6), t0);
   // How many of the keys each of them has from the first missing one on, round by round.
@@ -260,7 +258,7 @@ TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", 
   CHECK(x.state.rounds() == 0);
 }
 
-TEST_CASE("fetching: one that has everything is not kept waiting for the others", "[cluster]") {
+TEST_CASE("fetching: a peer that has everything does not wait for the others", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
@@ -276,7 +274,7 @@ TEST_CASE("fetching: one that has everything is not kept waiting for the others"
   CHECK(x.state.calls_under_way() == 0);
 }
 
-TEST_CASE("fetching: who is late costs its time, and what it says later is given back", "[cluster]") {
+TEST_CASE("fetching: a late peer costs its time, and its late answer is released", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
@@ -297,7 +295,7 @@ TEST_CASE("fetching: who is late costs its time, and what it says later is given
   CHECK(y.state.rounds() == 0);
 }
 
-TEST_CASE("fetching: without peers, without the namespace or beyond the limits there is nothing", "[cluster]") {
+TEST_CASE("fetching: no peers, an unknown namespace or an exceeded limit gives an empty answer", "[cluster]") {
   desk x(std::vector<peer_number>{});
   x.state.bring(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
@@ -313,7 +311,7 @@ TEST_CASE("fetching: without peers, without the namespace or beyond the limits t
   CHECK(y.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluster]") {
+TEST_CASE("fetching: a transfer in progress is shared and happens once", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   const auto first = x.state.bring(wanted(4), t0);
   const auto ask = x.one<fetch_ask>();
@@ -340,7 +338,7 @@ TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluste
   CHECK(last.keys == 3);
 }
 
-TEST_CASE("fetching: who shares only the head of what is on its way does not wait for its tail", "[cluster]") {
+TEST_CASE("fetching: a request that shares only the head of a transfer does not wait for the tail", "[cluster]") {
   desk x({0});
   const auto all = x.state.bring(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
@@ -366,7 +364,7 @@ TEST_CASE("fetching: who shares only the head of what is on its way does not wai
   CHECK_FALSE(x.state.needs_ticks());
 }
 
-TEST_CASE("fetching: what comes of a peer that was left out meanwhile is counted for nobody", "[cluster]") {
+TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted for no peer", "[cluster]") {
   desk x({0});
   x.state.bring(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
@@ -381,7 +379,7 @@ TEST_CASE("fetching: what comes of a peer that was left out meanwhile is counted
   CHECK(x.state.counts(0).had == 0);
 }
 
-TEST_CASE("fetching: who waits is answered in time, and the pages come all the same", "[cluster]") {
+TEST_CASE("fetching: a waiting request is answered in time and the pages still arrive", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(8), t0);
   x.has(x.one<fetch_ask>(), 8);
@@ -399,7 +397,7 @@ TEST_CASE("fetching: who waits is answered in time, and the pages come all the s
   CHECK_FALSE(x.state.needs_ticks());
 }
 
-TEST_CASE("fetching: a page that does not come ends the prefix, and the next peer is asked for it", "[cluster]") {
+TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next peer is asked for it", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);
   auto asks = x.take<fetch_ask>();
@@ -420,7 +418,7 @@ TEST_CASE("fetching: a page that does not come ends the prefix, and the next pee
   CHECK(x.one<fetch_answer>().keys == 2);
 }
 
-TEST_CASE("fetching: a peer that dies in the middle leaves what has come, and all blocks free", "[cluster]") {
+TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrived and all blocks free", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 4);
   x.state.bring(wanted(12), t0);
   x.has(x.one<fetch_ask>(), 12);
@@ -436,7 +434,7 @@ TEST_CASE("fetching: a peer that dies in the middle leaves what has come, and al
   CHECK(x.one<fetch_move>().work.keys.size() == 4);
 }
 
-TEST_CASE("fetching: a key counts when all ranks have come", "[cluster]") {
+TEST_CASE("fetching: a key counts when the pages of all ranks have arrived", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 8, 2);
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
@@ -453,7 +451,7 @@ TEST_CASE("fetching: a key counts when all ranks have come", "[cluster]") {
   CHECK(x.state.counts(0).pages == 4);
 }
 
-TEST_CASE("fetching: a namespace that goes is in use until what is under way has come back", "[cluster]") {
+TEST_CASE("fetching: a removed namespace stays in use until transfers in progress have ended", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
@@ -469,7 +467,7 @@ TEST_CASE("fetching: a namespace that goes is in use until what is under way has
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, and nothing stays in use",
+TEST_CASE("fetching: whatever peers do, every request is answered once and in time, and nothing stays in use",
           "[cluster]") {
   const auto seed = GENERATE(range(0U, 200U));
   CAPTURE(seed);
@@ -570,7 +568,7 @@ TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, 
     CHECK(held == 0);
 }
 
-TEST_CASE("fetching: what came from files of a peer is counted, and what was refused there", "[cluster]") {
+TEST_CASE("fetching: pages that came from files of a peer are counted, and so are those refused there", "[cluster]") {
   desk x({3});
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);

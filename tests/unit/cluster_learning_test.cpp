@@ -76,7 +76,7 @@ constexpr learning_shard peer0{peer_number{4}, 0};
 
 } // namespace
 
-TEST_CASE("learning: each own shard is told what all others have seen, and not what it has itself", "[cluster]") {
+TEST_CASE("learning: each local shard receives the counts of all others and not its own", "[cluster]") {
   desk x;
   x.state.follow(space, 2, {{4, 1, 1}});
   CHECK(x.state.next_event() <= t0);
@@ -96,7 +96,7 @@ TEST_CASE("learning: each own shard is told what all others have seen, and not w
   CHECK(x.asked.size() == 3);
 }
 
-TEST_CASE("learning: a node without peers asks nobody", "[cluster]") {
+TEST_CASE("learning: a node without peers requests nothing", "[cluster]") {
   desk x;
   x.state.follow(space, 4, {});
   CHECK(x.state.next_event() == timestamp::max());
@@ -104,7 +104,7 @@ TEST_CASE("learning: a node without peers asks nobody", "[cluster]") {
   CHECK(x.asked.empty());
 }
 
-TEST_CASE("learning: ages are moved by how fast keys come in", "[cluster]") {
+TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
@@ -122,7 +122,7 @@ TEST_CASE("learning: ages are moved by how fast keys come in", "[cluster]") {
   CHECK(x.taught_to(0, 1024) == 8);
 }
 
-TEST_CASE("learning: who does not answer is left out until it does", "[cluster]") {
+TEST_CASE("learning: a node that does not answer is left out until it does", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
@@ -154,7 +154,7 @@ TEST_CASE("learning: who does not answer is left out until it does", "[cluster]"
   CHECK(x.taught_to(0) == 0);
 }
 
-TEST_CASE("learning: what is no answer counts for none", "[cluster]") {
+TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
@@ -163,7 +163,7 @@ TEST_CASE("learning: what is no answer counts for none", "[cluster]") {
   x.state.on_told(4711, reply(1, counts(1)));
 }
 
-TEST_CASE("learning: only so many are asked at once, and each of them once", "[cluster]") {
+TEST_CASE("learning: the number of parallel requests is bounded, and each node is asked once", "[cluster]") {
   desk x;
   x.state.follow(space, 16, {{4, 1, 16}, {5, 1, 16}});
   x.tick(t0);
@@ -192,7 +192,7 @@ TEST_CASE("learning: only so many are asked at once, and each of them once", "[c
   CHECK(x.state.next_event() == t0 + 1300 * ms);
 }
 
-TEST_CASE("learning: a peer that goes is forgotten, and one that began anew is another one", "[cluster]") {
+TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0);
@@ -209,7 +209,8 @@ TEST_CASE("learning: a peer that goes is forgotten, and one that began anew is a
   CHECK(x.asked.empty());
 }
 
-TEST_CASE("learning: when the last peer of a namespace goes, each own shard is told to forget", "[cluster]") {
+TEST_CASE("learning: when the last peer of a namespace is removed, each local shard drops the learned counts",
+          "[cluster]") {
   desk x;
   x.state.follow(space, 2, {{4, 1, 1}});
   x.take();
@@ -233,7 +234,7 @@ TEST_CASE("learning: when the last peer of a namespace goes, each own shard is t
   CHECK(x.state.next_event() == timestamp::max());
 }
 
-TEST_CASE("learning: what is not answered in a round is given up when that ends", "[cluster]") {
+TEST_CASE("learning: requests without an answer are abandoned at the end of the round", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
@@ -251,7 +252,7 @@ TEST_CASE("learning: what is not answered in a round is given up when that ends"
   CHECK(x.given_up.size() == 5);
 }
 
-TEST_CASE("learning: a namespace whose own shards learn nothing is not asked about again", "[cluster]") {
+TEST_CASE("learning: a namespace whose local shards do not learn is not asked about again", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);

@@ -51,7 +51,7 @@ struct circle {
 
 } // namespace
 
-TEST_CASE("membership: all are told hello at once, and those that answer are asked for pages", "[cluster]") {
+TEST_CASE("membership: hello is sent to all nodes at once, and those that answer are used", "[cluster]") {
   circle x;
   x.members.on_time(t0);
   const auto hellos = x.effects.take<say_hello>();
@@ -73,7 +73,7 @@ TEST_CASE("membership: all are told hello at once, and those that answer are ask
   CHECK(x.effects.take<peer_news>().empty());
 }
 
-TEST_CASE("membership: how long a hello took to be answered is known while the peer is up", "[cluster]") {
+TEST_CASE("membership: the round-trip time of a hello is known while the peer is up", "[cluster]") {
   circle x;
   CHECK(x.members.lag(0) == duration::zero());
   const auto first = x.hello(0, t0);
@@ -89,7 +89,7 @@ TEST_CASE("membership: how long a hello took to be answered is known while the p
   CHECK(x.members.lag(0) == duration::zero());
 }
 
-TEST_CASE("membership: a node in its own list knows itself, and leaves itself alone", "[cluster]") {
+TEST_CASE("membership: a node recognizes itself in its own list and does not connect to itself", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("self", 1), t0);
   CHECK(x.members.is_self(0));
@@ -103,7 +103,8 @@ TEST_CASE("membership: a node in its own list knows itself, and leaves itself al
   CHECK(y.members.is_usable(0));
 }
 
-TEST_CASE("membership: who does not answer is away, is asked with growing pauses, and is there again", "[cluster]") {
+TEST_CASE("membership: a node that does not answer is unreachable, is retried with growing pauses, and returns",
+          "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
   x.effects.take<peer_news>();
@@ -134,7 +135,7 @@ TEST_CASE("membership: who does not answer is away, is asked with growing pauses
   CHECK(x.one_line() == "node 'a' at host-0:7000 is there, and has begun anew");
 }
 
-TEST_CASE("membership: who is late is left out until it has answered a hello", "[cluster]") {
+TEST_CASE("membership: a late node is unusable until it has answered a hello", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
   x.members.on_late(0);
@@ -145,7 +146,7 @@ TEST_CASE("membership: who is late is left out until it has answered a hello", "
   CHECK(x.members.is_usable(0));
 }
 
-TEST_CASE("membership: an answer to a hello of before the connection was lost changes nothing", "[cluster]") {
+TEST_CASE("membership: the answer to a hello from before the connection loss changes nothing", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
   const auto now = t0 + hello_interval;
@@ -160,8 +161,7 @@ TEST_CASE("membership: an answer to a hello of before the connection was lost ch
   CHECK(x.members.is_up(0));
 }
 
-TEST_CASE("membership: a node of another cluster, and one that refuses, are told of once and asked again",
-          "[cluster]") {
+TEST_CASE("membership: a node of another cluster, or one that refuses, is reported once and retried", "[cluster]") {
   circle x;
   x.members.on_time(t0);
   const auto hellos = x.effects.take<say_hello>();
@@ -175,7 +175,7 @@ TEST_CASE("membership: a node of another cluster, and one that refuses, are told
   CHECK(x.effects.take<peer_news>().empty());
 }
 
-TEST_CASE("membership: who is not there from the start is told of when it has not come for a while", "[cluster]") {
+TEST_CASE("membership: a node that is unreachable from the start is reported after several attempts", "[cluster]") {
   circle x(1);
   auto now = t0;
   std::size_t told = 0;
@@ -187,7 +187,7 @@ TEST_CASE("membership: who is not there from the start is told of when it has no
   }
 }
 
-TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]") {
+TEST_CASE("membership: a namespace that is created at a peer is seen", "[cluster]") {
   circle x(1);
   auto said = x.welcome("a", 5);
   x.members.on_answer(0, x.hello(0, t0).number, said, t0);
@@ -199,7 +199,8 @@ TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]")
   CHECK(x.members.spaces(0).size() == 2);
 }
 
-TEST_CASE("membership: nodes of a list come and go, and the list alone takes nobody away", "[cluster]") {
+TEST_CASE("membership: nodes of a list are added and removed, but a reachable node is not removed by the list",
+          "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("seed", 3), t0);
   x.effects.take<peer_news>();
@@ -241,7 +242,7 @@ TEST_CASE("membership: nodes of a list come and go, and the list alone takes nob
   CHECK(x.members.numbers() == std::vector<peer_number>{0, 3});
 }
 
-TEST_CASE("membership: one that is listed and away is looked for until its lease is over", "[cluster]") {
+TEST_CASE("membership: a listed unreachable node is retried until its lease has expired", "[cluster]") {
   circle x(0);
   x.members.on_listed({"a:7000"}, t0);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);

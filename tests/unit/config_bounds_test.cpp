@@ -158,7 +158,7 @@ bool out_of_bounds(const std::string& path, const std::string& value) {
 
 } // namespace
 
-TEST_CASE("Every bound is where it is said to be", "[config]") {
+TEST_CASE("Every bound is where the schema states it", "[config]") {
   for (const auto& b : all_bounds) {
     const auto path = concrete(b.path);
     INFO(path);

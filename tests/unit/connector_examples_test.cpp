@@ -81,7 +81,7 @@ TEST_CASE("worked examples: a prompt without hits is stored up to its last full 
   CHECK(desk.run_on("r", {}, 1000, 1).stores.empty());
 }
 
-TEST_CASE("worked examples: a prompt in pieces is stored piece by piece", "[connector]") {
+TEST_CASE("worked examples: a chunked prompt is stored chunk by chunk", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
   desk.admit("r", tokens, blocks_from(0, 40));
@@ -145,7 +145,7 @@ TEST_CASE("the first step after a hit stores all that it completes", "[connector
   CHECK(meta.stores[0].keys.size() == 13);
 }
 
-TEST_CASE("one block per page is the same machine", "[connector]") {
+TEST_CASE("one block per page follows the same rules", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto blocks = blocks_from(50, 7);
@@ -160,7 +160,7 @@ TEST_CASE("one block per page is the same machine", "[connector]") {
   CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
 }
 
-TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle of a page", "[connector]") {
+TEST_CASE("an engine may take fewer tokens than were found, up to the middle of a page", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
@@ -176,8 +176,7 @@ TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle
     CHECK(loads[0].blocks[i] == (i < 45 ? blocks[i] : null_block));
 }
 
-TEST_CASE("an answer that comes after the request was preempted and asked again is not taken for the new one",
-          "[connector]") {
+TEST_CASE("a lookup answer from before a preemption is not used for the repeated lookup", "[connector]") {
   // An engine that does not wait for the first answer, and preempts the request before it comes.
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
@@ -196,7 +195,7 @@ TEST_CASE("an answer that comes after the request was preempted and asked again 
   CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
 }
 
-TEST_CASE("a page is not stored of which the engine has let a block go", "[connector]") {
+TEST_CASE("a page of which the engine has freed a block is not stored", "[connector]") {
   // What a sliding window leaves of a prefix that the engine has: no blocks at its beginning.
   const auto per_page = GENERATE(1U, 16U);
   auto options = lmcache_options();

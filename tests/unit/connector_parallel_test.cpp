@@ -74,7 +74,7 @@ TEST_CASE("Ranks of engines whose heads are split are their workers", "[connecto
   CHECK(kv_ranks(layout) == std::vector<rank_number>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("Readers of a page", "[connector]") {
+TEST_CASE("Each page has the expected readers", "[connector]") {
   CHECK(readers_per_page(mla(4, 1)) == 4);
   CHECK(readers_per_page(mla(8, 1)) == 8);
   CHECK(readers_per_page(mla(4, 2)) == 4);
@@ -125,7 +125,7 @@ TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connect
   });
 }
 
-TEST_CASE("Layouts that make no sense are refused", "[connector]") {
+TEST_CASE("Invalid layouts are refused", "[connector]") {
   for (const auto& layout :
        {parallel_layout{0, 1, 1, false}, parallel_layout{1, 0, 1, false}, parallel_layout{1, 1, 0, false},
         parallel_layout{4, 1, 3, false}, parallel_layout{4, 1, 8, true}, parallel_layout{256, 256, 1, false},
@@ -141,8 +141,7 @@ TEST_CASE("Layouts that make no sense are refused", "[connector]") {
   CHECK(connector::validate({257, 255, 257, true}));
 }
 
-TEST_CASE("A block of the scheduler is as many blocks of tensors as there are context-parallel workers",
-          "[connector]") {
+TEST_CASE("A scheduler block has as many tensor blocks as there are context-parallel workers", "[connector]") {
   CHECK(scheduler_block_tokens({}, 16) == 16);
   CHECK(scheduler_block_tokens({8, 2, 1, true}, 64) == 64);
   CHECK(scheduler_block_tokens({8, 2, 4, true}, 64) == 256);

@@ -61,7 +61,7 @@ TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
   CHECK(desk.state.find("embedded") == nullptr);
 }
 
-TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
+TEST_CASE("a request beyond the early lookup limit is looked up when the engine asks", "[connector]") {
   auto options = hf3fs_options();
   options.early_lookups_max = 1;
   scheduler_desk desk(options);
@@ -80,7 +80,7 @@ TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
   CHECK_FALSE(desk.state.outbox_empty());
 }
 
-TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
+TEST_CASE("a request that arrives and ends at once holds nothing", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   desk.arrive("r", tokens_from(1, 100));
   desk.answer(4);
@@ -90,7 +90,7 @@ TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
   CHECK(desk.state.tracked_requests() == 0);
 }
 
-TEST_CASE("what was found long before the engine asks is asked for again", "[connector]") {
+TEST_CASE("a lookup result that is too old when the engine asks is looked up again", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.arrive("r", tokens);
@@ -102,7 +102,7 @@ TEST_CASE("what was found long before the engine asks is asked for again", "[con
   CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
 }
 
-TEST_CASE("fewer tokens than pay off are computed", "[connector]") {
+TEST_CASE("hits below the minimum number of tokens are computed", "[connector]") {
   auto options = hf3fs_options();
   options.min_load_tokens = 48;
   scheduler_desk desk(options);
@@ -120,7 +120,7 @@ TEST_CASE("fewer tokens than pay off are computed", "[connector]") {
   CHECK(stores[0].first_page == 4);
 }
 
-TEST_CASE("a synchronous load ends with the step's output", "[connector]") {
+TEST_CASE("a synchronous load ends with the output of its step", "[connector]") {
   scheduler_desk desk(synchronous_options(2));
   const auto load = run_with_load(desk);
   CHECK(load.keys.size() == 4);
@@ -139,7 +139,7 @@ TEST_CASE("a synchronous load ends with the step's output", "[connector]") {
   CHECK(stores[0].keys.size() == 2);
 }
 
-TEST_CASE("what a synchronous load did not bring is computed and saved", "[connector]") {
+TEST_CASE("pages that a synchronous load did not fill are computed and saved", "[connector]") {
   scheduler_desk desk(synchronous_options(2));
   const auto load = run_with_load(desk);
   auto first = outcome(load, {1, 1, 1, 0});
@@ -160,7 +160,7 @@ TEST_CASE("what a synchronous load did not bring is computed and saved", "[conne
   CHECK(stores[1].keys.size() == 3);
 }
 
-TEST_CASE("a worker that says too little of a synchronous load has not brought the rest", "[connector]") {
+TEST_CASE("pages that a worker does not report in a synchronous load count as not loaded", "[connector]") {
   scheduler_desk desk(synchronous_options());
   const auto load = run_with_load(desk);
   desk.report(outcome(load, {1}));
@@ -169,7 +169,7 @@ TEST_CASE("a worker that says too little of a synchronous load has not brought t
   CHECK(events[0].keys.size() == 3);
 }
 
-TEST_CASE("a request may leave in the step of its synchronous load", "[connector]") {
+TEST_CASE("a request may end in the step of its synchronous load", "[connector]") {
   scheduler_desk desk(synchronous_options());
   const auto load = run_with_load(desk);
   // One token was all it wanted: the engine finishes it before it passes on the output.
@@ -181,7 +181,7 @@ TEST_CASE("a request may leave in the step of its synchronous load", "[connector
   CHECK(desk.build().finished.empty());
 }
 
-TEST_CASE("a request that is preempted during its synchronous load asks anew", "[connector]") {
+TEST_CASE("a request that is preempted during its synchronous load is looked up again", "[connector]") {
   scheduler_desk desk(synchronous_options());
   const auto load = run_with_load(desk);
   desk.preempt("r");
@@ -200,7 +200,7 @@ TEST_CASE("a request that is preempted during its synchronous load asks anew", "
   CHECK(desk.state.leases_held() == 0);
 }
 
-TEST_CASE("H1 a request that is preempted between steps and leaves has its saves given up", "[connector][hazards]") {
+TEST_CASE("H1 a request that is preempted between steps and ends has its saves cancelled", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
@@ -214,7 +214,7 @@ TEST_CASE("H1 a request that is preempted between steps and leaves has its saves
   CHECK(meta.finished[0].session == stores[0].session);
 }
 
-TEST_CASE("a request that is preempted and comes back in the same step keeps its new blocks", "[connector]") {
+TEST_CASE("a request that is preempted and resumed in the same step keeps its new blocks", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
@@ -234,19 +234,19 @@ TEST_CASE("a request that is preempted and comes back in the same step keeps its
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), kept));
 }
 
-TEST_CASE("a request whose load has failed somewhere is known to have nothing of it", "[connector]") {
+TEST_CASE("the pages of a load that failed on any worker count as not loaded", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto load = desk.begin_load("r", tokens, 0, 4, blocks_from(0, 7));
   worker_output out;
-  SECTION("without a word of blocks") {
+  SECTION("without a report of blocks") {
     out.failed = out.received = {"r"};
     desk.report(out);
     const auto events = desk.state.take_events();
     REQUIRE(events.size() == 1);
     CHECK(events[0].keys == load.keys);
   }
-  SECTION("blocks say more") {
+  SECTION("with a report of blocks") {
     out.failed = out.received = {"r"};
     out.load_errors = {2};
     desk.report(out);
@@ -256,7 +256,7 @@ TEST_CASE("a request whose load has failed somewhere is known to have nothing of
   }
 }
 
-TEST_CASE("sources of hits add up to what was asked", "[connector]") {
+TEST_CASE("sources of hits add up to the requested tokens", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   CHECK(desk.state.get_external_cache_hit_sources("r", 64) == hit_sources{.unknown = 64});
 }

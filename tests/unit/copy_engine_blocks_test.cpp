@@ -122,7 +122,7 @@ struct device {
 
 } // namespace
 
-TEST_CASE("copy engine: a page of several blocks comes back in others", "[copy_engine_state]") {
+TEST_CASE("copy engine: a page of several blocks is restored into other blocks", "[copy_engine_state]") {
   device d;
   std::vector<std::vector<std::uint8_t>> before;
   for (std::uint32_t i = 0; i < blocks; ++i)
@@ -140,17 +140,17 @@ TEST_CASE("copy engine: a page of several blocks comes back in others", "[copy_e
     CHECK(d.is_poisoned(i));
 }
 
-TEST_CASE("copy engine: of a page, what belongs to missing blocks is checked and not written", "[copy_engine_state]") {
+TEST_CASE("copy engine: bytes of missing blocks in a page are checked and not written", "[copy_engine_state]") {
   device d;
   const auto third = d.block(2);
   REQUIRE(device::codes(d.state.gather(device::order({{0, 1, 2}, {3, 4, 5}}))) == std::vector(2, errc::ok));
   d.poison_all();
   const auto wanted = device::order({{null_block, null_block, 8}, {null_block, null_block, null_block}});
-  SECTION("sound pages") {
+  SECTION("valid pages") {
     CHECK(device::codes(d.state.scatter(wanted)) == std::vector(2, errc::ok));
     CHECK(d.block(8) == third);
   }
-  SECTION("pages that are not") {
+  SECTION("invalid pages") {
     // In what would not be written.
     for (std::size_t i = 0; i < 2; ++i)
       d.arenas->memory()->bytes()[i * device::slot_bytes + io::page_header_bytes] ^= std::byte{1};
@@ -181,7 +181,7 @@ TEST_CASE("copy engine: a page with a block missing or out of range is refused a
     CHECK(d.is_poisoned(i));
 }
 
-TEST_CASE("copy engine: an order with another number of blocks is refused as a whole", "[copy_engine_state]") {
+TEST_CASE("copy engine: an order with a wrong number of blocks is refused as a whole", "[copy_engine_state]") {
   device d;
   const auto refused = [&](const copy_order& order) {
     for (const auto& got : {d.state.gather(order), d.state.scatter(order)}) {
@@ -203,7 +203,7 @@ TEST_CASE("copy engine: an order with another number of blocks is refused as a w
   CHECK(device::codes(d.state.gather(empty)).empty());
 }
 
-TEST_CASE("copy engine: an order waits for the event that it names by its number", "[copy_engine_state][events]") {
+TEST_CASE("copy engine: an order waits for the event with its number", "[copy_engine_state][events]") {
   const auto notes = std::make_shared<noting_mover::notes>();
   const auto table = std::make_shared<device_event_table>();
   const auto arenas = std::make_shared<test::known_arenas>();

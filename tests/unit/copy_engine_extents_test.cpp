@@ -156,7 +156,8 @@ struct world {
 
 } // namespace
 
-TEST_CASE("copy engine: a device learns of an extent when the first page there is moved, once", "[copy_engine_state]") {
+TEST_CASE("copy engine: an extent is registered with the device when its first page is moved, once",
+          "[copy_engine_state]") {
   world w;
   CHECK(w.device->tries == 0);
   CHECK(world::codes(w.state.gather(world::order({0, 1}))) == std::vector(2, errc::ok));
@@ -175,7 +176,7 @@ TEST_CASE("copy engine: a device learns of an extent when the first page there i
   CHECK(w.device->tries == 3);
 }
 
-TEST_CASE("copy engine: a device that learns slowly is told of all extents before they are used, each once",
+TEST_CASE("copy engine: a device with slow registration registers all extents ahead, each once",
           "[copy_engine_state]") {
   world w(true);
   CHECK(world::codes(w.state.gather(world::order({4, 0}))) == std::vector(2, errc::ok));
@@ -194,7 +195,7 @@ TEST_CASE("copy engine: a device that learns slowly is told of all extents befor
   CHECK(w.device->known == std::set{w.extent(0, 2), w.extent(1, 2), w.extent(2, 2), w.extent(3, 2)});
 }
 
-TEST_CASE("copy engine: where a device cannot be told ahead, pages say so when they are moved", "[copy_engine_state]") {
+TEST_CASE("copy engine: failed registration ahead is reported when pages are moved", "[copy_engine_state]") {
   world w;
   w.device->slow = true;
   w.device->refuses = true;
@@ -203,14 +204,14 @@ TEST_CASE("copy engine: where a device cannot be told ahead, pages say so when t
   CHECK(w.state.take_trouble());
 }
 
-TEST_CASE("copy engine: no piece of memory that a device overwrites lies in two extents", "[copy_engine_state]") {
+TEST_CASE("copy engine: no piece of memory that a device overwrites spans two extents", "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({1, 2, 3, 4}))) == std::vector(4, errc::ok));
   const auto spare = io::page_header_bytes;
   CHECK(w.device->spare_before == std::vector<std::uint64_t>{spare, 0, spare, 0});
 }
 
-TEST_CASE("copy engine: pages of an extent that a device cannot use fail alone, and are tried again",
+TEST_CASE("copy engine: pages of an extent that a device cannot register fail alone and are retried",
           "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
@@ -232,7 +233,7 @@ TEST_CASE("copy engine: pages of an extent that a device cannot use fail alone, 
   CHECK(broken.error().code == errc::device_error);
 }
 
-TEST_CASE("copy engine: bound to the same arena again, all that the device knows stays known", "[copy_engine_state]") {
+TEST_CASE("copy engine: binding to the same arena again keeps the registrations", "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({0, 2}))) == std::vector(2, errc::ok));
   const bool ended = GENERATE(false, true);
@@ -247,7 +248,7 @@ TEST_CASE("copy engine: bound to the same arena again, all that the device knows
   CHECK(w.device->tries == 2);
 }
 
-TEST_CASE("copy engine: bound to another arena, the device forgets the one before, after its last order",
+TEST_CASE("copy engine: binding to another arena drops the old registrations after the last order",
           "[copy_engine_state]") {
   world w;
   const auto next = w.new_arena();
@@ -264,8 +265,7 @@ TEST_CASE("copy engine: bound to another arena, the device forgets the one befor
   CHECK(w.device->known == std::set{w.extent(1, 1)});
 }
 
-TEST_CASE("copy engine: an arena that cannot be found any more is given up when nothing is bound, and not before",
-          "[copy_engine_state]") {
+TEST_CASE("copy engine: a lost arena is dropped when nothing is bound, and not before", "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
   w.arenas->lose(0);
@@ -280,7 +280,7 @@ TEST_CASE("copy engine: an arena that cannot be found any more is given up when 
   CHECK(again.error().code == errc::unreachable);
 }
 
-TEST_CASE("copy engine: lanes that need the same extent at once have it prepared once", "[copy_engine_state]") {
+TEST_CASE("copy engine: lanes that need the same extent at once register it once", "[copy_engine_state]") {
   world w;
   const bool refuses = GENERATE(false, true);
   w.device->refuses = refuses;
@@ -308,7 +308,7 @@ TEST_CASE("copy engine: lanes that need the same extent at once have it prepared
   CHECK(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
 }
 
-TEST_CASE("copy engine: an attachment is at rest when its last order has ended, whatever others do",
+TEST_CASE("copy engine: an attachment is quiesced when its last order has ended, whatever others do",
           "[copy_engine_state]") {
   world w;
   // The device knows the extent of the others' orders, which do not wait for it.

@@ -68,8 +68,7 @@ struct far_device {
 
 } // namespace
 
-TEST_CASE("copy engine: for a node elsewhere it offers memory of its own, and works in frames of that",
-          "[copy_engine_state]") {
+TEST_CASE("copy engine: for a remote node it exposes its own memory and works in frames of it", "[copy_engine_state]") {
   far_device d;
   const auto offer = d.state->expose(owner, elsewhere());
   REQUIRE(offer);
@@ -97,7 +96,7 @@ TEST_CASE("copy engine: for a node elsewhere it offers memory of its own, and wo
   CHECK(d.state->gather({owner, {{d.item(1, 6, 1)}}})->results[0] == static_cast<std::uint8_t>(errc::out_of_range));
 }
 
-TEST_CASE("copy engine: each attachment has memory of its own, which is gone when it is at rest",
+TEST_CASE("copy engine: each attachment has its own memory, which is freed when it is quiesced",
           "[copy_engine_state]") {
   far_device d;
   const auto first = d.state->expose(owner, elsewhere());
@@ -120,7 +119,7 @@ TEST_CASE("copy engine: each attachment has memory of its own, which is gone whe
   CHECK(d.got(*third).empty());
 }
 
-TEST_CASE("copy engine: memory that holds no two pages is none, and nobody exposes any by himself",
+TEST_CASE("copy engine: memory for fewer than two pages is refused, and so is exposing without a peer",
           "[copy_engine_state]") {
   far_device small(2 * slot_bytes - 1);
   CHECK(small.state->expose(owner, elsewhere()).error().code == errc::limit_exceeded);

@@ -86,7 +86,7 @@ struct device {
 
 } // namespace
 
-TEST_CASE("copy engine: what was gathered comes back by a scatter, in other blocks, and nothing else is touched",
+TEST_CASE("copy engine: gathered bytes are restored by a scatter in other blocks, and nothing else is touched",
           "[copy_engine_state]") {
   device d;
   auto items = std::vector{d.item(0, 3, 0), d.item(5, 1, 5), d.item(2, 0, 2)};
@@ -102,7 +102,8 @@ TEST_CASE("copy engine: what was gathered comes back by a scatter, in other bloc
     CHECK(d.memory.is_poisoned(block));
 }
 
-TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the frame's past", "[copy_engine_state]") {
+TEST_CASE("copy engine: a gathered page is sealed and contains nothing of the earlier frame contents",
+          "[copy_engine_state]") {
   device d;
   std::fill(d.bytes().begin(), d.bytes().end(), std::byte{0xee});
   CHECK(d.gather({d.item(1, 2, 1)}) == std::vector{errc::ok});
@@ -114,7 +115,7 @@ TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the f
   CHECK(*d.frame(3) == std::byte{0xee});
 }
 
-TEST_CASE("copy engine: a page of anything else is not scattered, and fails alone", "[copy_engine_state]") {
+TEST_CASE("copy engine: an unexpected page is not scattered and fails alone", "[copy_engine_state]") {
   device d;
   const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
   REQUIRE(d.gather(items) == std::vector(3, errc::ok));
@@ -129,7 +130,7 @@ TEST_CASE("copy engine: a page of anything else is not scattered, and fails alon
   SECTION("an older generation") {
     --wanted[1].where.generation;
   }
-  SECTION("another item's page") {
+  SECTION("the page of another item") {
     wanted[1].frame_offset = wanted[0].frame_offset;
   }
   CHECK(d.scatter(wanted) == std::vector{errc::ok, errc::identity_mismatch, errc::ok});
@@ -196,7 +197,7 @@ TEST_CASE("copy engine: a flipped, torn or empty page is corrupt and not scatter
   CHECK(d.memory.is_poisoned(1));
 }
 
-TEST_CASE("copy engine: a block or frame that does not exist fails alone", "[copy_engine_state]") {
+TEST_CASE("copy engine: a nonexistent block or frame fails alone", "[copy_engine_state]") {
   device d;
   constexpr std::uint64_t huge = ~std::uint64_t{0};
   std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
@@ -219,7 +220,7 @@ TEST_CASE("copy engine: a block or frame that does not exist fails alone", "[cop
   CHECK(d.holds(2, 2));
 }
 
-TEST_CASE("copy engine: a page with a block missing is not stored, and a block not wanted is not written",
+TEST_CASE("copy engine: a page with a block missing is not stored, and an unwanted block is not written",
           "[copy_engine_state]") {
   device d;
   std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
@@ -233,7 +234,7 @@ TEST_CASE("copy engine: a page with a block missing is not stored, and a block n
   CHECK(d.holds(2, 2));
 }
 
-TEST_CASE("copy engine: an order of another attachment, or one that is too long, is refused as a whole",
+TEST_CASE("copy engine: an order of another attachment or beyond the length limit is refused as a whole",
           "[copy_engine_state]") {
   device d(4);
   const auto refused = [&](owner_id by, std::size_t items) {
@@ -272,7 +273,7 @@ TEST_CASE("copy engine: an order of another attachment, or one that is too long,
   CHECK(unbound.gather({owner, {}}).error().code == errc::expired);
 }
 
-TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, and its frames, until it has ended",
+TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use until it has ended",
           "[copy_engine_state]") {
   device d;
   auto state = std::make_shared<copy_engine_state>(copy_engine_options{space, rank, 4, d.arenas},
@@ -315,7 +316,7 @@ TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, an
   CHECK(at_rest);
 }
 
-TEST_CASE("copy engine: an arena that cannot be is refused, what was bound stays", "[copy_engine_state]") {
+TEST_CASE("copy engine: an invalid arena is refused, and the bound one stays", "[copy_engine_state]") {
   device d;
   auto bad = d.arena;
   auto by = owner + 1;
@@ -323,16 +324,16 @@ TEST_CASE("copy engine: an arena that cannot be is refused, what was bound stays
   SECTION("empty") {
     bad.bytes = 0;
   }
-  SECTION("extents of nothing") {
+  SECTION("extents of zero bytes") {
     bad.extent_bytes = 0;
   }
   SECTION("extents in which frames cannot be aligned") {
     bad.extent_bytes += 512;
   }
-  SECTION("of nobody") {
+  SECTION("without an owner") {
     by = 0;
   }
-  SECTION("that is not there") {
+  SECTION("not found") {
     bad = d.arenas->add(device::slot_bytes, device::slot_bytes);
     d.arenas->lose(1);
     expected = errc::unreachable;

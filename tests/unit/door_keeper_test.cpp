@@ -34,7 +34,7 @@ struct kept {
 
 } // namespace
 
-TEST_CASE("A socket that was removed is made again, once and with a word", "[door_keeper]") {
+TEST_CASE("A removed socket is created again, once, with a warning", "[door_keeper]") {
   kept x;
   CHECK(x.keeper.look().empty());
   x.socket.there = false;
@@ -48,7 +48,7 @@ TEST_CASE("A socket that was removed is made again, once and with a word", "[doo
   CHECK(x.keeper.look().empty());
 }
 
-TEST_CASE("While a socket cannot be made again the node says so, tries on, and says when it can", "[door_keeper]") {
+TEST_CASE("While a socket cannot be created the node reports it, retries, and reports the recovery", "[door_keeper]") {
   kept x;
   x.socket.there = x.lock.there = false;
   x.socket.can_be_made = x.lock.can_be_made = false;

@@ -54,7 +54,7 @@ frame_gate greeted_gate() {
 
 } // namespace
 
-TEST_CASE("before its greeting, a peer can say nothing", "[doors]") {
+TEST_CASE("before its handshake a peer can send nothing else", "[doors]") {
   for (unsigned operation = 0; operation < 256; ++operation) {
     auto gate = new_gate();
     const bool greeting = operation == 1;
@@ -65,7 +65,7 @@ TEST_CASE("before its greeting, a peer can say nothing", "[doors]") {
   }
 }
 
-TEST_CASE("no length beyond the limit is waited for, greeted or not", "[doors]") {
+TEST_CASE("a length beyond the limit is refused before and after the handshake", "[doors]") {
   auto gate = new_gate();
   CHECK(gate.header(header(1, 0xffffffff)) == verdict::refuse);
   CHECK(gate.payload_bytes() == 0);
@@ -86,7 +86,7 @@ TEST_CASE("a peer keeps its name", "[doors]") {
   CHECK(gate.identity() == me);
 }
 
-TEST_CASE("of messages, those pass that clients send", "[doors]") {
+TEST_CASE("only messages that clients send pass", "[doors]") {
   auto gate = greeted_gate();
   CHECK(sent(gate, 2, known_kind + "and its contents") == verdict::pass);
   CHECK(sent(gate, 2, known_kind) == verdict::pass);
@@ -98,7 +98,7 @@ TEST_CASE("of messages, those pass that clients send", "[doors]") {
   CHECK(sent(gate, 2, known_kind) == verdict::pass); // and it goes on
 }
 
-TEST_CASE("nobody speaks for another node, or through this one", "[doors]") {
+TEST_CASE("a peer can neither claim the identity of another node nor route through this one", "[doors]") {
   auto gate = greeted_gate();
   for (const auto news : {std::uint8_t{4}, std::uint8_t{5}}) {
     CHECK(sent(gate, news, me + "whom") == verdict::pass);
@@ -109,7 +109,7 @@ TEST_CASE("nobody speaks for another node, or through this one", "[doors]") {
   CHECK(sent(gate, 3, me + me + known_kind) == verdict::refuse);
 }
 
-TEST_CASE("what a header says has to hold", "[doors]") {
+TEST_CASE("an inconsistent header is refused", "[doors]") {
   auto gate = greeted_gate();
   CHECK(gate.header(bytes(31)) == verdict::refuse);
   CHECK(gate.header(bytes{}) == verdict::refuse);
@@ -123,7 +123,7 @@ TEST_CASE("what a header says has to hold", "[doors]") {
   CHECK(gate.payload(as_bytes(known_kind + "x")) == verdict::refuse);
 }
 
-TEST_CASE("garbage does not get past the gate", "[doors]") {
+TEST_CASE("garbage does not pass the gate", "[doors]") {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     auto gate = round % 2 == 0 ? new_gate() : greeted_gate();
@@ -150,7 +150,7 @@ const timestamp start{};
 
 } // namespace
 
-TEST_CASE("so many connections and no more, until one goes", "[doors]") {
+TEST_CASE("the number of connections is bounded until one ends", "[doors]") {
   guest_list guests(2, second, "node");
   CHECK(guests.come(1, start));
   CHECK(guests.come(2, start));
@@ -162,7 +162,7 @@ TEST_CASE("so many connections and no more, until one goes", "[doors]") {
   CHECK(guests.size() == 2);
 }
 
-TEST_CASE("who does not greet in time is late", "[doors]") {
+TEST_CASE("a connection without a handshake in time is reported late", "[doors]") {
   guest_list guests(9, second, "node");
   CHECK(guests.come(1, start));
   CHECK(guests.come(2, start + second / 2));
@@ -178,7 +178,7 @@ TEST_CASE("who does not greet in time is late", "[doors]") {
   CHECK(guests.late(start + 100 * second).empty());
 }
 
-TEST_CASE("two guests have two names, and none the node's", "[doors]") {
+TEST_CASE("two connections have different names and neither has the name of the node", "[doors]") {
   guest_list guests(9, second, "node");
   for (const guest_list::guest x : {1, 2, 3})
     CHECK(guests.come(x, start));

@@ -9,7 +9,7 @@ namespace gpu_device_event_table_test {
 
 using namespace troupe;
 
-TEST_CASE("events: a number stands for its event until it is removed, and for nothing afterwards", "[gpu][events]") {
+TEST_CASE("events: a number names its event until it is removed and nothing afterwards", "[gpu][events]") {
   device_event_table table;
   int first = 0;
   int second = 0;

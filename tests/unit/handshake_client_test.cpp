@@ -89,7 +89,7 @@ using codes = std::vector<errc>;
 
 } // namespace
 
-TEST_CASE("handshake client: many who wait for an engine have one fetch", "[handshake]") {
+TEST_CASE("handshake client: requests that wait for the same engine share one fetch", "[handshake]") {
   client_options options;
   options.compat = "abc";
   world w(options);
@@ -113,7 +113,7 @@ TEST_CASE("handshake client: many who wait for an engine have one fetch", "[hand
   CHECK(w.state.take_orders().empty());
 }
 
-TEST_CASE("handshake client: one peer that is away costs the others nothing", "[handshake]") {
+TEST_CASE("handshake client: one unreachable peer does not delay the others", "[handshake]") {
   client_options options;
   options.parallel_max = 2;
   world w(options);
@@ -130,7 +130,7 @@ TEST_CASE("handshake client: one peer that is away costs the others nothing", "[
   CHECK(w.state.under_way() == 1);
 }
 
-TEST_CASE("handshake client: many peers that are away cost the others nothing", "[handshake]") {
+TEST_CASE("handshake client: many unreachable peers do not delay the others", "[handshake]") {
   client_options options;
   options.parallel_max = 4;
   options.polls_max = 20;
@@ -163,7 +163,7 @@ TEST_CASE("handshake client: many peers that are away cost the others nothing", 
   CHECK(w.state.find_inconsistency() == "");
 }
 
-TEST_CASE("handshake client: of starts that were told of, the oldest is forgotten first", "[handshake]") {
+TEST_CASE("handshake client: of noted engine starts the oldest is forgotten first", "[handshake]") {
   client_options options;
   options.cached_max = 2;
   world w(options);
@@ -196,7 +196,7 @@ TEST_CASE("handshake client: every wait ends by its deadline, whatever the direc
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
-TEST_CASE("handshake client: what may pass is tried again, later each time", "[handshake]") {
+TEST_CASE("handshake client: transient errors are retried with growing pauses", "[handshake]") {
   world w;
   w.resolve("a");
   duration pause = 100ms;
@@ -212,7 +212,7 @@ TEST_CASE("handshake client: what may pass is tried again, later each time", "[h
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: an order without an answer is given up and repeated", "[handshake]") {
+TEST_CASE("handshake client: a fetch without an answer is abandoned and repeated", "[handshake]") {
   world w;
   w.resolve("a", 0, 60s);
   const auto lost = w.order();
@@ -227,7 +227,7 @@ TEST_CASE("handshake client: an order without an answer is given up and repeated
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: what another attempt cannot change ends the wait", "[handshake]") {
+TEST_CASE("handshake client: a permanent error ends the wait", "[handshake]") {
   world w;
   for (const auto code : {errc::identity_mismatch, errc::expired, errc::not_owner}) {
     w.resolve("a");
@@ -237,7 +237,7 @@ TEST_CASE("handshake client: what another attempt cannot change ends the wait", 
   }
 }
 
-TEST_CASE("handshake client: that a start is over is told to those who mean it", "[handshake]") {
+TEST_CASE("handshake client: an expired incarnation is reported to the requests that name it", "[handshake]") {
   auto expired = failed_as(errc::expired);
   expired.incarnation = 7;
   world w;
@@ -270,7 +270,7 @@ TEST_CASE("handshake client: that a start is over is told to those who mean it",
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: a restarted peer is never used with what was known of it before", "[handshake]") {
+TEST_CASE("handshake client: a restarted peer is never used with its earlier metadata", "[handshake]") {
   world w;
   w.resolve("a");
   w.answer(w.order().fetch, found_as(7));
@@ -300,7 +300,7 @@ TEST_CASE("handshake client: a restarted peer is never used with what was known 
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
-TEST_CASE("handshake client: an answer that was on its way when the engine started again is none", "[handshake]") {
+TEST_CASE("handshake client: a fetch answer from before a restart of the engine is discarded", "[handshake]") {
   world w;
   w.resolve("a");
   const auto order = w.order();
@@ -312,7 +312,8 @@ TEST_CASE("handshake client: an answer that was on its way when the engine start
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: who gives up is told so, and nobody is fetched for", "[handshake]") {
+TEST_CASE("handshake client: a cancelled request is answered as cancelled, and its fetch is not continued",
+          "[handshake]") {
   client_options options;
   options.parallel_max = 1;
   world w(options);
@@ -329,7 +330,7 @@ TEST_CASE("handshake client: who gives up is told so, and nobody is fetched for"
   CHECK(w.answers() == codes{errc::shutting_down});
 }
 
-TEST_CASE("handshake client: limits", "[handshake]") {
+TEST_CASE("handshake client: limits are enforced", "[handshake]") {
   client_options options;
   options.waiting_max = 1;
   options.cached_max = 1;
@@ -347,7 +348,8 @@ TEST_CASE("handshake client: limits", "[handshake]") {
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
-TEST_CASE("handshake client: the same ranks of an engine have one fetch, others one of their own", "[handshake]") {
+TEST_CASE("handshake client: requests for the same ranks of an engine share one fetch, others have their own",
+          "[handshake]") {
   world w;
   const auto mine = wanted_ranks::peers_of(1, 2);
   CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
@@ -374,7 +376,7 @@ TEST_CASE("handshake client: the same ranks of an engine have one fetch, others 
   CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
 }
 
-TEST_CASE("handshake client: what is known of a whole engine serves who needs a part", "[handshake]") {
+TEST_CASE("handshake client: cached metadata of a whole engine answers requests for a part", "[handshake]") {
   world w;
   w.resolve("a");
   w.answer(w.order().fetch, whole_as(7, {2, 2, 4}));
@@ -396,7 +398,7 @@ TEST_CASE("handshake client: what is known of a whole engine serves who needs a 
   CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(2)).has_value());
 }
 
-TEST_CASE("handshake client: all parts of an engine are of one start", "[handshake]") {
+TEST_CASE("handshake client: all parts of an engine belong to one incarnation", "[handshake]") {
   world w;
   const auto mine = wanted_ranks::peers_of(0, 2);
   w.resolve_ranks("a", mine);
@@ -424,7 +426,7 @@ TEST_CASE("handshake client: all parts of an engine are of one start", "[handsha
   CHECK_FALSE(w.resolve_ranks("b", mine).has_value());
 }
 
-TEST_CASE("handshake client: says what it does not wait for any more", "[handshake]") {
+TEST_CASE("handshake client: it reports the fetches that it no longer waits for", "[handshake]") {
   world w;
   w.resolve("a");
   const auto cancelled = w.order().fetch;

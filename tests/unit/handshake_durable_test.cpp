@@ -21,7 +21,7 @@ using world = directory_world;
 
 } // namespace
 
-TEST_CASE("handshake directory: lists and deadlines are those that are durable", "[handshake]") {
+TEST_CASE("handshake directory: lists and deadlines contain only durable changes", "[handshake]") {
   directory_options options;
   options.hold_back = true;
   world w(options);
@@ -60,7 +60,7 @@ TEST_CASE("handshake directory: lists and deadlines are those that are durable",
   CHECK(w.get(fetch_of("b", 0)).expires_in == 15s);
 }
 
-TEST_CASE("handshake directory: who waits for the disk waits only so long", "[handshake]") {
+TEST_CASE("handshake directory: a request waits for the disk for a bounded time", "[handshake]") {
   directory_options options;
   options.hold_back = true;
   options.disk_patience = 10s;
@@ -81,7 +81,7 @@ TEST_CASE("handshake directory: who waits for the disk waits only so long", "[ha
   CHECK(w.state.stats().waiting == 0);
 }
 
-TEST_CASE("handshake directory: what does not go into one update is told of without its payloads", "[handshake]") {
+TEST_CASE("handshake directory: an entry that exceeds the update size is sent without its payloads", "[handshake]") {
   world w;
   auto large = rank_of("a", 0);
   large.payload.assign(5000, 'x');
@@ -108,7 +108,7 @@ TEST_CASE("handshake directory: what does not go into one update is told of with
   CHECK(told == std::vector<std::string>{"a", "b", "c", "d"});
 }
 
-TEST_CASE("handshake directory: an update that could not be sent comes again", "[handshake]") {
+TEST_CASE("handshake directory: an update that could not be sent is sent again", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   REQUIRE(w.state.watch("", 1, w.now).has_value());
@@ -126,7 +126,7 @@ TEST_CASE("handshake directory: an update that could not be sent comes again", "
   CHECK(w.state.take_updates(w.now).dropped.empty());
 }
 
-TEST_CASE("handshake directory: all who are told share the payloads", "[handshake]") {
+TEST_CASE("handshake directory: all answers share the payload memory", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   const auto one = w.get(fetch_of("a", 0));

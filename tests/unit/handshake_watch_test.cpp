@@ -39,7 +39,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE("handshake client: a watch is asked for as soon as there is a door, and again and again", "[handshake]") {
+TEST_CASE("handshake client: a watch is requested once there is a connection and renewed regularly", "[handshake]") {
   world w;
   w.open();
   w.watch(5);
@@ -52,7 +52,7 @@ TEST_CASE("handshake client: a watch is asked for as soon as there is a door, an
   }
 }
 
-TEST_CASE("handshake client: a watch that the directory does not know is asked for at once", "[handshake]") {
+TEST_CASE("handshake client: a watch that is unknown to the directory is requested again at once", "[handshake]") {
   world w;
   w.open();
   w.watch(5);
@@ -65,7 +65,7 @@ TEST_CASE("handshake client: a watch that the directory does not know is asked f
   CHECK(w.state.is_watching());
 }
 
-TEST_CASE("handshake client: too many watches are no reason for another door, any other failure is", "[handshake]") {
+TEST_CASE("handshake client: too many watches keep the connection, and any other failure closes it", "[handshake]") {
   world w;
   const auto door = w.open();
   duration pause = 100ms;
@@ -83,7 +83,8 @@ TEST_CASE("handshake client: too many watches are no reason for another door, an
   w.ordered(watch_state::step::open);
 }
 
-TEST_CASE("handshake client: who says nothing has lost the door, and comes back with pauses that grow", "[handshake]") {
+TEST_CASE("handshake client: a silent directory counts as disconnected and is retried with growing pauses",
+          "[handshake]") {
   world w;
   const auto silent = w.open();
   const auto late = w.ordered(watch_state::step::watch);
@@ -104,7 +105,7 @@ TEST_CASE("handshake client: who says nothing has lost the door, and comes back 
   CHECK_FALSE(w.state.door_opened(slow, true, w.now));
 }
 
-TEST_CASE("handshake client: when the door is lost, who waits is fetched for again as soon as there is another",
+TEST_CASE("handshake client: after a disconnect waiting requests are fetched again over the next connection",
           "[handshake]") {
   world w;
   const auto door = w.open();

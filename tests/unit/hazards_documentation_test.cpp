@@ -57,7 +57,7 @@ struct known_tests {
 
 } // namespace
 
-TEST_CASE("hazards: every test that is named exists", "[documentation]") {
+TEST_CASE("hazards: every named test exists", "[documentation]") {
   const known_tests tests;
   CHECK(tests.names.size() > 100);
   CHECK_FALSE(tests.have("hazards: no test has this name"));

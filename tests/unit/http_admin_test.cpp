@@ -22,7 +22,7 @@ router admin_routes(admin_options options) {
 
 } // namespace
 
-TEST_CASE("A node says that it lives and what it is", "[http][admin]") {
+TEST_CASE("A node reports that it is alive and its identity", "[http][admin]") {
   admin_options options;
   options.version = "1.2\"3";
   options.protocol = 7;
@@ -36,7 +36,7 @@ TEST_CASE("A node says that it lives and what it is", "[http][admin]") {
   CHECK(c.call(post("/health", "")).code == 405);
 }
 
-TEST_CASE("A node is ready when it says so, and tells why it is not", "[http][admin]") {
+TEST_CASE("A node reports readiness, and the reasons why it is not ready", "[http][admin]") {
   std::mutex mutex;
   result<void> state = fail(errc::busy, "reading the store: 30 %");
   admin_options options;

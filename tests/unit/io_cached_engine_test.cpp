@@ -98,7 +98,7 @@ std::size_t workers_of_one_ring() {
 
 } // namespace
 
-TEST_CASE("what stands behind a file is found out", "[io][backing]") {
+TEST_CASE("the backing storage of a file is detected", "[io][backing]") {
   scratch_directory scratch;
   const auto ends = make_pipe();
   CHECK(backing_of(-1) == backing::device);
@@ -119,7 +119,7 @@ TEST_CASE("what stands behind a file is found out", "[io][backing]") {
   CHECK(backing_of(kept.get()) == backing::memory);
 }
 
-TEST_CASE("pages in the page cache come back from where they were written", "[io][engine][cached]") {
+TEST_CASE("pages in the page cache are read back unchanged", "[io][engine][cached]") {
   if (!in_memory())
     return;
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
@@ -171,7 +171,7 @@ TEST_CASE("pages in the page cache come back from where they were written", "[io
   CHECK(io->counters().unmatched == 0);
 }
 
-TEST_CASE("a large read of the page cache that meets the end of the file says so", "[io][engine][cached]") {
+TEST_CASE("a large read from the page cache that reaches the end of the file reports it", "[io][engine][cached]") {
   if (!in_memory())
     return;
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
@@ -192,7 +192,7 @@ TEST_CASE("a large read of the page cache that meets the end of the file says so
   CHECK(all_are(memory.bytes().subspan(large + 1000), std::byte{0xff}));
 }
 
-TEST_CASE("copies end exactly once when cancelled, late or stopped, and leave memory alone then",
+TEST_CASE("copies end exactly once when cancelled, late or stopped, and do not touch memory afterwards",
           "[io][engine][cached]") {
   if (!in_memory())
     return;
@@ -279,7 +279,7 @@ TEST_CASE("writes to the page cache and other requests do not wait for each othe
   CHECK(log.wait_for_tag(1).status == errc::ok);
 }
 
-TEST_CASE("no more workers of the kernel than allowed take part", "[io][uring][cached]") {
+TEST_CASE("the number of kernel workers is limited as configured", "[io][uring][cached]") {
   if (!in_memory())
     return;
   constexpr std::uint64_t count = 400;

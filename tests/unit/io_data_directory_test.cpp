@@ -42,7 +42,7 @@ int as_nobody(F f) {
 
 } // namespace
 
-TEST_CASE("a data directory and its lock are made for their user alone, whatever the umask", "[io][data_directory]") {
+TEST_CASE("a data directory and its lock are created for their user only, whatever the umask", "[io][data_directory]") {
   const no_umask open_handed;
   const scratch_directory scratch;
   const auto data = scratch / "above/data";
@@ -67,8 +67,7 @@ TEST_CASE("a data directory has one user at a time", "[io][data_directory]") {
   CHECK(lock_data_directory(data));
 }
 
-TEST_CASE("a directory that others may look into is refused with the way out, unless it is empty",
-          "[io][data_directory]") {
+TEST_CASE("a directory that others may read is refused with the way out unless it is empty", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   for (const unsigned mode : {0755U, 0701U, 0775U, 0777U}) {
@@ -92,7 +91,7 @@ TEST_CASE("a directory that others may look into is refused with the way out, un
   }
 }
 
-TEST_CASE("a directory that is open to a group of this process alone is made private again", "[io][data_directory]") {
+TEST_CASE("a directory that is open to a group of this process only is made private again", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
@@ -128,7 +127,7 @@ TEST_CASE("a directory that is open to another group is refused", "[io][data_dir
   CHECK(mode_of(data) == 02770);
 }
 
-TEST_CASE("the root of a file system that is new is as good as empty", "[io][data_directory]") {
+TEST_CASE("the root of a new file system counts as empty", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
@@ -139,7 +138,7 @@ TEST_CASE("the root of a file system that is new is as good as empty", "[io][dat
   CHECK(mode_of(data) == 0700);
 }
 
-TEST_CASE("the lock file of an earlier version loses the rights of others", "[io][data_directory]") {
+TEST_CASE("the lock file of an earlier version loses access for others", "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "lock") << "";
   REQUIRE(::chmod((scratch / "lock").c_str(), 0644) == 0);
@@ -156,7 +155,7 @@ TEST_CASE("a lock file that is a link is not followed", "[io][data_directory]") 
   CHECK(refused.error().code == errc::io_error);
 }
 
-TEST_CASE("a data directory that is a file, or cannot be made, is an error that names it", "[io][data_directory]") {
+TEST_CASE("a data directory that is a file or cannot be created is an error that names it", "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "file") << "";
   for (const auto& path : {scratch / "file", scratch / "file/data"}) {
@@ -190,7 +189,7 @@ TEST_CASE("another user can neither lock a data directory nor use it", "[io][dat
   CHECK(refused == 0);
 }
 
-TEST_CASE("a data directory stays its node's when somebody removes the lock file, which is made again",
+TEST_CASE("a data directory stays locked when its lock file is removed, which is created again",
           "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
@@ -207,7 +206,7 @@ TEST_CASE("a data directory stays its node's when somebody removes the lock file
   CHECK(lock_data_directory(data).error().code == errc::busy);
 }
 
-TEST_CASE("a data directory that is another one now is not locked again", "[io][data_directory]") {
+TEST_CASE("a replaced data directory is not locked again", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   auto lock = lock_data_directory(data);

@@ -76,7 +76,7 @@ struct shared_disk {
 
 } // namespace
 
-TEST_CASE("pages come from the slab file of another node into the blocks that were named", "[io][foreign_pages]") {
+TEST_CASE("pages of the slab file of another node are read into the given blocks", "[io][foreign_pages]") {
   shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
   std::vector<foreign_page> wanted;
   for (slot_number i = 0; i < 70; ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("pages come from the slab file of another node into the blocks that we
   CHECK(disk.reader->under_way() == 0);
 }
 
-TEST_CASE("what is not the page that was asked for leaves its block as it was", "[io][foreign_pages]") {
+TEST_CASE("an unexpected page leaves its block unchanged", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   disk.write(2, 5);
@@ -115,8 +115,7 @@ TEST_CASE("what is not the page that was asked for leaves its block as it was", 
     REQUIRE(disk.block_is(i, std::byte{0}));
 }
 
-TEST_CASE("a file that is not the one that was named is not read, why is said once, and it is tried again later",
-          "[io][foreign_pages]") {
+TEST_CASE("a file with another identity is not read, is reported once, and is retried later", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   const std::vector<foreign_page> wanted{shared_disk::page(1, 0)};
@@ -146,7 +145,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
   CHECK(read("", disk.incarnation(), begun) == errc::unsupported);
 }
 
-TEST_CASE("a file that is cut off while it is read costs its pages, and is looked at anew", "[io][foreign_pages]") {
+TEST_CASE("a file that is truncated while it is read fails its pages and is opened again", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   disk.write(60);
@@ -157,8 +156,7 @@ TEST_CASE("a file that is cut off while it is read costs its pages, and is looke
   CHECK(disk.pages.take_trouble().find("no sound trailer") != std::string::npos);
 }
 
-TEST_CASE("who reads pages waits for a file system that stands still no longer than it wants to",
-          "[io][foreign_pages]") {
+TEST_CASE("a read from a hanging file system times out", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   CHECK(disk.read({shared_disk::page(1, 0)}) == std::vector{errc::ok});
@@ -175,8 +173,7 @@ TEST_CASE("who reads pages waits for a file system that stands still no longer t
   CHECK(disk.block_is(3, shared_disk::fill_of(1, 1)));
 }
 
-TEST_CASE("files that come when nobody waits for them any more are let go of while others are read",
-          "[io][foreign_pages]") {
+TEST_CASE("files that open after their request timed out are closed while others are read", "[io][foreign_pages]") {
   shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
   for (slot_number i = 0; i < 100; ++i)
     disk.write(i);

@@ -20,7 +20,7 @@ slab_spec eight_slots(const scratch_directory& scratch) {
 
 } // namespace
 
-TEST_CASE("a slab that no node has can be read, and is as it was afterwards", "[io]") {
+TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   test::aligned_buffer page(spec.slot_bytes);
@@ -49,7 +49,7 @@ TEST_CASE("a slab that no node has can be read, and is as it was afterwards", "[
   CHECK(slab_file::open(spec, false));
 }
 
-TEST_CASE("a slab that a node has, or that is none, is not read", "[io]") {
+TEST_CASE("a slab that is in use and a file that is not a slab are refused", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   CHECK(slab_reader::open(spec.path).error().code == errc::not_found);
@@ -63,7 +63,7 @@ TEST_CASE("a slab that a node has, or that is none, is not read", "[io]") {
   CHECK(slab_reader::open(spec.path).error().code == errc::slab_damaged);
 }
 
-TEST_CASE("of a slab that grows the slots with disk space can be read", "[io]") {
+TEST_CASE("of a growing slab the slots with disk space can be read", "[io]") {
   const scratch_directory scratch;
   auto spec = eight_slots(scratch);
   spec.grows = true;

@@ -67,7 +67,7 @@ long ticks_of_exposed_memory() {
 
 } // namespace
 
-TEST_CASE("tcp memory: without a descriptor for who waits at the door, nobody runs in circles, and then it opens",
+TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and it accepts once there is one",
           "[tcp]") {
   const std::array from{loopback};
   const auto memory = io::make_tcp_exposer(loopback, false)->expose(65536, from);

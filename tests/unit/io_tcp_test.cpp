@@ -121,7 +121,7 @@ struct false_client {
 
 } // namespace
 
-TEST_CASE("tcp memory: what is put is there, and what is there is got, every byte of it", "[tcp]") {
+TEST_CASE("tcp memory: put and get transfer every byte", "[tcp]") {
   constexpr std::size_t bytes = 8U << 20U;
   const auto memory = expose(bytes, GENERATE(false, true));
   const remote_end_of far(new_mover(), memory->name());
@@ -143,7 +143,7 @@ TEST_CASE("tcp memory: what is put is there, and what is there is got, every byt
   CHECK(far.move(remote_direction::get, {{second, 0}}).error().code == errc::unreachable);
 }
 
-TEST_CASE("tcp memory: many orders of both directions at once, of several peers, move what they say", "[tcp]") {
+TEST_CASE("tcp memory: concurrent transfers in both directions with several peers are correct", "[tcp]") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -196,7 +196,7 @@ TEST_CASE("tcp memory: many orders of both directions at once, of several peers,
     CHECK(std::memcmp(memories[i]->bytes().data(), model[i].data(), frame * frames) == 0);
 }
 
-TEST_CASE("tcp memory: what is not the peer's memory is refused, and nothing moves", "[tcp]") {
+TEST_CASE("tcp memory: a transfer beyond the exposed memory is refused and moves nothing", "[tcp]") {
   const auto memory = expose(65536);
   const remote_end_of far(new_mover(), memory->name());
   auto some = byte_pattern(8192, 5);
@@ -208,7 +208,7 @@ TEST_CASE("tcp memory: what is not the peer's memory is refused, and nothing mov
   CHECK(io::make_tcp_exposer(loopback, true)->expose(100, {}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("tcp memory: an order of the node beyond the memory ends the connection, and writes nothing", "[tcp]") {
+TEST_CASE("tcp memory: an order beyond the memory ends the connection and writes nothing", "[tcp]") {
   const auto memory = expose(65536);
   raw_end node(memory->name());
   node.say(hello_of(memory->name()));
@@ -220,7 +220,7 @@ TEST_CASE("tcp memory: an order of the node beyond the memory ends the connectio
   CHECK(std::all_of(memory->bytes().begin(), memory->bytes().end(), [](std::byte x) { return x == std::byte{0}; }));
 }
 
-TEST_CASE("tcp memory: strangers are let go, and the node is let in beside them", "[tcp]") {
+TEST_CASE("tcp memory: unauthenticated connections are closed, and the node is accepted beside them", "[tcp]") {
   const auto memory = expose(65536);
   raw_end silent(memory->name());
   std::vector<raw_end> others;
@@ -246,22 +246,23 @@ TEST_CASE("tcp memory: strangers are let go, and the node is let in beside them"
     CHECK(raw_end(std::move(*late)).is_refused());
 }
 
-TEST_CASE("tcp memory: who comes from elsewhere than the node's addresses is let go, whatever it knows", "[tcp]") {
+TEST_CASE("tcp memory: a connection from another address than those of the node is closed, whatever it knows",
+          "[tcp]") {
   const auto memory = expose(65536, false, 0x0a000001);
   raw_end node(memory->name());
   node.say(hello_of(memory->name()));
   CHECK(node.is_refused());
 }
 
-TEST_CASE("tcp memory: a peer whose memory is gone is lost, and what is under way ends", "[tcp]") {
+TEST_CASE("tcp memory: a peer whose memory is freed is lost, and transfers in progress end", "[tcp]") {
   auto memory = expose(1U << 20U, GENERATE(false, true));
   remote_end_of far(new_mover(), memory->name());
   std::vector<std::byte> some(1U << 20U);
   REQUIRE(far.move(remote_direction::get, {{some, 0}}));
-  SECTION("at rest") {
+  SECTION("without transfers") {
     memory.reset();
   }
-  SECTION("under a stream of orders that has no pause") {
+  SECTION("during a continuous stream of orders") {
     std::vector<std::future<result<void>>> open;
     for (int i = 0; i < 2000; ++i)
       open.push_back(far.begin(i % 2 == 0 ? remote_direction::put : remote_direction::get, {{some, 0}}));
@@ -282,7 +283,7 @@ TEST_CASE("tcp memory: a peer whose memory is gone is lost, and what is under wa
   far.close();
 }
 
-TEST_CASE("tcp memory: nobody listens there any more", "[tcp]") {
+TEST_CASE("tcp memory: an address without a listener is unreachable", "[tcp]") {
   const auto name = [] { return expose(65536)->name(); }();
   remote_end_of far(new_mover(), name);
   std::vector<std::byte> some(4096);
@@ -290,7 +291,7 @@ TEST_CASE("tcp memory: nobody listens there any more", "[tcp]") {
   CHECK(far.lost->get_future().get().code == errc::unreachable);
 }
 
-TEST_CASE("tcp memory: closing ends what a client does not answer, and nothing is read after it", "[tcp]") {
+TEST_CASE("tcp memory: closing ends unanswered transfers, and nothing is received afterwards", "[tcp]") {
   const false_client client;
   const remote_end_of far(new_mover(), client.name);
   auto with = client.answer();
@@ -309,13 +310,13 @@ TEST_CASE("tcp memory: closing ends what a client does not answer, and nothing i
   CHECK(some == std::vector<std::byte>(4096, std::byte{9}));
 }
 
-TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]") {
+TEST_CASE("tcp memory: a client with an unexpected answer is lost", "[tcp]") {
   const false_client client;
   remote_end_of far(new_mover(), client.name);
   auto with = client.answer();
   io::tcp::hello heard;
   REQUIRE(with.hear(heard));
-  SECTION("out of the blue") {
+  SECTION("without an order") {
     with.say('x');
   }
   SECTION("with another number, kind or length") {
@@ -336,7 +337,7 @@ TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]
     with.say(reply);
     CHECK(open.get().error().code == errc::unreachable);
   }
-  SECTION("before it has heard all of the order, whose bytes are still to be sent from memory that would be free") {
+  SECTION("before it has received the whole order, whose memory would be reused") {
     std::vector<std::byte> much(256U << 20U);
     auto open = far.begin(remote_direction::put, {{much, 0}});
     io::tcp::order asked;
@@ -347,7 +348,7 @@ TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]
   CHECK(far.lost->get_future().get().code == errc::unreachable);
 }
 
-TEST_CASE("tcp memory: where pages are to be encrypted, nobody gets in without, or with another key", "[tcp]") {
+TEST_CASE("tcp memory: with encryption required, connections without it or with another key are refused", "[tcp]") {
   const auto plain = expose(65536);
   CHECK(new_mover(1, true)->connect(plain->name(), {}).error().code == errc::unsupported);
   const auto memory = expose(65536, true);
@@ -361,8 +362,7 @@ TEST_CASE("tcp memory: where pages are to be encrypted, nobody gets in without, 
   CHECK(remote_end_of(new_mover(1, true), memory->name()).move(remote_direction::get, {{some, 0}}));
 }
 
-TEST_CASE("tcp memory: what is encrypted cannot be read on its way, and what is changed there ends the connection",
-          "[tcp]") {
+TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change ends the connection", "[tcp]") {
   const auto memory = expose(1U << 20U, true);
   // Between the two: passes on what it hears, and spoils one bit after so many bytes of the node's.
   const std::size_t spoilt_at = GENERATE(std::size_t{0}, std::size_t{300000});
@@ -413,7 +413,7 @@ TEST_CASE("tcp memory: what is encrypted cannot be read on its way, and what is 
     }
 }
 
-TEST_CASE("tcp memory: a certificate in place of the key opens nothing", "[tcp]") {
+TEST_CASE("tcp memory: a certificate instead of the key is refused", "[tcp]") {
   const false_client between;
   auto name = between.name;
   name.address.back() = 1; // encrypted
@@ -505,7 +505,7 @@ struct encrypted_pair {
 
 } // namespace
 
-TEST_CASE("tcp memory: of a record that has not come whole there is nothing to be read", "[tcp]") {
+TEST_CASE("tcp memory: a partial record yields no data", "[tcp]") {
   encrypted_pair ends(1000);
   auto some = byte_pattern(8000, 3);
   std::vector<std::byte> arrived(48);
@@ -533,7 +533,7 @@ TEST_CASE("tcp memory: of a record that has not come whole there is nothing to b
   CHECK(arrived == some);
 }
 
-TEST_CASE("tcp memory: what is read in part is more, of which poll does not know", "[tcp]") {
+TEST_CASE("tcp memory: decrypted data that is not yet read is reported, although poll does not show it", "[tcp]") {
   encrypted_pair ends(1000);
   auto some = byte_pattern(8000, 3);
   std::vector<std::byte> arrived(100);
@@ -541,7 +541,7 @@ TEST_CASE("tcp memory: what is read in part is more, of which poll does not know
   CHECK(ends.b.has_more());
 }
 
-TEST_CASE("tcp memory: no key is used for ever", "[tcp]") {
+TEST_CASE("tcp memory: keys are renewed after a number of records", "[tcp]") {
   const std::uint64_t records_of_a_key = GENERATE(10, 1000);
   encrypted_pair ends(records_of_a_key);
   auto some = byte_pattern(2U << 20U, 4);
@@ -561,7 +561,7 @@ TEST_CASE("tcp memory: no key is used for ever", "[tcp]") {
   CHECK(orders == (records_of_a_key == 10 ? 12 : 0));
 }
 
-TEST_CASE("tcp memory: a mover that ends takes what is under way with it", "[tcp]") {
+TEST_CASE("tcp memory: destroying a mover ends its transfers in progress", "[tcp]") {
   const false_client client;
   auto mover = new_mover();
   auto ended = std::make_shared<std::promise<result<void>>>();

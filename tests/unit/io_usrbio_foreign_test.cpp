@@ -48,8 +48,7 @@ unique_descriptor open_to_read(const std::filesystem::path& path) {
 
 } // namespace
 
-TEST_CASE("usrbio: a file that is only read is not locked when it is opened again, and costs no other one",
-          "[io][usrbio]") {
+TEST_CASE("usrbio: a read-only file is reopened without a lock and without affecting other files", "[io][usrbio]") {
   daemon_that_forgets served;
   const auto path = served.path() / "theirs";
   const auto own = make_written_file(served.path() / "own", block);
@@ -75,7 +74,7 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
     served.start();
     CHECK(eventually([&] { return read(own_file).status == errc::ok; }, std::chrono::milliseconds(5)));
   };
-  SECTION("its owner has the lock, or takes it") {
+  SECTION("its owner holds or takes the lock") {
     const auto owner = open_to_read(path);
     if (GENERATE(true, false))
       REQUIRE(::flock(owner.get(), LOCK_EX | LOCK_NB) == 0);
@@ -83,7 +82,7 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
     CHECK(read(their_file).status == errc::ok);
     CHECK(::flock(owner.get(), LOCK_EX | LOCK_NB) == 0);
   }
-  SECTION("it is gone, and there again") {
+  SECTION("it is removed and comes back") {
     std::filesystem::rename(path, served.path() / "aside");
     restart();
     const auto lost = read(their_file);
@@ -98,7 +97,7 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
   }
 }
 
-TEST_CASE("usrbio: where rings read another node's file, its page cache is left alone", "[io][usrbio]") {
+TEST_CASE("usrbio: rings that read the file of another node do not touch its page cache", "[io][usrbio]") {
   daemon_that_forgets served;
   const auto spec = four_slots(served.path() / "a.slab");
   const auto owner = slab_file::open(spec, false).value();
@@ -125,7 +124,7 @@ TEST_CASE("usrbio: where rings read another node's file, its page cache is left 
   served.control().stalled = 0;
 }
 
-TEST_CASE("usrbio: pages of another node's file are read again when a daemon was away", "[io][usrbio]") {
+TEST_CASE("usrbio: pages in the file of another node are read again after a daemon restart", "[io][usrbio]") {
   daemon_that_forgets served;
   const auto spec = four_slots(served.path() / "node/a.slab");
   const auto owner = slab_file::open(spec, true).value();

@@ -138,7 +138,7 @@ public:
 
 } // namespace
 
-TEST_CASE("3fs stand-in: what lies on it, and where that is mounted", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: files on it and its mount point are recognized", "[io][usrbio]") {
   bench b;
   const scratch_directory elsewhere;
   const auto other = make_file(elsewhere / "file", page);
@@ -161,7 +161,7 @@ TEST_CASE("3fs stand-in: what lies on it, and where that is mounted", "[io][usrb
   b.served.start();
 }
 
-TEST_CASE("3fs stand-in: memory is made, opened by its number, wrapped, and lies in /dev/shm", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: memory is created, opened by its id, wrapped, and lies in /dev/shm", "[io][usrbio]") {
   bench b;
   std::memset(b.memory.base, 'z', page);
   iov opened;
@@ -184,7 +184,7 @@ TEST_CASE("3fs stand-in: memory is made, opened by its number, wrapped, and lies
   CHECK(b.f.ior_size(7) > b.f.ior_size(6));
 }
 
-TEST_CASE("3fs stand-in: memory whose name is gone stays with who has it, and is nobody else's", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: unlinked memory stays with its owner and cannot be opened by others", "[io][usrbio]") {
   bench b;
   iov more;
   REQUIRE(b.f.iovcreate(&more, b.mount.c_str(), page, 0, -1) == 0);
@@ -206,7 +206,7 @@ TEST_CASE("3fs stand-in: one file has two names", "[io][usrbio]") {
   CHECK(b.f.hardlink((b.served.path() / "none").c_str(), (link + "-2").c_str()) == ENOENT);
 }
 
-TEST_CASE("3fs stand-in: a ring of the first kind is one of normal priority without a time limit", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: a ring of the first kind has normal priority and no time limit", "[io][usrbio]") {
   bench b;
   auto& ring = b.rings.emplace_back();
   REQUIRE(b.f.iorcreate(&ring, b.mount.c_str(), 4, true, 0, -1) == 0);
@@ -243,7 +243,7 @@ TEST_CASE("3fs stand-in: no more than 32 transfers of a ring are taken at a time
   CHECK(b.served.control().batches == 2);
 }
 
-TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of one is nothing to the other",
+TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of one does not affect the other",
           "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
@@ -294,7 +294,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
   }
 }
 
-TEST_CASE("3fs stand-in: files are registered, and taken back while they are open", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: files are registered, and deregistered while they are open", "[io][usrbio]") {
   bench b;
   const scratch_directory elsewhere;
   const auto other = make_file(elsewhere / "file", page);
@@ -325,7 +325,7 @@ TEST_CASE("3fs stand-in: files are registered, and taken back while they are ope
   b.f.dereg_fd(was);
 }
 
-TEST_CASE("3fs stand-in: what a ring does not take", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: invalid ring operations are refused", "[io][usrbio]") {
   bench b;
   ior ring;
   CHECK(b.f.iorcreate3(&ring, b.mount.c_str(), 4, true, 0, 0, -1, -1) == -EINVAL);
@@ -353,7 +353,7 @@ TEST_CASE("3fs stand-in: what a ring does not take", "[io][usrbio]") {
   CHECK(b.result(reads) == static_cast<std::int64_t>(page));
 }
 
-TEST_CASE("3fs stand-in: a wait that needs none, or whose time is over, takes what is there", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: a wait with no minimum or an expired limit returns what is complete", "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
   b.prepare(reads, 0, 0);
@@ -371,7 +371,7 @@ TEST_CASE("3fs stand-in: a wait that needs none, or whose time is over, takes wh
   CHECK(b.memory.base[page] == 'b');
 }
 
-TEST_CASE("3fs stand-in: depths of rings", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: ring depths are checked", "[io][usrbio]") {
   bench b;
   const auto submit = [&](ior& ring, int count) {
     for (int i = 0; i < count; ++i)
@@ -411,7 +411,7 @@ TEST_CASE("3fs stand-in: priorities have rings and semaphores of their own", "[i
   }
 }
 
-TEST_CASE("3fs stand-in: blocks, overlaps, ends and holes", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: reads and writes handle blocks, overlaps, ends and holes", "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
   // The end of the file: what there is.
@@ -465,7 +465,7 @@ TEST_CASE("3fs stand-in: a ring with flags keeps its name when it is destroyed",
   CHECK(names() == before + 1);
 }
 
-TEST_CASE("3fs stand-in: what a process had goes with it", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: resources of a process are freed when it ends", "[io][usrbio]") {
   bench b;
   REQUIRE(eventually([&] { return b.served.control().rings_live == 0; }));
   const auto child = ::fork();

@@ -79,7 +79,7 @@ struct full_worker : worker {
 
 } // namespace
 
-TEST_CASE("emptying: pages that are held back move unwritten and keep their turn, and the first ones are given up",
+TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the first ones are given up",
           "[io_worker_state]") {
   worker w(second_hit(), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
@@ -91,12 +91,12 @@ TEST_CASE("emptying: pages that are held back move unwritten and keep their turn
   CHECK(in_memory(w) == slots{0, 1, 4, 5});
   CHECK(w.state.stats().unasked_pages == 4);
   CHECK(w.checks.empty());
-  SECTION("in the order in which they would have gone") {
+  SECTION("in the order of eviction") {
     for (const slot_number slot : {6, 7, 8, 9})
       save(w, {w.page(slot)});
     CHECK(w.given_up == std::vector{w.page(3), w.page(2), w.page(1), w.page(0), w.page(5), w.page(4)});
   }
-  SECTION("and are written from where they are when they are asked for") {
+  SECTION("written from their new place when they are requested") {
     w.look_up({w.page(4)});
     REQUIRE(w.checks.size() == 1);
     CHECK(w.checks[0].page == w.page(4));
@@ -105,7 +105,7 @@ TEST_CASE("emptying: pages that are held back move unwritten and keep their turn
     CHECK(w.state.stats().written_pages == 1);
     CHECK(w.state.stats().unasked_pages == 3);
   }
-  SECTION("or never") {
+  SECTION("never written") {
     w.state.drain();
     w.flush();
     CHECK(w.given_up.size() == 6);
@@ -114,7 +114,7 @@ TEST_CASE("emptying: pages that are held back move unwritten and keep their turn
   }
 }
 
-TEST_CASE("emptying: a page whose commit may be on its way moves, and makes room when that has had its time",
+TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictable after its commit time",
           "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
@@ -133,7 +133,7 @@ TEST_CASE("emptying: a page whose commit may be on its way moves, and makes room
   CHECK(w.given_up == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
 }
 
-TEST_CASE("emptying: pages that can move nowhere wait for their commits, and are given up then", "[io_worker_state]") {
+TEST_CASE("emptying: pages without room elsewhere wait for their commits and are then given up", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
@@ -155,7 +155,7 @@ TEST_CASE("emptying: pages that can move nowhere wait for their commits, and are
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});
 }
 
-TEST_CASE("emptying: a page that is asked for meanwhile is written as others are", "[io_worker_state]") {
+TEST_CASE("emptying: a page that is requested meanwhile is written like others", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
@@ -171,8 +171,7 @@ TEST_CASE("emptying: a page that is asked for meanwhile is written as others are
   CHECK(w.state.stats().unasked_pages == 3);
 }
 
-TEST_CASE("emptying: pages that were read ahead move, and are counted as long as nobody fetches them",
-          "[io_worker_state]") {
+TEST_CASE("emptying: prefetched pages move and are counted until they are fetched", "[io_worker_state]") {
   full_worker w;
   w.read_ahead({w.page(0), w.page(1)});
   w.look_up({w.page(2), w.page(3)}, 2);
@@ -190,7 +189,7 @@ TEST_CASE("emptying: pages that were read ahead move, and are counted as long as
     CHECK(reads(w) == slots{2});
     CHECK(w.state.stats().prefetch_hits == 2);
   }
-  SECTION("or until their lease ends") {
+  SECTION("until their lease ends") {
     w.end_lookup(1);
     CHECK(reads(w) == slots{2});
     w.load({w.page(0)});
@@ -199,7 +198,7 @@ TEST_CASE("emptying: pages that were read ahead move, and are counted as long as
   w.complete();
 }
 
-TEST_CASE("emptying: a page that was read ahead and makes room is not counted any more", "[io_worker_state]") {
+TEST_CASE("emptying: a prefetched page that is evicted is no longer counted", "[io_worker_state]") {
   full_worker w;
   w.read_ahead({w.page(0)});
   w.load({w.page(10), w.page(11), w.page(12), w.page(13), w.page(14), w.page(15)});
@@ -211,7 +210,7 @@ TEST_CASE("emptying: a page that was read ahead and makes room is not counted an
   w.complete();
 }
 
-TEST_CASE("emptying: no more is read ahead than what stays has room for, and what is being read is waited for",
+TEST_CASE("emptying: prefetching is limited to the room that stays, and reads in progress are waited for",
           "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(0)});
@@ -232,7 +231,7 @@ TEST_CASE("emptying: no more is read ahead than what stays has room for, and wha
   w.complete();
 }
 
-TEST_CASE("emptying: reads ahead go on while an extent cannot leave, and when it stays", "[io_worker_state]") {
+TEST_CASE("emptying: prefetching continues while an extent cannot be released and when it stays", "[io_worker_state]") {
   full_worker w;
   const auto pin = w.reply(w.fetch({w.page(8), w.page(12)})).pin;
   order(w);

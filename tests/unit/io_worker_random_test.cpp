@@ -475,7 +475,7 @@ private:
 
 } // namespace
 
-TEST_CASE("io worker: random clients, transfers, fences and deaths: right bytes, and all that began ends",
+TEST_CASE("io worker: random clients, transfers, fences and deaths give right bytes, and every request ends",
           "[io_worker_state]") {
   const auto seed = GENERATE(range(1U, 25U));
   io_worker_options rules;

@@ -44,7 +44,8 @@ store::write_batch one_page(std::uint64_t n) {
 
 } // namespace
 
-TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written while the gate is closed", "[claims]") {
+TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written while the write gate is closed",
+          "[claims]") {
   scratch_directory directory;
   const auto gate = std::make_shared<write_gate>();
   io::slab_spec spec{.path = directory / "a.slab", .space = {1, 2}, .space_name = "a", .rank = 0};
@@ -84,7 +85,7 @@ TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written w
   CHECK(contents(directory.path()) == after);
 }
 
-TEST_CASE("No engine writes while the gate is closed, and all read", "[claims][engine]") {
+TEST_CASE("No engine writes while the write gate is closed, and all read", "[claims][engine]") {
   for (const auto kind : {io::engine_kind::threads, io::engine_kind::automatic}) {
     scratch_directory directory;
     const auto file = make_file(directory / "slab", 1U << 16U);
@@ -132,7 +133,7 @@ TEST_CASE("No engine writes while the gate is closed, and all read", "[claims][e
   }
 }
 
-TEST_CASE("A store whose gate is shut changes nothing on the disk, also when it ends", "[claims][store]") {
+TEST_CASE("A store with a closed write gate changes nothing on disk, even at shutdown", "[claims][store]") {
   scratch_directory directory;
   auto options = options_for(directory / "index", store::durability::strict);
   const auto gate = std::make_shared<write_gate>();
@@ -159,7 +160,7 @@ TEST_CASE("A store whose gate is shut changes nothing on the disk, also when it 
   CHECK(contents(directory / "index") == before);
 }
 
-TEST_CASE("What was committed while the gate was closed is written once it is open", "[claims][store]") {
+TEST_CASE("Batches that were committed while the write gate was closed are written once it opens", "[claims][store]") {
   scratch_directory directory;
   auto options = options_for(directory / "index", store::durability::strict);
   const auto gate = std::make_shared<write_gate>();

@@ -19,7 +19,7 @@ TEST_CASE("link state: memory that the node has reached counts as mapped", "[lin
   CHECK(d.ended(1) == errc::ok);
 }
 
-TEST_CASE("link state: a node that does not reach it is left and looked for again, what cannot be is for good",
+TEST_CASE("link state: a node that cannot reach the memory is left and retried, and a permanent error is final",
           "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());

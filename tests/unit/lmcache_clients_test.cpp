@@ -8,7 +8,7 @@ using namespace troupe::lmcache;
 using wire::version;
 using wire::version_set;
 
-TEST_CASE("A client has the versions that all of its messages have", "[lmcache]") {
+TEST_CASE("A client has the versions that fit all of its messages", "[lmcache]") {
   client_list list;
   list.connected(1, {0, 1000});
   const auto versions = [&] { return wire::to_string(list.find(1)->versions); };

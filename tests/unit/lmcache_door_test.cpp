@@ -110,7 +110,7 @@ std::vector<std::string> ping_of(std::uint64_t number) {
 
 } // namespace
 
-TEST_CASE("A door hands requests on, and answers to whom they belong", "[lmcache]") {
+TEST_CASE("A listener forwards requests and sends each answer to its client", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -131,7 +131,7 @@ TEST_CASE("A door hands requests on, and answers to whom they belong", "[lmcache
   CHECK(b.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1]});
 }
 
-TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
+TEST_CASE("A listener reports a disconnected client and discards answers to it", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -154,7 +154,7 @@ TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
   CHECK(b.receive()[2] == "\xc2");
 }
 
-TEST_CASE("A door misses no end of connections whose messages come after it", "[lmcache]") {
+TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") {
   door_options how;
   const auto counts = how.counts;
   heard from;
@@ -195,7 +195,7 @@ TEST_CASE("A door misses no end of connections whose messages come after it", "[
   CHECK(from.wait([&] { return counts->clients == 1; }));
 }
 
-TEST_CASE("A registration comes with the process that it is from", "[lmcache]") {
+TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -214,7 +214,7 @@ TEST_CASE("A registration comes with the process that it is from", "[lmcache]") 
   CHECK(a.receive().size() == 3);
 }
 
-TEST_CASE("A door refuses at once what is more than it may hand on", "[lmcache]") {
+TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[lmcache]") {
   door_options how;
   how.waiting_max = 2;
   const auto counts = how.counts;
@@ -234,7 +234,7 @@ TEST_CASE("A door refuses at once what is more than it may hand on", "[lmcache]"
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
-TEST_CASE("A client has so many requests that wait and no more, and others are served", "[lmcache]") {
+TEST_CASE("A client has a limit of waiting requests, and others are served", "[lmcache]") {
   door_options how;
   how.waiting_per_client_max = 2;
   heard from;
@@ -256,7 +256,7 @@ TEST_CASE("A client has so many requests that wait and no more, and others are s
   a.send(ping_of(4));
   CHECK(from.next().client == first.client);
 
-  SECTION("one that registers without an end is cut off") {
+  SECTION("a client that registers endlessly is disconnected") {
     const auto unregister = [](std::uint64_t number) {
       return std::vector<std::string>{msgpack_writer().natural(number).take(), msgpack_writer().natural(15).take(),
                                       msgpack_writer().natural(7).take()};
@@ -265,7 +265,7 @@ TEST_CASE("A client has so many requests that wait and no more, and others are s
     REQUIRE(from.wait([&] { return !from.gone.empty(); }));
     CHECK(from.gone.front() == first.client);
   }
-  SECTION("also where they are large") {
+  SECTION("large requests count too") {
     how.waiting_per_client_max = 4096;
     how.waiting_bytes_per_client_max = 16;
     auto narrow = door::open(how);
@@ -279,7 +279,7 @@ TEST_CASE("A client has so many requests that wait and no more, and others are s
   }
 }
 
-TEST_CASE("A port that another one has is told of", "[lmcache]") {
+TEST_CASE("A port that is in use is reported", "[lmcache]") {
   auto first = door::open({});
   REQUIRE(first);
   door_options same;
@@ -360,7 +360,7 @@ std::uint64_t refused(const door_options& how, refused_connection why) {
 
 } // namespace
 
-TEST_CASE("A door closes the connection of a stranger before anything of it is read", "[lmcache]") {
+TEST_CASE("A listener closes an untrusted connection before reading from it", "[lmcache]") {
   door_options how;
   std::atomic<bool> strangers{true};
   how.admits = [&](const peer_socket& x) { return x.inode != 0 && !strangers; };
@@ -388,7 +388,7 @@ TEST_CASE("A door closes the connection of a stranger before anything of it is r
   CHECK(from.next().what == wire::operation::ping);
 }
 
-TEST_CASE("A door closes connections beyond its limit, and serves others when some have ended", "[lmcache]") {
+TEST_CASE("A listener closes connections beyond its limit and accepts others when some have ended", "[lmcache]") {
   door_options how;
   how.connections_max = 3;
   heard from;
@@ -411,7 +411,7 @@ TEST_CASE("A door closes connections beyond its limit, and serves others when so
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
-TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") {
+TEST_CASE("A listener closes a connection whose message does not end", "[lmcache]") {
   door_options how;
   how.message_bytes_max = 1U << 20U;
   heard from;
@@ -444,8 +444,7 @@ TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") 
   CHECK(refused(how, refused_connection::flood) == 1);
 }
 
-TEST_CASE("A door closes a connection whose message does not end also while another client keeps it busy",
-          "[lmcache]") {
+TEST_CASE("A listener closes a connection whose message does not end while another client keeps it busy", "[lmcache]") {
   door_options how;
   how.message_bytes_max = 1U << 20U;
   how.waiting_max = 1;
@@ -510,7 +509,7 @@ private:
 
 } // namespace
 
-TEST_CASE("A door decides a connection that came while no file could be opened when one can be", "[lmcache]") {
+TEST_CASE("A listener decides on a connection that arrived without free descriptors once there are some", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -533,7 +532,7 @@ TEST_CASE("A door decides a connection that came while no file could be opened w
   CHECK(from.next().what == wire::operation::ping);
 }
 
-TEST_CASE("A door knows which version a client speaks, and what was wrong with its messages", "[lmcache]") {
+TEST_CASE("A listener knows the version of a client and the errors in its messages", "[lmcache]") {
   const door_options how;
   heard from;
   auto opened = door::open(how);

@@ -86,7 +86,7 @@ const version_set only_after{version::v0_5_7};
 
 } // namespace
 
-TEST_CASE("Messages of either version are read, and tell it where they differ", "[lmcache]") {
+TEST_CASE("Messages of either version are parsed, and differences reveal the version", "[lmcache]") {
   for (const auto& release : {before, after}) {
     const auto own = release == before ? version::v0_5_6 : version::v0_5_7;
     for (const auto& x : recorded_with(release)) {
@@ -146,7 +146,7 @@ TEST_CASE("Registrations of either version are of one namespace", "[lmcache]") {
   CHECK(second.versions == only_after);
 }
 
-TEST_CASE("What only the newer version has is read", "[lmcache]") {
+TEST_CASE("Fields of the newer version only are parsed", "[lmcache]") {
   const auto negotiated = read(find(after, "negotiate_chunk_size").frames);
   CHECK(negotiated.what == operation::negotiate_chunk_size);
   CHECK(negotiated.alignment == 16);
@@ -158,7 +158,7 @@ TEST_CASE("What only the newer version has is read", "[lmcache]") {
   CHECK(wire::refusal(operation::server_module_affinity_call) == wire::refusal(operation::server_module_call));
 }
 
-TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
+TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
   const auto registered = read(find(after, "register_kv_cache_engine_driven_context", 1).frames);
   CHECK(registered.why == problem::none);
   REQUIRE_FALSE(registered.registration);
@@ -172,7 +172,7 @@ TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
   CHECK(read(find(after, "store", 1).frames).why == problem::groups);
   CHECK(difference(find(after, "store", 1).frames).find("several groups") != std::string::npos);
 
-  SECTION("one group that is the whole registration is none") {
+  SECTION("one group that equals the whole registration is ignored") {
     json x{{"instance_id", 1},        {"model_name", "m"}, {"world_size", 1},
            {"block_size", 2},         {"num_layers", 3},   {"hidden_dim_size", 8},
            {"dtype_str", "bfloat16"}, {"use_mla", false},  {"num_physical_slots", 4}};
@@ -198,7 +198,7 @@ TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
   }
 }
 
-TEST_CASE("A message of neither version says what is different", "[lmcache]") {
+TEST_CASE("A message of neither version gets an error that states the difference", "[lmcache]") {
   auto message = find(after, "prepare_store").frames;
   message.push_back(packed_json(nullptr));
   CHECK(read(message).why == problem::payload_count);

@@ -38,8 +38,7 @@ struct home : one_registry {
 
 } // namespace
 
-TEST_CASE("what was fetched is not evicted before somebody has come for it, as long as anything else can go",
-          "[registry]") {
+TEST_CASE("fetched pages are not evicted before their first use while another page can be evicted", "[registry]") {
   const auto origin = GENERATE(page_origin::fetched, page_origin::guest);
   home r(GENERATE(make_lru_policy, make_reuse_policy, make_s3_fifo_policy));
   const auto keys = some_keys(1, 6);
@@ -61,8 +60,7 @@ TEST_CASE("what was fetched is not evicted before somebody has come for it, as l
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("where nothing else can go, what was fetched goes as well, and is kept again when something can",
-          "[registry]") {
+TEST_CASE("where no other page can be evicted, fetched pages are evicted too, and kept again later", "[registry]") {
   home r;
   const auto held = some_keys(100, 4);
   r.save(held);
@@ -88,7 +86,7 @@ TEST_CASE("where nothing else can go, what was fetched goes as well, and is kept
   CHECK_FALSE(r.evict(1).more);
 }
 
-TEST_CASE("where all that was fetched is held otherwise as well, there is an end to looking", "[registry]") {
+TEST_CASE("where all fetched pages are held otherwise too, the search for victims ends", "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.fetch(keys, 0);
@@ -98,7 +96,7 @@ TEST_CASE("where all that was fetched is held otherwise as well, there is an end
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what was fetched, and nobody comes for, goes as anything else when time is over", "[registry]") {
+TEST_CASE("fetched pages without a use are evicted like others after their time", "[registry]") {
   home r;
   const auto keys = some_keys(1, 3);
   r.fetch(keys);
@@ -108,7 +106,8 @@ TEST_CASE("what was fetched, and nobody comes for, goes as anything else when ti
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an awaited page is promised to nobody: its slot goes back at once when the page is erased", "[registry]") {
+TEST_CASE("an awaited page is promised to no reader: its slot is released at once when the page is erased",
+          "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto made = r.fetch(keys);
@@ -125,7 +124,7 @@ TEST_CASE("an awaited page is promised to nobody: its slot goes back at once whe
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what a location has promised outlasts the wait, and is not ended by a lease", "[registry]") {
+TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
@@ -148,7 +147,7 @@ TEST_CASE("what a location has promised outlasts the wait, and is not ended by a
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a promise about an awaited key lasts as long as it says, and no longer", "[registry]") {
+TEST_CASE("a promise on an awaited key lasts for its time and no longer", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
@@ -158,7 +157,7 @@ TEST_CASE("a promise about an awaited key lasts as long as it says, and no longe
   CHECK(r.evict(1, 0, 2).slots == 1);
 }
 
-TEST_CASE("awaited parents that were looked at when nothing else could go are awaited all the same", "[registry]") {
+TEST_CASE("awaited parents that were considered for eviction stay awaited", "[registry]") {
   home r;
   const auto keys = some_keys(1, 4);
   r.fetch(keys);
@@ -197,7 +196,8 @@ TEST_CASE("a key is awaited on all ranks, until it is leased as a whole", "[regi
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("who has a key reserved or leased when its first page comes need not come for it", "[registry]") {
+TEST_CASE("an awaited key that was reserved or leased when its first page arrived is not awaited further",
+          "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto made = r.save(keys);
@@ -211,7 +211,7 @@ TEST_CASE("who has a key reserved or leased when its first page comes need not c
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("awaited keys that have children go from their end", "[registry]") {
+TEST_CASE("awaited keys with children are evicted from the end of the chain", "[registry]") {
   home r;
   const auto keys = some_keys(1, 3);
   r.fetch(keys);

@@ -42,7 +42,7 @@ struct bounded : one_registry {
 
 } // namespace
 
-TEST_CASE("one caller leases its share of the keys, and not more", "[registry]") {
+TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
   bounded r(20);
   CHECK(r.locate_as(alice, r.first(10), half) == errc::ok);
   // Another lease of the same caller, and the same lease again, hold what they hold together.
@@ -67,7 +67,7 @@ TEST_CASE("one caller leases its share of the keys, and not more", "[registry]")
   CHECK(r.locate_as({1, 5}, r.first(10), half, 2) == errc::ok);
 }
 
-TEST_CASE("a match beyond the caller's share leases nothing", "[registry]") {
+TEST_CASE("a match beyond the share of the caller leases nothing", "[registry]") {
   bounded r(20);
   const auto match = [&](ticket lease, std::size_t n) {
     return r.state.match({r.space, lease, std::chrono::seconds(5), r.first(n), half}, at(0));
@@ -79,7 +79,7 @@ TEST_CASE("a match beyond the caller's share leases nothing", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("callers that may only read have one share together, whoever they are", "[registry]") {
+TEST_CASE("read-only callers have one common share", "[registry]") {
   bounded r(20);
   constexpr lease_bounds reader{100, whole_share, whole_share / 4};
   CHECK(r.locate_as(alice, r.first(3), reader) == errc::ok);
@@ -95,7 +95,7 @@ TEST_CASE("callers that may only read have one share together, whoever they are"
   CHECK(r.locate_as({4, 1}, r.part(8, 10), half) == errc::ok);
 }
 
-TEST_CASE("locations that readers were told count with their leases until their time is over", "[registry]") {
+TEST_CASE("locations that readers received count with their leases until they expire", "[registry]") {
   bounded r(20);
   constexpr std::uint32_t quarter = whole_share / 4;
   const auto protect = [&](const keys_t& what, std::int64_t now) {
@@ -117,7 +117,7 @@ TEST_CASE("locations that readers were told count with their leases until their 
   CHECK(r.state.protect({r.space, 0, false, std::chrono::seconds(10), r.keys}, at(12)).has_value());
 }
 
-TEST_CASE("the share is of what the namespace has room for, also while it is empty", "[registry]") {
+TEST_CASE("the share is a part of the capacity of the namespace, even while it is empty", "[registry]") {
   one_registry r;
   must(r.state.add_rank(r.space, 0, 40));
   const auto keys = some_keys(1, 24);
@@ -130,7 +130,7 @@ TEST_CASE("the share is of what the namespace has room for, also while it is emp
   CHECK(locate(20));
 }
 
-TEST_CASE("one caller has so many leases", "[registry]") {
+TEST_CASE("the number of leases of one caller is bounded", "[registry]") {
   bounded r(20);
   constexpr lease_bounds two{2, whole_share, 0};
   CHECK(r.locate_as({1, 1}, r.first(1), two) == errc::ok);
@@ -142,7 +142,7 @@ TEST_CASE("one caller has so many leases", "[registry]") {
   CHECK(r.locate_as({1, 3}, r.first(1), two) == errc::ok);
 }
 
-TEST_CASE("a release that must find something tells a late caller from one whose lease it never was", "[registry]") {
+TEST_CASE("a strict release distinguishes a repeated one from one of an unknown lease", "[registry]") {
   bounded r(4);
   CHECK(r.locate_as(alice, r.first(1), half) == errc::ok);
   CHECK(r.release_as(bob) == errc::not_found);
@@ -153,7 +153,7 @@ TEST_CASE("a release that must find something tells a late caller from one whose
   CHECK(r.release_as(bob) == errc::not_found);
 }
 
-TEST_CASE("what was written under another ticket is not this one's, even when it is published", "[registry]") {
+TEST_CASE("pages written under another ticket cannot be finished, even when they are published", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = one_registry::pages(keys, r.reserve(alice, keys));
@@ -169,7 +169,7 @@ TEST_CASE("what was written under another ticket is not this one's, even when it
   CHECK(r.state.abort({r.space, 0, alice, {}, true}, at(0)).has_value());
 }
 
-TEST_CASE("a lookup gives back what it brought beyond a length, and nothing that the lease held before", "[registry]") {
+TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the lease held before", "[registry]") {
   bounded r(20);
   const auto match = [&](const keys_t& what) {
     return r.state.match({r.space, alice, std::chrono::seconds(5), what, half}, at(0)).value();

@@ -26,7 +26,7 @@ struct degraded_registry {
 
 } // namespace
 
-TEST_CASE("registry: a damaged slab fails what would be saved, on every rank, and not what is stored", "[registry]") {
+TEST_CASE("registry: a damaged slab fails saves on every rank and not loads", "[registry]") {
   degraded_registry w;
   auto& r = w.registry;
   const auto keys = some_keys(1, 4);

@@ -40,7 +40,7 @@ TEST_CASE("a rank never gets a second allocator while it has one", "[registry]")
   CHECK(*table.find(b, 0) == 10);
 }
 
-TEST_CASE("a rank that holds nothing can be registered with another number of slots", "[registry]") {
+TEST_CASE("an empty rank can be registered with another number of slots", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -68,7 +68,7 @@ TEST_CASE("a rank that holds nothing can be registered with another number of sl
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that is registered anew forgets what was promised for its old slots", "[registry]") {
+TEST_CASE("a rank that is registered again drops the promises on its old slots", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
@@ -108,7 +108,7 @@ TEST_CASE("a rank that is registered anew forgets what was promised for its old 
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that keeps its allocator after all gives no slot back before its time", "[registry]") {
+TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   const auto told = r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
@@ -133,7 +133,7 @@ TEST_CASE("a rank that keeps its allocator after all gives no slot back before i
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that is registered anew takes no slots that were asked for before", "[registry]") {
+TEST_CASE("a rank that is registered again takes no slots that were requested before", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)));
   const auto keys = some_keys(1, 2);
@@ -171,7 +171,7 @@ TEST_CASE("a rank keeps its slots while leases hold any of them, since leases ca
   CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
 }
 
-TEST_CASE("keys beyond the memory take the places of those that can go, or answer full", "[registry][memory]") {
+TEST_CASE("keys beyond the memory replace evictable ones or are answered full", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -206,7 +206,7 @@ TEST_CASE("keys beyond the memory take the places of those that can go, or answe
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("leases are refused when the memory is used up, and granted when it is not", "[registry][memory]") {
+TEST_CASE("leases are refused when the memory is used up and granted when it is free again", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -227,7 +227,7 @@ TEST_CASE("leases are refused when the memory is used up, and granted when it is
   CHECK(r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
 }
 
-TEST_CASE("a namespace that is removed gives its memory back", "[registry][memory]") {
+TEST_CASE("a removed namespace releases its memory", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{64} << 20);
   registry_state state(how);

@@ -541,7 +541,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a shard answers slot clients as a naive model does", "[registry]") {
+TEST_CASE("a shard answers slot clients like a naive model", "[registry]") {
   const auto seed = GENERATE(range(0U, 60U));
   INFO("seed " << seed);
   comparison c(seed);

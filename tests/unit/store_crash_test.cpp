@@ -195,7 +195,7 @@ TEST_CASE("the store that is killed", "[.store-child]") {
   }
 }
 
-TEST_CASE("kill -9 at any moment loses no answered batch and tears none", "[store][crash]") {
+TEST_CASE("kill -9 at any moment loses no acknowledged batch and tears none", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -226,7 +226,7 @@ TEST_CASE("kill -9 at any moment loses no answered batch and tears none", "[stor
   }
 }
 
-TEST_CASE("a loss of power takes back nothing that strict has answered", "[store][crash]") {
+TEST_CASE("a power loss reverts nothing that strict has acknowledged", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -256,7 +256,7 @@ TEST_CASE("a loss of power takes back nothing that strict has answered", "[store
   }
 }
 
-TEST_CASE("a loss of power takes back only the newest of relaxed, and no answered erase", "[store][crash]") {
+TEST_CASE("a power loss reverts only the newest batches of relaxed, and no acknowledged erase", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -286,7 +286,7 @@ TEST_CASE("a loss of power takes back only the newest of relaxed, and no answere
   CHECK(lost_any); // or the loss was none, and nothing was tested
 }
 
-TEST_CASE("strict syncs before it answers, relaxed only for who asks", "[store][crash]") {
+TEST_CASE("strict syncs before it answers, and relaxed only on request", "[store][crash]") {
   scratch_directory directory;
   faulty_environment faults;
   auto options = options_for(directory.path(), GENERATE(durability::strict, durability::relaxed));
@@ -306,7 +306,7 @@ TEST_CASE("strict syncs before it answers, relaxed only for who asks", "[store][
   CHECK(store->stats().syncs == first + 1);
 }
 
-TEST_CASE("a torn log keeps every batch before the tear, whole, and nothing after it", "[store][crash]") {
+TEST_CASE("a torn log keeps every batch before the tear whole, and nothing after it", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -345,7 +345,7 @@ TEST_CASE("a torn log keeps every batch before the tear, whole, and nothing afte
   }
 }
 
-TEST_CASE("a full disk is waited for, and what was torn by it is neither read nor in the way", "[store][crash]") {
+TEST_CASE("a full disk is waited for, and a batch torn by it is neither read nor in the way", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -378,7 +378,7 @@ TEST_CASE("a full disk is waited for, and what was torn by it is neither read no
   CHECK(last_step(*open_store(directory.path())) == steps.committed());
 }
 
-TEST_CASE("a store that ends while its disk is full says so, and has what it answered", "[store][crash]") {
+TEST_CASE("a store that ends while its disk is full reports it and has what it acknowledged", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -411,7 +411,7 @@ TEST_CASE("a store that ends while its disk is full says so, and has what it ans
   CHECK(last <= 2);
 }
 
-TEST_CASE("a broken disk stops the store, and what it answered is there after it", "[store][crash]") {
+TEST_CASE("a broken disk stops the store, and acknowledged batches are still there", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);

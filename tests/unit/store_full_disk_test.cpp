@@ -65,7 +65,7 @@ TEST_CASE("a store needs no file besides those that hold its data", "[store][roc
   CHECK_FALSE(fs::exists(directory.path() / "index/LOG"));
 }
 
-TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost", "[store][rocksdb][full]") {
+TEST_CASE("a store on a full disk opens or reports it, and nothing is lost", "[store][rocksdb][full]") {
   constexpr std::uint64_t pages = 3000;
   scratch_directory scratch;
   leave_behind(scratch / "before", scratch / "killed", pages);
@@ -112,7 +112,7 @@ TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost
   CHECK(opened > 0);
 }
 
-TEST_CASE("a store whose disk fills up goes on when there is room, again and again", "[store][rocksdb][full]") {
+TEST_CASE("a store whose disk fills up continues when there is room, repeatedly", "[store][rocksdb][full]") {
   scratch_directory scratch;
   const auto disk = scratch / "disk";
   fs::create_directory(disk);

@@ -333,7 +333,7 @@ TEST_CASE("Every file keeps to the layout", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every test case has a name by which it can be run", "[style]") {
+TEST_CASE("Every test case has a name that ctest can run", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -360,7 +360,7 @@ TEST_CASE("Every source file includes its own header first", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every source file uses what its using-declarations name", "[style]") {
+TEST_CASE("Every source file uses the names in its using-declarations", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -369,14 +369,14 @@ TEST_CASE("Every source file uses what its using-declarations name", "[style]") 
   SUCCEED();
 }
 
-TEST_CASE("Rules, io and config know nothing of actors", "[style]") {
+TEST_CASE("Rules, io and config do not depend on actors", "[style]") {
   if (!have_sources())
     return;
   CHECK(rule_files(sources()).size() > 1);
   expect_none(check_caf(sources()));
 }
 
-TEST_CASE("The node's wing and the client's do not know each other", "[style]") {
+TEST_CASE("The node part and the client part do not depend on each other", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("actors/node/CMakeLists.txt"));
@@ -384,14 +384,14 @@ TEST_CASE("The node's wing and the client's do not know each other", "[style]") 
   expect_none(check_wings(sources()));
 }
 
-TEST_CASE("Wires do not know what puts them together", "[style]") {
+TEST_CASE("Protocols do not depend on the code that combines them", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("http/node_http.hpp"));
   expect_none(check_rooms(sources()));
 }
 
-TEST_CASE("The style checks find what they look for", "[style]") {
+TEST_CASE("The style checks find violations", "[style]") {
   CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/server/c.hpp\"\n"}, {"http/d.cpp", "#include \"http/e.hpp\"\n"}})
             .empty());
   CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/e.hpp\"\n"}}).size() == 1);
@@ -430,7 +430,7 @@ TEST_CASE("The style checks find what they look for", "[style]") {
         1);
 }
 
-TEST_CASE("CAF is found where it must not be, also behind other headers", "[style]") {
+TEST_CASE("Forbidden includes of CAF are found, even through other headers", "[style]") {
   const source_tree good{
       {"messages/m.hpp", "#include <caf/all.hpp>\n"},
       {"actors/a/CMakeLists.txt", "troupe_add_library(troupe_a_states\n  SOURCES rules.cpp\n  LINK b.cpp)\n"
@@ -458,7 +458,7 @@ TEST_CASE("CAF is found where it must not be, also behind other headers", "[styl
   CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
 }
 
-TEST_CASE("An include of the other wing is found", "[style]") {
+TEST_CASE("An include of the other part is found", "[style]") {
   CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/support/b.hpp\"\n"},
                      {"connector/a.cpp", "#include \"actors/client/b.hpp\"\n"},
                      {"cli/a.cpp", "#include \"actors/client/b.hpp\"\n#include \"actors/node/b.hpp\"\n"}})

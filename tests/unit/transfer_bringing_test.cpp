@@ -113,7 +113,7 @@ struct shelf {
 
 } // namespace
 
-TEST_CASE("bringing: what was found stays held while peers are asked, and until it is found again", "[bringing]") {
+TEST_CASE("prefix fetch: found keys stay leased while peers are asked and until they are matched again", "[bringing]") {
   shelf s(20, 4);
   s.add(0, 7);
   s.start();
@@ -132,7 +132,8 @@ TEST_CASE("bringing: what was found stays held while peers are asked, and until 
   s.check_held({77, 2}, 12);
 }
 
-TEST_CASE("bringing: nobody is asked where there are no peers, or all is here, or nothing is wanted", "[bringing]") {
+TEST_CASE("prefix fetch: peers are not asked where there are none, all keys are here, or none is wanted",
+          "[bringing]") {
   shelf alone(9, 2, false);
   alone.add(0, 3);
   alone.start();
@@ -154,7 +155,7 @@ TEST_CASE("bringing: nobody is asked where there are no peers, or all is here, o
   CHECK(nothing.found().matched == 0);
 }
 
-TEST_CASE("bringing: peers that say they have brought more than was asked for are not believed", "[bringing]") {
+TEST_CASE("prefix fetch: peers that report more than was requested are not believed", "[bringing]") {
   shelf s(9);
   s.add(0, 2);
   s.start();
@@ -166,7 +167,7 @@ TEST_CASE("bringing: peers that say they have brought more than was asked for ar
   CHECK(s.found().matched == 8);
 }
 
-TEST_CASE("bringing: answers that come twice, late, or to nothing are not counted", "[bringing]") {
+TEST_CASE("prefix fetch: repeated, late and unknown answers are not counted", "[bringing]") {
   shelf s(40, 2);
   s.start();
   const auto first = s.matches;
@@ -186,7 +187,7 @@ TEST_CASE("bringing: answers that come twice, late, or to nothing are not counte
   CHECK(s.found().matched == 0);
 }
 
-TEST_CASE("bringing: peers have their time from the moment on at which they are asked first", "[bringing]") {
+TEST_CASE("prefix fetch: the time of peers starts when they are first asked", "[bringing]") {
   shelf s(12, 2, true, timestamp::max(), 100 * ms);
   s.add(0, 2);
   s.start();
@@ -210,7 +211,7 @@ TEST_CASE("bringing: peers have their time from the moment on at which they are 
   s.check_held({77, 2}, 5);
 }
 
-TEST_CASE("bringing: who gives up holds nothing any more, wherever it was", "[bringing]") {
+TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[bringing]") {
   const auto when = GENERATE(range(0, 5));
   INFO("step " << when);
   shelf s(20, 4);
@@ -248,7 +249,7 @@ TEST_CASE("bringing: who gives up holds nothing any more, wherever it was", "[br
   CHECK(s.lookup.take_outbox().empty());
 }
 
-TEST_CASE("bringing: of what was found, no more is held than is needed", "[bringing]") {
+TEST_CASE("prefix fetch: no more of the found keys is held than is needed", "[bringing]") {
   const auto needed = GENERATE(0U, 1U, 4U, 8U, 9U, 100U);
   shelf s(12, 3);
   s.add(0, 8);
@@ -269,7 +270,7 @@ TEST_CASE("bringing: of what was found, no more is held than is needed", "[bring
   CHECK(where == std::set<std::uint32_t>(s.found().shards.begin(), s.found().shards.end()));
 }
 
-TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what it has found and no more",
+TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds what it has found and no more",
           "[bringing]") {
   const auto seed = GENERATE(range(1U, 401U));
   INFO("seed " << seed);

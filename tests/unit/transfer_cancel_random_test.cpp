@@ -252,8 +252,7 @@ private:
 
 } // namespace
 
-TEST_CASE("save: whatever is cancelled at whatever moment, each slot ends once, and nothing late is published",
-          "[save_state][cancel]") {
+TEST_CASE("save: a cancel at any moment ends each slot once and publishes nothing late", "[save_state][cancel]") {
   std::uint64_t cancelled = 0;
   std::uint64_t saved = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {

@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("load: where a bad page came from is said with it", "[load_state]") {
+TEST_CASE("load: the source of a bad page is reported with it", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
@@ -29,7 +29,7 @@ TEST_CASE("load: where a bad page came from is said with it", "[load_state]") {
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_state]") {
+TEST_CASE("load: a bad page is unpublished, wherever it was detected", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(6), t0));
   s.located(s.one<load_locate>());

@@ -42,7 +42,7 @@ struct file_loader : loader {
 
 } // namespace
 
-TEST_CASE("load from files: what is in the slab is read there, what is not comes over the network", "[load_state]") {
+TEST_CASE("load from files: pages in the slab are read there, and others come over the network", "[load_state]") {
   file_loader s;
   const auto work = test_task(4);
   REQUIRE(s.state.start(work, t0));
@@ -73,7 +73,7 @@ TEST_CASE("load from files: what is in the slab is read there, what is not comes
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: what is not found sound is asked of the node, page by page, and counted", "[load_state]") {
+TEST_CASE("load from files: invalid pages are requested from the node one by one and counted", "[load_state]") {
   file_loader s;
   const auto work = test_task(5);
   REQUIRE(s.state.start(work, t0));
@@ -100,7 +100,7 @@ TEST_CASE("load from files: what is not found sound is asked of the node, page b
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: a file that cannot be read at all is left alone for a while", "[load_state]") {
+TEST_CASE("load from files: an unreadable file is not tried again for a while", "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   s.located(s.one<load_locate>(), {1, 1});
@@ -124,7 +124,7 @@ TEST_CASE("load from files: a file that cannot be read at all is left alone for 
   CHECK(s.one<load_locate>().request.tell_in_slab);
 }
 
-TEST_CASE("load from files: two orders at once, and the oldest task first", "[load_state]") {
+TEST_CASE("load from files: two orders run at once, the oldest task first", "[load_state]") {
   file_loader s(64);
   REQUIRE(s.state.start(test_task(64), t0));
   REQUIRE(s.state.start(test_task(20, 1000), t0));
@@ -152,7 +152,7 @@ TEST_CASE("load from files: two orders at once, and the oldest task first", "[lo
   s.check_at_rest(64);
 }
 
-TEST_CASE("load from files: a task waits past its deadline for who may write its blocks, and for nobody else",
+TEST_CASE("load from files: a task waits past its deadline only for readers that may write its blocks",
           "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(40), t0));
@@ -174,7 +174,7 @@ TEST_CASE("load from files: a task waits past its deadline for who may write its
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: what is cancelled is neither read nor fetched any more", "[load_state]") {
+TEST_CASE("load from files: cancelled pages are neither read nor fetched", "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(tagged(9, test_task(40)), t0));
   s.located(s.one<load_locate>(), std::vector<std::uint8_t>(40, 1));
@@ -193,7 +193,7 @@ TEST_CASE("load from files: what is cancelled is neither read nor fetched any mo
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: when the node is lost, blocks stay the task's until the reader is done with them",
+TEST_CASE("load from files: when the node is lost, blocks belong to the task until the reader is done with them",
           "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(2), t0));
@@ -216,7 +216,7 @@ TEST_CASE("load from files: when the node is lost, blocks stay the task's until 
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: a node that does not say what is in the slab is fetched from", "[load_state]") {
+TEST_CASE("load from files: a node that does not report pages in the slab is fetched from", "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   s.loader::located(s.one<load_locate>());
