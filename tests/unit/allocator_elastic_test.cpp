@@ -83,7 +83,7 @@ TEST_CASE("without free memory the allocator evicts slots and later requests mem
     out = state.take_outbox();
     state.fenced(out.fence);
     CHECK(answer(state).size() == 1);
-    // Not asked again at once.
+    // More memory is not requested again at once.
     state.take(3, 1, at(700), at(600));
     out = state.take_outbox();
     CHECK(out.grow == 0);
@@ -115,7 +115,7 @@ TEST_CASE("a request for more than the maximum gets all existing slots", "[alloc
   REQUIRE(out.answers.size() == 1);
   CHECK(out.answers[0].code == errc::full);
   CHECK(out.answers[0].reply.slots.size() == 10);
-  // There never is none at all for ever.
+  // An allocator without any slot answers too.
   auto none = ten();
   none.take(1, 1, at(500), at(0));
   none.take_outbox();
@@ -300,7 +300,7 @@ TEST_CASE("new slots of a growing file are handed out once they exist", "[alloca
   CHECK(mine[0].slot == 0);
   CHECK(mine[1].slot == 1);
   state.publish(mine);
-  // One comes back: it is given out before a slot that is not there.
+  // A released slot is given out before a new one of the file.
   state.release(std::span(mine).first(1));
   state.fenced(state.take_outbox().fence);
   state.take(2, 1, at(500), at(0));

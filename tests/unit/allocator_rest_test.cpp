@@ -1,4 +1,4 @@
-// Slots of slab files that engines write themselves: nobody fences them, and some of them rest.
+// Slots of slab files that engines write themselves: they are not fenced, and some of them rest.
 
 #include "actors/node/allocator/allocator_state.hpp"
 #include "tests/catch.hpp"
@@ -25,7 +25,7 @@ timestamp at(std::int64_t seconds) {
   return timestamp{std::chrono::seconds(1000 + seconds)};
 }
 
-/// Without an io worker; slots rest for three seconds.
+/// An allocator without an io worker; slots rest for three seconds.
 struct unfenced {
   explicit unfenced(std::uint32_t slots)
       : state(

@@ -69,7 +69,7 @@ TEST_CASE("a rank with many slots allocates memory as slots are used and hands t
   constexpr std::uint32_t many = 1U << 26U;
   const auto before = resident();
   allocator_state state({.slots = many, .first_generation = 0xfffffffe});
-#ifndef __SANITIZE_THREAD__                             // which has memory of its own for what is allocated
+#ifndef __SANITIZE_THREAD__                             // the sanitizer needs memory for each allocation
   CHECK(resident() < before + std::uint64_t{2} * many); // of nine bytes for each
 #else
   CHECK(resident() > before);
@@ -91,7 +91,7 @@ TEST_CASE("an aborted slot is quarantined and not free before the fence", "[allo
   state.take(2, 1, at(10), at(0));
   auto out = state.take_outbox();
   CHECK(out.answers.empty());
-  CHECK(out.evict == 0); // what is on its way is enough
+  CHECK(out.evict == 0); // the eviction in progress is enough
   state.fenced(out.fence);
   out = state.take_outbox();
   REQUIRE(out.answers.size() == 1);
@@ -186,7 +186,7 @@ TEST_CASE("a waiting request is answered at its deadline with the slots that are
   CHECK(out.answers[0].reply.slots.empty());
   CHECK_FALSE(state.next_deadline().has_value());
 
-  // Already late when it arrives: not parked for ever.
+  // It is already late when it arrives and is not parked for ever.
   state.take(12, 1, at(6), at(6));
   CHECK(state.take_outbox().answers.size() == 1);
   CHECK(state.parked() == 0);
@@ -214,7 +214,7 @@ TEST_CASE("when nothing can be evicted, waiting requests get the remaining slots
   CHECK(out.answers[0].code == errc::full);
   CHECK(out.answers[0].reply.slots.items == slots_t{{0, 2}});
 
-  // Somebody asks again: so do we.
+  // After another request, eviction is requested again.
   state.take(11, 1, at(10), at(0));
   out = state.take_outbox();
   CHECK(out.answers.empty());
@@ -275,7 +275,7 @@ TEST_CASE("a late request may take the pool below the low watermark", "[allocato
   state.release(std::span(held).first(2));
   state.eviction_done(2, true); // asked for when they were taken
   state.take(10, 3, at(5), at(0));
-  CHECK(state.take_outbox().evict == 0); // one is free, two are on their way
+  CHECK(state.take_outbox().evict == 0); // one is free, two are being evicted
   state.tick(at(5));
   const auto out = state.take_outbox();
   REQUIRE(out.answers.size() == 1);

@@ -60,7 +60,7 @@ TEST_CASE("a port that another process has taken in the meantime is detected whe
   auto first = bound_socket::open("http", "127.0.0.1", 0);
   REQUIRE(first);
   auto second = bound_socket::open("http", "127.0.0.1", first->port());
-  REQUIRE(second); // nobody listens yet
+  REQUIRE(second); // the first one does not listen yet
   REQUIRE(first->listen());
   const auto late = second->listen();
   REQUIRE_FALSE(late);

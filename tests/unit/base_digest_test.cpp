@@ -139,7 +139,7 @@ TEST_CASE("every key has a shard, and one shard owns everything", "[base][digest
 }
 
 TEST_CASE("numbered keys spread evenly over shards and over the buckets inside of one", "[base][digest]") {
-  // In the high half, the low half, or far up in the high half: a client may number its keys in any of them.
+  // A client may number its keys in the high half, the low half, or in the upper bits of the high half.
   const auto shift = GENERATE(0U, 20U, 44U);
   INFO("numbers shifted by " << shift);
   const std::uint64_t total = 64'000;

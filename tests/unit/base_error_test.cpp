@@ -10,7 +10,7 @@ namespace base_error_test {
 using namespace troupe;
 
 TEST_CASE("the numbers of error codes never change", "[base][error]") {
-  // They are part of the wire: whoever inserts a code in the middle breaks nodes of another version.
+  // They are part of the protocol: a code inserted in the middle breaks nodes of another version.
   CHECK(static_cast<int>(errc::ok) == 0);
   CHECK(static_cast<int>(errc::not_found) == 1);
   CHECK(static_cast<int>(errc::exists) == 2);
@@ -52,7 +52,7 @@ TEST_CASE("every error code has a name of its own", "[base][error]") {
 
 TEST_CASE("an unknown code has a name that says so", "[base][error]") {
   CHECK(to_string(static_cast<errc>(errc_count)) == "unknown");
-  // What a message may hold.
+  // A message may hold any number.
   CHECK(errc_from_wire(0) == errc::ok);
   CHECK(errc_from_wire(24) == errc::no_memory);
   CHECK(errc_from_wire(errc_count) == errc::internal);

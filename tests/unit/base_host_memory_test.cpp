@@ -38,7 +38,7 @@ private:
 
 constexpr auto none_of_version_1 = "9223372036854771712\n";
 
-/// As a host of control groups of version 1 alone.
+/// Prepares a host with cgroup v1 only.
 void be_version_1(const host& x, const std::string& group) {
   x.put("proc/self/cgroup", "9:name=systemd:/\n5:cpuacct,memory:" + group + "\n4:hugetlb:" + group + "\n");
   x.put("proc/self/mountinfo",

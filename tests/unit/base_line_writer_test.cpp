@@ -40,7 +40,7 @@ public:
   }
   int in() const noexcept { return ends_[1]; }
 
-  /// Nobody can read any more.
+  /// Closes the reading end.
   void break_it() { ::close(std::exchange(ends_[0], -1)); }
 
   /// Until the pipe can take no byte.

@@ -27,7 +27,7 @@ TEST_CASE("A memory budget grants what is free, and its error states what is mis
   CHECK_FALSE(budget.has_room_for_leases(15));
   budget.give_back(38);
   CHECK(budget.used() == 60);
-  // What is there already counts, also beyond the limit; sums that overflow are no way around it.
+  // Memory that is already in use counts, even beyond the limit, and overflowing sums do not get around it.
   budget.take_anyway(70);
   CHECK(budget.used() == 130);
   CHECK_FALSE(budget.has_room(0));
@@ -53,7 +53,7 @@ TEST_CASE("A share of a memory budget is returned once, by its last owner", "[me
     CHECK(budget->used() == 30);
   }
   CHECK(budget->used() == 0);
-  // Without a budget, all is granted.
+  // Without a budget every request is granted.
   CHECK(memory_share::of(nullptr, ~std::uint64_t{0}, "d"));
 }
 

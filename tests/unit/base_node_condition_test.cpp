@@ -65,7 +65,7 @@ TEST_CASE("A node is ready again when the namespace of a damaged slab is removed
     CHECK(x.ready());
     CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
     CHECK(x.slabs().size() == 1);
-    // And is told if it is damaged anew.
+    // It is reported if it is damaged again.
     x.add_slab({first, "a", 0});
     CHECK(x.slab_damaged(first, 0, "again"));
     CHECK(x.ready().error().text == "degraded: again");
@@ -104,7 +104,7 @@ TEST_CASE("Transient conditions are reported per part and affect neither saves n
   CHECK(x.ends(trouble::index_slow, 1));
   CHECK_FALSE(x.has(trouble::index_slow));
   CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
-  // What lasts is told by itself, and alone is a reason to send nothing.
+  // A lasting error is reported separately and is the only reason to refuse saves.
   CHECK(x.index_failed("the disk is full"));
   CHECK(x.ready().error().text == "degraded: the disk is full");
   CHECK(x.ready().error().code == errc::io_error);
@@ -128,12 +128,12 @@ TEST_CASE("A log line is rate-limited: the first few are written and the others 
   CHECK(limit.take_untold(at(9)) == 0);
   CHECK(limit.take_untold(at(10)) == 5);
   CHECK(limit.take_untold(at(11)) == 0);
-  // The next interval begins with what is told next.
+  // The next interval begins with the next line.
   CHECK(limit.tell(at(60)));
   CHECK(limit.tell(at(61)));
   CHECK(limit.tell(at(69)));
   CHECK_FALSE(limit.tell(at(69)));
-  // What was not told is not lost when the next one comes first.
+  // Lines that were not counted yet are not lost when the next one is written first.
   CHECK(limit.tell(at(70)));
   CHECK(limit.take_untold(at(79)) == 0);
   CHECK(limit.take_untold(at(80)) == 1);

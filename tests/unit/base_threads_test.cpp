@@ -22,7 +22,7 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// What `f` returns in a child of this process, which limits of its own do not outlive.
+/// Returns the result of `f` in a child process, whose limits do not outlive it.
 template <class F>
 int in_child(F f) {
   const auto child = ::fork();
@@ -84,7 +84,7 @@ TEST_CASE("an exception becomes an error that names the exhausted resource", "[b
   CHECK(has(threads.text, "cannot start: "));
   CHECK(has(threads.text, "pids.max"));
   CHECK(has(error_of(std::bad_alloc(), "cannot start").text, "out of memory"));
-  // As Asio throws it.
+  // Asio throws it like this.
   const auto files = error_of(std::runtime_error("epoll: Too many open files"), "cannot start");
   CHECK(files.code == errc::io_error);
   CHECK(has(files.text, "ulimit -n"));

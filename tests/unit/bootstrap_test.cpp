@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-/// What scripts install and run.
+/// Checks of the scripts: what they install and run.
 
 namespace bootstrap_test {
 

@@ -25,7 +25,7 @@ int bound_socket(std::uint16_t& port) {
   return socket;
 }
 
-/// Sends the same to whoever connects and has sent something, and closes; or does nothing at all with connections.
+/// Sends the same bytes to every client that has sent something, and closes; or never reacts to connections.
 class rude_server {
 public:
   /// Nothing: connections are never answered.
@@ -102,7 +102,7 @@ TEST_CASE("A request to a server that does not answer times out", "[client]") {
   CHECK(code_of(failed) == errc::timeout);
   CHECK(text_of(failed).find("(after 2 attempts)") != std::string::npos);
   CHECK(server.wait_for_requests(2).size() == 2);
-  // Its answer may still come: the connection is not used again.
+  // The late answer may still arrive: the connection is not reused.
   CHECK(client->idle_connections() == 0);
   // It may have arrived, and is not sent again.
   CHECK(code_of(client->confirm_write_for_keys(0, {}, std::vector<slot_number>{1})) == errc::timeout);
@@ -227,7 +227,7 @@ TEST_CASE("With TLS both sides verify the certificate of the other", "[client]")
   CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
   wrong.ca.reset();
   CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
-  // Without TLS to a server that wants it: it says so.
+  // Without TLS, a server that requires it gives a clear error.
   wrong = options;
   wrong.url = "http://localhost:" + std::to_string(server.port());
   wrong.ca.reset();

@@ -102,7 +102,7 @@ TEST_CASE("The client sends and reads the protocol", "[client]") {
     CHECK(seen[i].target == expected[i].target);
     CHECK(seen[i].body == expected[i].body);
   }
-  // One for all, but for giving pages back, which is not risked on one that may have died.
+  // All requests use one connection, except a release, which does not risk a connection that may have died.
   CHECK(server.connections_made() == 2);
   CHECK(client->idle_connections() == 1);
 }

@@ -24,7 +24,7 @@ const namespace_id space = space_number(1);
 const kv_geometry geometry{2, 1, 1, 64, 2, 16};
 const std::uint64_t page_bytes = geometry.page_bytes();
 
-/// What a dead node has left: two ranks with pages, in slab files and index.
+/// The data directory of a dead node: two ranks with pages, in slab files and index.
 struct dead_node {
   explicit dead_node(std::uint64_t keys, std::uint64_t fewer_of_second = 0, std::uint64_t slots = 64) : slots_(slots) {
     fs::create_directories(data / "disks");
@@ -67,7 +67,7 @@ struct dead_node {
     REQUIRE(commit_now(*store_, std::move(batch)));
   }
 
-  /// The page as a node writes it, filled with a byte of its own.
+  /// The page as a node writes it, filled with a distinct byte.
   void write(std::uint64_t n, rank_number rank, std::byte fill) const {
     const auto what = page(n, rank);
     aligned_buffer buffer(io::slot_bytes(page_bytes));
@@ -223,7 +223,7 @@ TEST_CASE("Open files of dead nodes are bounded and closed when their index is d
       CHECK(read(all.back(), rank, test_patience) == errc::ok);
   }
   CHECK(open_in_the_end(4) == 4);
-  // What was wanted by a time that is over is not waited for.
+  // A request past its deadline does not wait.
   CHECK(read(std::make_shared<passing_memory>(geometry, 2), 0, -std::chrono::seconds(1)) == errc::timeout);
   all.resize(19);
   reads.drop_unused();
@@ -267,7 +267,7 @@ TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay u
   for (std::uint64_t n = 0; n < 3; ++n)
     node.write(n, 1, static_cast<std::byte>(n + 1));
   const auto index = node.read();
-  // Its owner had taken the slot for another one, and the index does not have that yet.
+  // Its owner had reused the slot for another page, which the index does not have yet.
   aligned_buffer other(io::slot_bytes(page_bytes));
   io::seal_page(other.bytes(), {space, key_number(99), 1, {62, 4}, page_bytes});
   REQUIRE(::pwrite(node.slabs[1].descriptor(), other.data(), other.size(), static_cast<off_t>(62 * other.size())) ==

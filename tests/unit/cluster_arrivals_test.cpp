@@ -26,7 +26,7 @@ transfer_result all_ok(std::size_t pages) {
   return out;
 }
 
-/// Who sends, and what came of it.
+/// Provides the sender and records the answers and the end.
 struct desk {
   arrivals::sender sender() {
     return
@@ -51,7 +51,7 @@ struct desk {
   std::shared_ptr<arrivals> all = std::make_shared<arrivals>();
   std::vector<result<transfer_result>> answers;
   std::optional<sending_counts> ended;
-  /// What is left of it is answered in the end.
+  /// Unanswered requests are answered when they are destroyed.
   std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
 };
 
@@ -66,12 +66,12 @@ TEST_CASE("inbound transfers: an expected transfer is requested with the remaini
   CHECK(d.asked[0].first.deadline == 400 * ms);
   CHECK(d.asked[0].first.keys.items == std::vector<key_digest>{key(0), key(1)});
   CHECK(d.asked[0].first.blocks.items == std::vector<std::uint32_t>{0, 1});
-  // It is nobody's event there.
+  // The receiving side has no event to wait for.
   CHECK(d.asked[0].first.ready_event == 0);
   d.asked[0].second(all_ok(2));
   REQUIRE(d.answers.size() == 1);
   CHECK(d.answers[0]);
-  // Too late, and not for ever.
+  // It is past its deadline, and the deadline does not become unlimited.
   REQUIRE(d.ask(7, 1, t0 + 600 * ms));
   CHECK(d.asked[1].first.deadline == 1 * ms);
 }
@@ -122,7 +122,7 @@ TEST_CASE("inbound transfers: a dropped request is answered with an error and it
   CHECK(d.answers[0].error().code == errc::unreachable);
   REQUIRE(d.ended);
   CHECK(d.ended->failed == 2);
-  // Also by whoever does not even take it.
+  // The same holds for a sender that drops the request at once.
   d.ended.reset();
   d.all->expect(
       8, [](const transfer_task&, const arrivals::receiver&) {}, t0);

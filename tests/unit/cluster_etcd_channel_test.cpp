@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr auto patience = std::chrono::seconds(20);
 
-/// A server that says what it was told.
+/// A server that echoes the token and body of each request.
 struct stand_in {
   explicit stand_in(const config::http_config& how = test_config()) {
     router routes;

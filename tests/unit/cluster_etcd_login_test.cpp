@@ -29,7 +29,7 @@ etcd_reply gives(const std::string& token) {
   return {200, R"({"header":{"revision":"1"},"token":")" + token + R"("})"};
 }
 
-/// As etcd 3.4 was seen to say them.
+/// The messages are as etcd 3.4 was seen to send them.
 const etcd_reply wrong_password{
     400,
     R"({"error":"etcdserver: authentication failed, invalid user ID or password","message":"etcdserver: authentication)"
@@ -108,7 +108,7 @@ struct guarded {
   bool is_password_right = true;
   std::string valid;
   int logins = 0;
-  /// With which requests came.
+  /// The tokens with which requests came.
   std::vector<std::string> tokens;
   json kept = json::array();
   etcd_rules rules;
@@ -255,7 +255,7 @@ TEST_CASE("etcd with users: login messages are written and read as etcd defines 
   for (const auto* token : {"", "a b", "a\\r\\nX: y", "a\\u0000", "\\u00fc"})
     CHECK(read_login(gives(token)).error().code == errc::corrupt);
   CHECK(read_login(gives(std::string(9000, 'x'))).error().code == errc::corrupt);
-  // What was said may be quoted, and goes into no log.
+  // An error may quote the answer, and it is not logged.
   const auto quoted = read_login({400, R"({"error":"etcdserver: no hunter2","code":3})"});
   CHECK_FALSE(contains(quoted.error().text, "hunter2"));
 

@@ -30,7 +30,7 @@ constexpr duration longest_pause = 800 * ms;
 const std::string prefix = "/troupe/ours/nodes/";
 
 std::string base64(std::string_view x) {
-  // By the writer of bodies, which another test compares with what etcd takes.
+  // The body is built by the production code, which another test compares with what etcd accepts.
   return json::parse(put_body(x, "", 1)).at("key").get<std::string>();
 }
 
@@ -86,7 +86,7 @@ struct etcd_model {
       out["kvs"].push_back(entry(key, kept));
     return fine(out);
   }
-  /// As a line of a watch.
+  /// Puts a key and returns it as a line of a watch.
   std::string put(const std::string& key, const std::string& value, std::int64_t of = 0) {
     rows[key] = {value, of, ++revision};
     return last_line = line({{"kv", entry(key, rows[key])}});
@@ -110,7 +110,7 @@ struct etcd_model {
   std::int64_t revision = 1;
   std::int64_t last_lease = 100;
   bool full = false;
-  /// As a watch says it.
+  /// The last change as a watch reports it.
   std::string last_line;
 };
 
@@ -148,7 +148,7 @@ struct listed {
     REQUIRE(x);
     rules.on_answer(x->number, fail(errc::timeout, "it takes too long"), now);
   }
-  /// So long, with everything answered.
+  /// Advances the time by `by` and answers every request.
   void pass(duration by) {
     const auto until = now + by;
     while (rules.next_event() <= until) {
@@ -222,7 +222,7 @@ TEST_CASE("etcd: the lease is kept alive, and there is one only", "[cluster][etc
   CHECK(x.rules.stats().failed == 0);
   // Three times per lease, and the list once.
   CHECK(x.rules.stats().requests <= 20 * 4 + 10);
-  // What the watch has told is no news to the list that is read again.
+  // Entries that the watch has already reported are no changes when the list is read again.
   CHECK(x.watches.size() == 1);
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("etcd: an expired lease is replaced and the entry registered again", "
   CHECK(x.etcd.rows.contains(x.etcd.own_key));
   CHECK(x.rules.stats().leases_lost == 1);
   CHECK(x.warnings().size() == 1);
-  // Also where it is over between the grant and the put.
+  // The same holds where it expires between the grant and the put.
   listed y;
   auto grant = y.request();
   y.rules.on_answer(grant->number, y.etcd.answer(*grant), y.now);
@@ -323,10 +323,10 @@ TEST_CASE("etcd: after a watch ends the list is read again and the watch is rest
   const auto next = x.watch();
   CHECK(next.number != watch.number);
   CHECK(next.body == watch_body(prefix, x.etcd.revision + 1));
-  // What comes of the old one is nothing.
+  // Events of the old watch are ignored.
   x.rules.on_watch(watch.number, x.etcd.remove(prefix + "a:7000"), x.now);
   CHECK(x.members() == names{"a:7000", "me:7000"});
-  // One that ends again and again is begun again with growing pauses.
+  // A watch that ends repeatedly is restarted with growing pauses.
   auto number = next.number;
   int begun = 0;
   const auto until = x.now + 10 * longest_pause;
@@ -393,7 +393,7 @@ TEST_CASE("etcd: after a restore and further writes the entry is registered agai
   for (int i = 0; i < 50; ++i)
     x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.settle();
-  // By revisions that count anew, what lies at its place is older than its entry, and the store is newer.
+  // Revisions restart, so the value at its place is older than its entry, and the store is newer.
   x.etcd.revision = 10;
   x.etcd.put(x.etcd.own_key, "?");
   for (int i = 0; i < 100; ++i)
@@ -438,13 +438,13 @@ TEST_CASE("etcd: an invalid entry is skipped, counted and reported once", "[clus
   CHECK(x.members() == names{"e:7000", "me:7000"});
   CHECK(x.rules.stats().senseless == 4);
   CHECK(x.warnings().size() == 4);
-  // One that comes to make sense, and one that ceases to.
+  // One entry becomes valid, and another one becomes invalid.
   x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.etcd.put(prefix + "e:7000", "{}");
   x.pass(lease);
   CHECK(x.members() == names{"a:7000", "me:7000"});
   CHECK(x.rules.stats().senseless == 4);
-  // More than anybody meant are not taken.
+  // Entries beyond the limit are skipped.
   for (int i = 0; i < 400; ++i)
     x.etcd.put(prefix + "host-" + std::to_string(i) + ":7000", x.entry("many"));
   x.pass(lease);
@@ -469,7 +469,7 @@ TEST_CASE("etcd: equal node names are reported, and nodes with equal addresses d
   REQUIRE(warned.size() == 1);
   CHECK(contains(warned.front(), "node 'other' is in the list in etcd at me:7000"));
   CHECK(x.rules.stats().requests - requests < 20);
-  // When that one is gone, the place is free.
+  // When that one is removed, the place is free.
   x.etcd.remove(x.etcd.own_key);
   x.pass(2 * lease);
   CHECK(read_listed(x.etcd.rows.at(x.etcd.own_key).value)->node == "self");
@@ -543,7 +543,7 @@ TEST_CASE("etcd: after any order of failures the list is right and contains this
 }
 
 TEST_CASE("etcd: requests and responses match the format of etcd", "[cluster][etcd]") {
-  // As etcd 3.4 was seen to take and answer it.
+  // The messages are as etcd 3.4 was seen to accept and answer them.
   CHECK(put_body("/troupe/a/1", "hi", 77) == R"({"key":"L3Ryb3VwZS9hLzE=","lease":"77","value":"aGk="})");
   CHECK(range_body("/troupe/a/") == R"({"key":"L3Ryb3VwZS9hLw==","range_end":"L3Ryb3VwZS9hMA=="})");
   CHECK(json::parse(range_body("\xff\xff")).at("range_end") == "AA==");

@@ -57,7 +57,7 @@ struct desk {
     out.results.items.assign(x.keys.size(), static_cast<std::uint8_t>(code));
     return out;
   }
-  /// Has everything move that can.
+  /// Completes every possible transfer.
   void move(timestamp now = t0) {
     for (;;) {
       const auto moves = take<fetch_move>();
@@ -84,7 +84,7 @@ TEST_CASE("a dead node is fetched from only where no live node has as much", "[c
   d.state.bring(wanted(4), t0);
   const auto asks = d.take<fetch_ask>();
   REQUIRE(asks.size() == 3);
-  // It answers at once, and has everything.
+  // It answers at once that it has everything.
   d.has(asks[2], 4);
   CHECK(d.take<fetch_move>().empty());
   d.has(asks[0], 0);
@@ -156,7 +156,7 @@ TEST_CASE("fetching: time that a request has already waited counts against its l
   x.state.bring(over, t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   CHECK(x.take<fetch_ask>().empty());
-  // What nobody can have waited gives nobody more time.
+  // An impossible waiting time does not extend the limit.
   auto liar = wanted(4, 200);
   liar.waited = -x.options().wait_limit;
   x.state.bring(liar, t0);
@@ -217,7 +217,7 @@ TEST_CASE("fetching: a round is split into one chunk per parallel copy, within s
           {4096, 24, 64, 4, 6},  // a share for each copy
           {4096, 25, 64, 4, 7},  // the last one has what is left
           {4096, 24, 64, 16, 2}, // no fewer bytes than the least
-          {4096, 24, 24, 3, 4},  // half of the blocks, so that the next chunks are on their way
+          {4096, 24, 24, 3, 4},  // half of the blocks, so that the next chunks are in flight
           {4096, 24, 4, 4, 2},   // but the least
           {4096, 1, 64, 4, 1},   //
           {8193, 24, 64, 8, 3},  // a page is never cut
@@ -252,7 +252,7 @@ TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched"
   CHECK(x.one<fetch_answer>().keys == 6);
   CHECK(x.state.counts(0).pages == 4);
   CHECK(x.state.counts(1).pages == 2);
-  // One that has nothing more is not asked for it again.
+  // A peer that has nothing more is not asked again.
   CHECK(x.state.counts(0).asked == 2);
   CHECK(x.state.counts(1).asked == 2);
   CHECK(x.state.rounds() == 0);
@@ -265,7 +265,7 @@ TEST_CASE("fetching: a peer that has everything does not wait for the others", "
   x.has(asks[1], 4);
   const auto load = x.one<fetch_move>();
   CHECK(load.peer == 1);
-  // What the other one has leased goes back.
+  // The lease at the other peer is released.
   x.has(asks[0], 4);
   CHECK(x.one<fetch_release>().peer == 0);
   x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
@@ -287,7 +287,7 @@ TEST_CASE("fetching: a late peer costs its time, and its late answer is released
   CHECK(x.one<fetch_move>().peer == 0);
   x.has(asks[1], 4, t0 + 60 * ms);
   CHECK(x.one<fetch_release>().peer == 1);
-  // Nobody at all.
+  // No peer is left.
   desk y;
   y.state.bring(wanted(4), t0);
   y.state.on_tick(t0 + 50 * ms);
@@ -350,7 +350,7 @@ TEST_CASE("fetching: a request that shares only the head of a transfer does not 
   REQUIRE(moves.size() == 2);
   CHECK(x.take<fetch_ask>().empty());
   x.state.on_moved(moves[0].call, desk::all_of(moves[0].work), {}, t0);
-  // The rest of it is asked for while the tail of the other one is on its way.
+  // The rest of it is requested while the tail of the other one is in flight.
   const auto rest = x.one<fetch_ask>();
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
   x.has(rest, 0);
@@ -475,7 +475,7 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
   const auto draw = [&](std::uint64_t below) { return random() % below; };
   const auto ranks = static_cast<std::uint32_t>(1 + draw(3));
   desk x({0, 1, 2}, static_cast<std::uint32_t>(1 + draw(12)), ranks);
-  // What is here in the end, by key: ranks.
+  // The ranks that each key has here in the end.
   std::map<key_digest, std::set<std::uint32_t>> here;
   std::map<bring_number, std::pair<bring_request, timestamp>> open;
   std::vector<fetch_effect> under_way;

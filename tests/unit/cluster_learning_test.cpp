@@ -116,7 +116,7 @@ TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluste
   // Twice as many came in here: there an age of 1,024 is one of 2,048 here.
   CHECK(x.taught_to(0, 1024) == 0);
   CHECK(x.taught_to(0, 2048) == Approx(8));
-  // One that begins anew has its clock at the beginning.
+  // A restarted node has its clock at the beginning.
   x.tick(t0 + std::chrono::seconds(2));
   x.answer({{own0, reply(5000, {})}, {peer0, reply(10, counts(8))}});
   CHECK(x.taught_to(0, 1024) == 8);
@@ -137,7 +137,7 @@ TEST_CASE("learning: a node that does not answer is left out until it does", "[c
   x.tick(t0 + std::chrono::seconds(2));
   x.answer({{peer0, reply(3, counts(5))}});
   CHECK(x.taught.size() == before);
-  // One that never says anything ends the round after a while; a late answer changes nothing.
+  // A node that never answers ends the round after a while; a late answer changes nothing.
   x.tick(t0 + std::chrono::seconds(3));
   REQUIRE(x.asked.size() == 3);
   const auto late = x.asked[1];
@@ -266,7 +266,7 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0 + std::chrono::hours(1));
   CHECK(x.asked.empty());
-  // A peer whose shards learn nothing keeps nobody from asking the others.
+  // A peer whose shards do not learn does not prevent requests to the others.
   desk y;
   y.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   y.tick(t0);

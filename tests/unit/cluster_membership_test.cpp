@@ -66,7 +66,7 @@ TEST_CASE("membership: hello is sent to all nodes at once, and those that answer
   CHECK(x.effects.take<peer_came>().size() == 1);
   CHECK(x.one_line() == "node 'a' at host-0:7000 is there");
   CHECK(x.members.next_event() == t0 + hello_interval);
-  // The same again is no news.
+  // An unchanged list changes nothing.
   const auto next = x.hello(0, t0 + hello_interval);
   x.members.on_answer(0, next.number, x.welcome("a", 5), t0 + hello_interval);
   CHECK(x.effects.take<peer_came>().empty());
@@ -204,7 +204,7 @@ TEST_CASE("membership: nodes of a list are added and removed, but a reachable no
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("seed", 3), t0);
   x.effects.take<peer_news>();
-  // What is there already is not there twice.
+  // A node that is already known is not added twice.
   x.members.on_listed({"host-0:7000", "a:7000", "b:7000"}, t0);
   REQUIRE(x.members.numbers() == std::vector<peer_number>{0, 1, 2});
   CHECK(x.members.address(1) == "a:7000");
@@ -222,22 +222,22 @@ TEST_CASE("membership: nodes of a list are added and removed, but a reachable no
   CHECK_FALSE(x.members.is_known(2));
   CHECK_FALSE(x.members.is_up(2));
   CHECK(x.members.address(2).empty());
-  // What is said of one that was left out is nothing.
+  // Events of a removed node are ignored.
   x.members.on_answer(2, hellos[1].number, x.welcome("b", 6), t0);
   x.members.on_late(2);
   x.members.on_lost(2, t0);
   CHECK_FALSE(x.members.is_known(2));
-  // One that does not answer either is left out, and told of.
+  // A node that does not answer either is removed, and that is reported.
   x.members.on_lost(1, t0);
   CHECK_FALSE(x.members.is_known(1));
   const auto news = x.effects.take<peer_news>();
   REQUIRE(news.size() == 2);
   CHECK(news[1].text == "node 'a' at a:7000 is not in the list of nodes any more, and does not answer: it is left out");
-  // A seed that is away is looked for as long as the config names it.
+  // An unreachable seed is retried as long as the config names it.
   x.members.on_lost(0, t0);
   x.members.on_listed({}, t0);
   CHECK(x.members.is_known(0));
-  // Whoever comes back is another one.
+  // A node that comes back gets a new number.
   x.members.on_listed({"a:7000"}, t0);
   CHECK(x.members.numbers() == std::vector<peer_number>{0, 3});
 }

@@ -82,7 +82,7 @@ TEST_CASE("staging buffer: an unexpected page is corrupt, and only that one", "[
   CHECK(moves[1].verdict == errc::corrupt);
   CHECK(moves[2].verdict == errc::ok);
   CHECK(std::memcmp(memory->blocks().data() + 2 * size, pages[2].data(), size) == 0);
-  // Of which it is not known what it should be, everything is right.
+  // Without an expected checksum every page is valid.
   moves[1].checksum.reset();
   REQUIRE(mover->scatter(moves));
   CHECK(moves[1].verdict == errc::ok);
@@ -144,7 +144,7 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
   }
   CHECK(memory->blocks()[2 * size] == std::byte{7});
   CHECK(std::memcmp(memory->blocks().data() + 3 * size, pages[1].data(), size) == 0);
-  // Of its own again.
+  // The block gets its own memory again.
   memory->lead(2, nullptr);
   CHECK_FALSE(memory->landing(2));
   moves[0].checksum.reset();
@@ -172,7 +172,7 @@ TEST_CASE("staging buffer: a page that is overwritten while it lands is never ac
     CHECK(landing->arrived.has_value() == (move[0].verdict == errc::ok));
     if (move[0].verdict != errc::ok)
       continue;
-    // Sealed with what has arrived, other bytes are found out by whoever reads the page.
+    // Other bytes that were sealed on arrival are detected by the reader of the page.
     CHECK(landing->arrived == io::checksum_of(right));
     ++sound;
   }

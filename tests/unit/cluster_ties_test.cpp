@@ -54,7 +54,7 @@ struct tied_node {
     pages.add_space(test_space, 4096, 1, 8);
     rules.on_space_opened(test_space, true, now);
   }
-  /// With a tie to the first peer.
+  /// Opens the namespace with a session to the first peer.
   void open_all() {
     says(0, 5, {{test_space, "there"}});
     CHECK(follow() == names{"open mine"});
@@ -229,7 +229,7 @@ TEST_CASE("peer sessions: a removed namespace is closed when no transfer in its 
   x.here.clear();
   CHECK(x.follow() == names{"leave tie to 0"});
   CHECK(x.follow().empty());
-  // It is here again, before that: it is left all the same, and opened anew.
+  // It exists again before that: it is still closed and opened again.
   x.here = {{test_space, "mine"}};
   CHECK(x.follow().empty());
   x.pages.on_tick(x.now);
@@ -262,7 +262,7 @@ TEST_CASE("A namespace of a dead node is opened here without any peer", "[cluste
   x.rules.follow(x.here, x.peers, x.pages, x.now, {test_space});
   CHECK(x.rules.take_outbox().empty());
   CHECK(x.rules.is_open(test_space));
-  // What was opened stays.
+  // Sessions that are open stay open.
   CHECK(x.follow().empty());
   CHECK(x.rules.is_open(test_space));
 }

@@ -14,7 +14,7 @@ using namespace troupe::config;
 
 namespace {
 
-/// What a config says of `key`, of which there is one; empty if there is none.
+/// The only text for `key` in a config; empty if there is none.
 std::string line_of_key(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)

@@ -35,7 +35,7 @@ TEST_CASE("The documentation lists every key with its text", "[config]") {
     INFO("docs/configuration.md needs this row:\n" << key.row);
     CHECK(contains(text, "\n" + key.row + "\n"));
   }
-  // No more rows than keys: what is documented exists.
+  // There are no more rows than keys: every documented key exists.
   std::size_t rows = 0;
   for (auto at = text.find("\n| `"); at != std::string::npos; at = text.find("\n| `", at + 1))
     ++rows;
@@ -90,7 +90,7 @@ TEST_CASE("The config in the package loads", "[config]") {
   CHECK(static_cast<double>(config.memory.bytes) < 2 * blocks * static_cast<double>(page_bytes + 4 * kibibyte));
   CHECK(load(source_dir / "configs" / "single-node.json") == config);
 
-  // What differs is what the names say.
+  // The configs differ as their names say.
   auto memory_only = load(source_dir / "configs" / "memory-only.json").value();
   CHECK(static_cast<double>(memory_only.memory.bytes) > 2 * blocks * static_cast<double>(page_bytes + 4 * kibibyte));
   for (const auto& rank : memory_only.storage.ranks)

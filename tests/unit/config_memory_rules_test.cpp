@@ -14,7 +14,7 @@ memory_bound bound_of(std::uint64_t bytes) {
   return {bytes, "this host has"};
 }
 
-/// What `small_config` has with two slabs of this size each.
+/// The number of slots of `small_config` with two slabs of this size.
 page_room room_with(const std::string& slab_bytes, overrides more = {}) {
   more.insert(more.end(), {"storage.ranks[0].slab_bytes=" + slab_bytes, "storage.ranks[1].slab_bytes=" + slab_bytes});
   return room_for_pages(good(small_config, more));
@@ -25,7 +25,7 @@ page_room room_with(const std::string& slab_bytes, overrides more = {}) {
 TEST_CASE("Memory that a process can never have is an error that states what would fit", "[config][memory]") {
   const auto config = good(small_config, {"memory.bytes=1 GiB"});
   CHECK_FALSE(fault_of_memory(config, bound_of(gibibyte + memory_of_idle_node)));
-  CHECK_FALSE(fault_of_memory(config, bound_of(0))); // nobody says
+  CHECK_FALSE(fault_of_memory(config, bound_of(0))); // the bound is unknown
   const auto fault = fault_of_memory(config, {512 * mebibyte, "the control group of this process has (memory.max)"});
   REQUIRE(fault);
   CHECK(fault->path == "memory.bytes");

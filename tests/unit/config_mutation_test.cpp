@@ -29,7 +29,7 @@ void collect_paths(const element& x, const std::string& path, std::vector<std::s
   }
 }
 
-/// With `[i]` for every index, as the schema has it.
+/// The path with `[i]` for every index, as in the schema.
 std::string without_indexes(const std::string& path) {
   std::string result;
   for (std::size_t i = 0; i < path.size(); ++i) {

@@ -108,7 +108,7 @@ TEST_CASE("Common mistakes are refused with the way out", "[config]") {
           "data_dir: expected a path, got \"" + std::string(path) +
               "\": \"~\" and \"$\" are not replaced here, write the path in full (line 2)\n");
   good(with_member(R"("data_dir": "./~/kv")"));
-  // As docker-compose calls containers.
+  // docker-compose names containers like this.
   CHECK(good(with_member(R"("actors": { "host": "my_host", "port": 1, "insecure": true })")).actors.host == "my_host");
   CHECK(good(with_member(R"("actors": { "host": "::1", "port": 1, "insecure": true })")).actors.host == "::1");
 }

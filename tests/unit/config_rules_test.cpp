@@ -81,9 +81,9 @@ TEST_CASE("HTTP on a non-loopback host authenticates clients or needs an explici
   CHECK(contains(bad(small_config, with({"http.port=off", "http.socket=off"})),
                  "http.socket: is \"off\", and so is http.port: nobody could ask; set one of them, or http.enabled to "
                  "false"));
-  // Encryption alone lets everybody in.
+  // Encryption alone does not authenticate clients.
   CHECK(contains(bad(small_config, with({"http.tls.certificate=c", "http.tls.key=k"})), "http.host: "));
-  // What does not listen cannot be reached.
+  // A disabled listener cannot be reached.
   good(small_config, {"http.host=" + host});
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("Durability is refused for pages that are only in memory", "[config]")
     good(small_config, {way});
   }
   good(small_config, {"memory.write_back=on_eviction", "registry.durability=strict"});
-  // Nobody has pages on this rank.
+  // No namespace has pages on this rank.
   good(small_config, {"storage.ranks[1].slab_bytes=0", "namespaces[0].world_size=1", "registry.durability=strict"});
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("Layers of other shapes follow the first ones and add to the page", "[
   CHECK(bad(small_config, with(first, {path + "[0].element_bytes=3"})) ==
         path + "[0].element_bytes: is 3, and an element has 1, 2 or 4 bytes\n");
 
-  // Their bytes count.
+  // The bytes of additional layers count.
   CHECK(bad(small_config, with(first, {path + "[0].layers=1024", path + "[0].head_size=512"})) ==
         "namespaces[0].kv_cache: a page would have 131136 KiB; 1 B to 64 MiB are possible\n");
   CHECK(contains(bad(small_config, with(first, {"storage.ranks[0].slab_bytes=548 KiB"})), "has room for 7 slots"));
@@ -297,7 +297,7 @@ TEST_CASE("A rank can prefer a NUMA node only where the arena is spread over NUM
   CHECK(config.storage.ranks[1].numa_node == 1);
   CHECK(good(small_config).memory.numa == "off");
   CHECK(contains(bad(small_config, {"memory.numa=interleave"}), "memory.numa: expected \"off\" or \"spread\""));
-  // What is wrong by itself is said alone.
+  // A key with an error of its own is reported alone.
   CHECK(contains(bad(small_config, {"storage.ranks[1].numa_node=near"}),
                  "storage.ranks[1].numa_node: expected a whole number, 0 to 1023, got \"near\""));
 }

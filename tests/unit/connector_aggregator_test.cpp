@@ -73,7 +73,7 @@ TEST_CASE("Sent and received are counted separately", "[connector]") {
   CHECK(aggregator.waiting() == 0);
 }
 
-TEST_CASE("A request that is loaded again is counted anew", "[connector]") {
+TEST_CASE("A request that is loaded again is counted again", "[connector]") {
   output_aggregator aggregator{2};
   CHECK(join(aggregator, {received({"a"}), received({"a"})}).received == ids{"a"});
   CHECK(join(aggregator, {received({"a"}), {}}).received.empty());

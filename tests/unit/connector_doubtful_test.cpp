@@ -36,7 +36,7 @@ TEST_CASE("blocks that other requests compute from doubtful ones are doubtful as
   x.run(loading, 3, 4);
   const blocks shares{1, 2, 20, 21};
   CHECK(x.run(shares, 2, 4) == 1);
-  // Has let go of all but the last block, as with a sliding window.
+  // Only the last block is still held, as with a sliding window.
   const blocks far{null_block, null_block, null_block, 21, 30};
   CHECK(x.run(far, 4, 5) == 3);
   const blocks apart{1, 40};
@@ -67,7 +67,7 @@ TEST_CASE("a bad block that is not computed again makes later users doubtful", "
   const blocks finds{1, 2, 50};
   CHECK(x.run(finds, 2, 3) == 1);
   CHECK(x.contains(50));
-  // Given to somebody else, a block holds what that one loads or computes.
+  // A block that is reallocated holds what its new request loads or computes.
   const blocks given{50};
   x.load_begins(given);
   x.load_ended(given, 0, {});

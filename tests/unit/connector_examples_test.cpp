@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-/// The worked examples of LMCache's tracker, with blocks of 16 tokens and pages of 256: what is told to the engine,
-/// what is loaded, and what is stored.
+/// The worked examples of LMCache's tracker, with blocks of 16 tokens and pages of 256: tokens that the engine is
+/// offered, that are loaded, and that are stored.
 
 namespace troupe::test::connector_examples_test {
 
@@ -15,7 +15,7 @@ struct load_case {
   /// Blocks that the engine has in its own prefix cache, and leading blocks that are in the store.
   std::uint32_t computed_blocks;
   std::uint32_t found_blocks;
-  /// Tokens told to the engine.
+  /// The number of tokens that the engine is offered.
   std::uint32_t told;
   /// Blocks that are loaded, from the beginning of a page on; and tokens at its beginning that are not written.
   std::uint32_t first;
@@ -43,7 +43,7 @@ TEST_CASE("worked examples: what is loaded for each combination of prefix cache 
 
     const auto blocks = blocks_from(100, 63);
     desk.allocate("r", blocks, x.told);
-    // Every lease that was taken has gone back, or belongs to the one load.
+    // Every lease has been released or belongs to the one load.
     CHECK(desk.state.leases_held() + desk.released.size() == 1);
     const auto meta = desk.build();
     if (x.last == 0) {
@@ -196,7 +196,7 @@ TEST_CASE("a lookup answer from before a preemption is not used for the repeated
 }
 
 TEST_CASE("a page of which the engine has freed a block is not stored", "[connector]") {
-  // What a sliding window leaves of a prefix that the engine has: no blocks at its beginning.
+  // A sliding window leaves a prefix without blocks at its beginning.
   const auto per_page = GENERATE(1U, 16U);
   auto options = lmcache_options();
   options.keys.blocks_per_page = per_page;
@@ -212,7 +212,7 @@ TEST_CASE("a page of which the engine has freed a block is not stored", "[connec
     CHECK(x.blocks.size() == x.keys.size() * per_page);
     first_pages.push_back(x.first_page);
     stored.insert(stored.end(), x.blocks.begin(), x.blocks.end());
-    // The one before it is its parent all the same, stored or not.
+    // The page before it is its parent, stored or not.
     CHECK(x.parent == desk.state.find("r")->keys()[x.first_page - 1]);
   }
   CHECK(std::find(stored.begin(), stored.end(), null_block) == stored.end());

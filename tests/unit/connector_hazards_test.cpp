@@ -45,7 +45,7 @@ TEST_CASE("H2 a resumed request knows what the prefix cache has", "[connector][h
   run_cold(desk, "r", blocks_from(0, 7));
   desk.preempt("r");
   const auto tokens = tokens_from(1, 100);
-  // The engine has three blocks of its own still, the store has all six.
+  // The engine still has three blocks, and the store has all six.
   CHECK_FALSE(desk.ask("r", tokens, 48).tokens.has_value());
   desk.answer(6);
   CHECK(desk.ask("r", tokens, 48) == matched_tokens{48, true});
@@ -262,7 +262,7 @@ TEST_CASE("C-10 a page that could not be stored is retried a bounded number of t
   auto meta = desk.run_new("r", blocks_from(0, 7), 0, 100);
   REQUIRE(meta.stores.size() == 1);
   desk.report({.stores = {{meta.stores[0].id, {1, 0, 1, 1, 0, 0}}}});
-  // What is there is known to be there; of the holes, those that follow each other go together.
+  // Stored pages are known to be stored, and adjacent missing ones are stored together.
   meta = desk.run_on("r", {}, 100, 1);
   REQUIRE(meta.stores.size() == 2);
   CHECK(meta.stores[0].first_page == 1);
@@ -294,7 +294,7 @@ TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][h
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
-  // One worker says so before the other has ended.
+  // One worker reports the failure before the other has ended.
   desk.report({.load_errors = {3}});
   desk.report({.received = {"r"}});
   const auto events = desk.state.take_events();

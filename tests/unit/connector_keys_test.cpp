@@ -44,7 +44,7 @@ tokens_of counted(std::size_t count) {
   return tokens;
 }
 
-/// What an engine would say of these tokens: hashes chained over full blocks, without anything of Troupe's.
+/// The hashes that an engine would compute: chained over full blocks, without any input from Troupe.
 std::vector<block_hash> engine_hashes_of(std::span<const token_id> tokens, std::uint32_t block_tokens) {
   std::vector<block_hash> hashes;
   block_hash parent{};
@@ -197,7 +197,7 @@ TEST_CASE("Every part of the scope changes every key", "[connector]") {
       {some_space, "", "", 1},
       {some_space, "ab", "cd", 0},
       {some_space, "ab", "cd", std::uint64_t{1} << 32U},
-      // What would be one text, were the parts only put together.
+      // These parts would be the same text if they were only concatenated.
       {some_space, "a", "bcd", 1},
       {some_space, "abc", "d", 1},
       {some_space, "abcd", "", 1},
@@ -245,7 +245,7 @@ TEST_CASE("A multimodal item changes keys from the page on in which it begins", 
     CHECK(shared(cat, keys_with({{24, 20, "cat"}, {60, 4, "dog"}})) == 7);
     CHECK(shared(keys_with({{24, 1, "cat"}, {25, 1, "dog"}}), keys_with({{24, 1, "dog"}, {25, 1, "cat"}})) == 3);
     CHECK(shared(keys_with({{24, 1, ""}}), plain) == 3);
-    // In whatever order.
+    // The order of items does not matter.
     CHECK(shared(keys_with({{60, 4, "dog"}, {24, 20, "cat"}, {3, 1, "cow"}}),
                  keys_with({{3, 1, "cow"}, {24, 20, "cat"}, {60, 4, "dog"}})) == 10);
   }
@@ -313,7 +313,7 @@ TEST_CASE("A gap is refused, and known tokens are skipped", "[connector]") {
     CHECK(chain.known_tokens() == 10);
     CHECK_FALSE(chain.add_tokens(range(11, 4)));
     CHECK(chain.known_tokens() == 10);
-    // What is known stays, also where an engine contradicts itself.
+    // Known keys stay, even where an engine contradicts itself.
     CHECK(chain.add_tokens({0, tokens_of(10, 5)}));
     CHECK(chain.add_tokens(range(8, 56)));
     CHECK(chain.known_tokens() == 64);

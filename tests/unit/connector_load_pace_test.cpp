@@ -48,7 +48,7 @@ std::uint32_t worth(load_pace& pace, const std::vector<std::uint8_t>& on_disk, s
   return pace.worth_loading(first, static_cast<std::uint32_t>(on_disk.size()), on_disk, tokens_of_page);
 }
 
-/// Has seen what one thousand tokens take, in milliseconds.
+/// A rule that has measured the time for one thousand tokens of each kind, in milliseconds.
 load_pace that_knows(int memory, int disk, int computed, load_pace_options options = when_faster()) {
   load_pace out(options);
   auto now = start_time;
@@ -61,7 +61,7 @@ load_pace that_knows(int memory, int disk, int computed, load_pace_options optio
   return out;
 }
 
-/// What a hit is expected to take that is loaded up to before `end`, and computed from there on.
+/// The expected time of a hit that is loaded up to before `end` and computed from there on.
 double expected(const load_pace& pace, const std::vector<std::uint8_t>& on_disk, std::uint32_t first,
                 std::uint32_t end) {
   double out = 0;
@@ -116,7 +116,7 @@ TEST_CASE("the time of steps is measured whether they are scheduled ahead or not
   const auto took = [](std::uint32_t tokens) { return milliseconds(10) + std::chrono::microseconds(100) * tokens; };
   const auto step = [&](std::uint32_t tokens, bool goes_on) {
     pace.step(now, tokens, goes_on);
-    // What is waited for before the next one begins: this step, or the one before.
+    // The next step waits for this step or for the one before.
     const auto waits = ahead ? std::exchange(running, took(tokens)) : took(tokens);
     now += waits;
   };
@@ -161,7 +161,7 @@ TEST_CASE("loads are counted by their source", "[load_pace]") {
   // Half of it from memory, which takes 50 ms.
   pace.loaded({.memory = 500, .disk = 500}, milliseconds(550), true, 0, start_time);
   CHECK(*pace.disk_token() == Approx(1e-3));
-  // Of what cannot be told nothing is learnt, nor of what fails; but if it failed late, it was slow.
+  // Loads of unknown source and quick failures are not measured, but a late failure counts as slow.
   auto other = that_knows(10, 20, 30);
   const auto before = *other.disk_token();
   other.loaded({.unknown = 1000}, milliseconds(900), true, 0, start_time);
@@ -197,7 +197,7 @@ TEST_CASE("a hit is cut where the disk is slower than computing", "[load_pace]")
   CHECK(worth(pace, marks("dmmmmmmm")) == 8);
   CHECK(worth(pace, marks("mmdmmmmmdddm")) == 8);
   CHECK(worth(pace, marks("dddmm")) == 0);
-  // What the engine has does not count.
+  // Tokens that the engine has do not count.
   CHECK(worth(pace, marks("ddddmmdd"), 4) == 6);
   CHECK(worth(pace, marks("dddd"), 4) == 4);
   auto fast = that_knows(1, 9, 10);
@@ -236,7 +236,7 @@ TEST_CASE("one hit in sixteen is loaded further to measure the disk", "[load_pac
   for (int i = 0; i < 15; ++i)
     CHECK(worth(pace, hit) == 2);
   CHECK(worth(pace, hit) == 6);
-  // No more than makes the request wait twice as long; and a page at least, however large it is.
+  // The load may at most double the waiting time of the request, but has at least one page, however large it is.
   options.explore_every = 1;
   auto slow = that_knows(1, 45, 10, options);
   CHECK(worth(slow, marks("dddddddd")) == 2);
@@ -256,12 +256,12 @@ TEST_CASE("before any measurement, a part of one hit in sixteen is loaded", "[lo
     for (int i = 0; i < 15; ++i)
       CHECK(worth(pace, hit) == 1);
   }
-  // What lies in memory is loaded, and is no first look.
+  // Pages in memory are loaded, and that is no exploration.
   load_pace other(options);
   CHECK(worth(other, marks("mmmm")) == 4);
   CHECK(worth(other, hit) == 4);
   CHECK(worth(other, hit) == 1);
-  // What the disk does is not enough, and what computing takes neither.
+  // Neither the time of the disk alone nor that of computing alone is enough.
   other.loaded({.disk = 1000}, milliseconds(1), true, 0, start_time);
   CHECK(worth(other, hit) == 1);
   auto now = start_time;
@@ -327,7 +327,7 @@ TEST_CASE("the load decision never picks the slower way except to explore, and a
         CHECK(chosen - least <= *pace.computed_token() * (pages - first) * tokens_of_page + page);
       }
     }
-    // What it takes, and what it would take whoever knows the truth.
+    // The real time, and the time with perfect knowledge.
     const auto truth = [&](std::uint32_t to) {
       double out = 0;
       for (auto i = first; i < pages; ++i)
@@ -384,7 +384,7 @@ TEST_CASE("a hit is cut at the first page on disk, and computed pages are not sa
   CHECK(desk.state.get_external_cache_hit_sources("r", 32) == hit_sources{.memory = 32});
   desk.report({.received = {"r"}});
   CHECK(desk.released.size() == 1);
-  // Told again when the load has ended.
+  // It is requested again when the load has ended.
   desk.allocate("r", blocks, 0);
   CHECK(desk.state.passed_over_tokens() == 48);
   const auto stores = desk.run_new("r", blocks, 32, 68).stores;
@@ -447,11 +447,11 @@ TEST_CASE("pages that are computed because the disk is slow are read ahead for t
   CHECK(hit("b", 1000, {1, 1, 1, 1, 1}) == 0);
   CHECK(hit("c", 2000, {0, 0, 0, 0, 0}) == 80);
   CHECK(desk.released.size() == 1);
-  // No more than so many at once.
+  // The number of parallel reads is bounded.
   CHECK(hit("d", 3000, {1, 1, 1, 1, 1}) == 0);
   CHECK(hit("e", 4000, {1, 1, 1, 1, 1}) == 0);
   CHECK(desk.released.size() == 2);
-  // When the last request has gone, nobody computes.
+  // After the last request has ended nothing is computed.
   desk.build();
   desk.report({.received = {"c"}});
   for (const auto* id : {"a", "b", "c", "d", "e"})
@@ -492,7 +492,7 @@ TEST_CASE("a hit that is looked up in parts is one hit", "[load_pace]") {
   CHECK(desk.ask("r", tokens) == matched_tokens{48, true});
   desk.allocate("r", blocks_from(0, 7), 48);
   CHECK(desk.state.get_external_cache_hit_sources("r", 48) == hit_sources{.memory = 48});
-  // Where one part does not say it, nobody knows, and all is loaded.
+  // Where one part does not report its tier, the tier is unknown and everything is loaded.
   const auto others = tokens_from(1000, 100);
   desk.ask("s", others);
   desk.answer(2, {0, 1});
@@ -525,7 +525,7 @@ TEST_CASE("the scheduler half measures steps and loads", "[load_pace]") {
     return *found.tokens;
   };
   const std::string_view names[]{"a", "b", "c", "d", "e"};
-  // Until it is known what computing takes: the first one is to measure the disk.
+  // Until the time of computing is known, the first load measures the disk.
   for (std::uint32_t i = 0; i < 3; ++i)
     CHECK(load(names[i], tokens_from(1000 * i, 100), 1, milliseconds(300)) == (i == 0 ? 64U : 0U));
   desk.admit("p", tokens_from(50'000, 1000), blocks_from(0, 63));

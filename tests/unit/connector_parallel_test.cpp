@@ -83,7 +83,7 @@ TEST_CASE("Each page has the expected readers", "[connector]") {
   for (const auto& layout : {mla(4, 1), mla(8, 1), mla(4, 2), parallel_layout{8, 1, 1, false}})
     CHECK(readers_per_page(layout) == inferred_readers(layout));
 
-  // Where there are as many stages as tensor-parallel ranks, the comparison of the two says nothing about replication.
+  // Where there are as many stages as tensor-parallel ranks, comparing the two does not show replication.
   for (const auto& layout : {mla(2, 2), mla(2, 4)}) {
     INFO(text_of(layout));
     CHECK(readers_per_page(layout) == 2);
@@ -98,7 +98,7 @@ TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connect
     const auto workers = layout.tensor_parallel * layout.pipeline_parallel;
     CHECK(worker_count(layout) == workers);
 
-    // What a worker's page contains: layers of a stage, heads (of one worker, or all), a share of the tokens.
+    // The contents of a page of a worker: layers of a stage, heads (of one worker or all), a share of the tokens.
     using content = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
     std::map<content, std::vector<std::uint32_t>> holders;
     for (std::uint32_t worker = 0; worker < workers; ++worker) {

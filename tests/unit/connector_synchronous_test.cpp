@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-/// What the scheduler half does of a request that arrives, of loads within a step, and of loads that do not pay off.
+/// The scheduler half with requests that arrive, with loads within a step, and with loads that do not pay off.
 
 namespace troupe::test::connector_synchronous_test {
 
@@ -29,7 +29,7 @@ load_op run_with_load(scheduler_desk& desk, std::string_view id = "r") {
   const auto meta = desk.run_new(id, blocks_from(10, 7), 64, 36);
   REQUIRE(meta.loads.size() == 1);
   REQUIRE(meta.loads[0].synchronous());
-  // What the step computes may be computed upon blocks that are not filled.
+  // Tokens of the step may be computed from unfilled blocks.
   CHECK(meta.stores.empty());
   return meta.loads[0];
 }
@@ -72,7 +72,7 @@ TEST_CASE("a request beyond the early lookup limit is looked up when the engine 
   CHECK(desk.state.tracked_requests() == 2);
   CHECK_FALSE(desk.ask("second", tokens).tokens.has_value());
   CHECK(desk.lookups_sent == 2);
-  // Also of an engine that has said all there is to say.
+  // The same holds for an engine that has announced the request completely.
   desk.arrive("third", tokens);
   CHECK(desk.lookups_sent == 2);
   const auto asked = desk.state.get_num_new_matched_tokens({.id = "third", .tokens = {100, {}}}, 0, desk.now);
@@ -114,7 +114,7 @@ TEST_CASE("hits below the minimum number of tokens are computed", "[connector]")
   CHECK(desk.ask("r", tokens, 32) == matched_tokens{0, false});
   desk.allocate("r", blocks_from(0, 7), 0);
   CHECK(desk.state.leases_held() == 0);
-  // They are in the cache all the same, and not saved again.
+  // They are in the cache and not saved again.
   const auto stores = desk.run_new("r", blocks_from(0, 7), 32, 68).stores;
   REQUIRE(stores.size() == 1);
   CHECK(stores[0].first_page == 4);
@@ -174,7 +174,7 @@ TEST_CASE("a request may end in the step of its synchronous load", "[connector]"
   const auto load = run_with_load(desk);
   // One token was all it wanted: the engine finishes it before it passes on the output.
   CHECK_FALSE(desk.finish("r"));
-  CHECK(desk.state.leases_held() == 1); // somebody may be loading
+  CHECK(desk.state.leases_held() == 1); // a worker may still be loading
   desk.report(outcome(load, {1, 1, 1, 1}));
   CHECK(desk.state.leases_held() == 0);
   CHECK(desk.state.tracked_requests() == 0);
@@ -206,7 +206,7 @@ TEST_CASE("H1 a request that is preempted between steps and ends has its saves c
   desk.admit("r", tokens, blocks_from(0, 7));
   const auto stores = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
   REQUIRE(stores.size() == 1);
-  // Its blocks are free, as it was preempted with all others, and then it is aborted, all before the next step.
+  // Its blocks are free: it was preempted with all others and then aborted, all before the next step.
   CHECK(desk.finish("r"));
   const auto meta = desk.preempt("r");
   CHECK(meta.preempted == std::vector<session_id>{stores[0].session});
@@ -220,7 +220,7 @@ TEST_CASE("a request that is preempted and resumed in the same step keeps its ne
   desk.admit("r", tokens, blocks_from(0, 7));
   const auto before = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
   REQUIRE(before.size() == 1);
-  // It asks before anybody has said that it was preempted.
+  // The lookup comes before the preemption is reported.
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
   desk.answer(0);
   CHECK(desk.ask("r", tokens) == matched_tokens{0, false});

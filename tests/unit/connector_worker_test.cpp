@@ -203,7 +203,7 @@ TEST_CASE("H1 C-7 no block of a preempted request is published once others may w
   desk.step({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
   CHECK(desk.cancels == std::vector<std::vector<task_tag>>{{desk.saves[0]}});
   CHECK(desk.state.preempting());
-  // What waited is given up without a word to anybody; the load into those blocks waits for the answer.
+  // The waiting save is cancelled without a message; the load into those blocks waits for the answer.
   CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0, 0}}});
   CHECK(desk.loads.empty());
   desk.cancelled();
@@ -340,7 +340,7 @@ TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
   worker_desk desk(options);
   desk.step(
       {.loads = {make_load(1, "a", 3, 10)}, .stores = {make_store(5, 2, "b", 3, 20)}, .preempted = {}, .finished = {}});
-  // In whatever order the parts end.
+  // The parts may end in any order.
   desk.end(desk.loads[1], errc::corrupt);
   desk.end(desk.loads[0], {errc::not_found, errc::ok});
   desk.end(desk.saves[1], errc::ok);
@@ -474,7 +474,7 @@ TEST_CASE("a synchronous load goes first, is waited for, and is reported page by
   CHECK(desk.tasks.at(desk.loads[2]).keys.items == keys_from(702, 1));
   desk.end(desk.loads[2], errc::ok);
   CHECK(desk.state.synchronous_loads() == 0);
-  // Nobody waits for it between steps: the engine would fall over a name.
+  // It is not reported between steps: the engine would fail on the unknown name.
   const auto done = desk.finished();
   CHECK(done.received.empty());
   CHECK(done.failed.empty());

@@ -26,7 +26,7 @@ constexpr kv_geometry geometry{
     .layers = 1, .parts = 2, .heads = 1, .head_size = 8, .element_bytes = 2, .block_tokens = 6};
 constexpr std::byte poison{0xee};
 
-/// A mover that only notes what it was told.
+/// A mover that only records its calls.
 class noting_mover final : public page_mover {
 public:
   struct notes {
@@ -76,7 +76,7 @@ struct device {
   }
 
   static inline const std::uint64_t slot_bytes = io::slot_bytes(geometry.page_bytes());
-  /// Of one part of one block.
+  /// The size of one part of one block.
   static constexpr std::size_t part_bytes = std::size_t{2} * 8 * 2;
 
   std::vector<std::uint8_t> tensor = std::vector<std::uint8_t>(2 * blocks * part_bytes);
@@ -151,7 +151,7 @@ TEST_CASE("copy engine: bytes of missing blocks in a page are checked and not wr
     CHECK(d.block(8) == third);
   }
   SECTION("invalid pages") {
-    // In what would not be written.
+    // The damage is in bytes that would not be written.
     for (std::size_t i = 0; i < 2; ++i)
       d.arenas->memory()->bytes()[i * device::slot_bytes + io::page_header_bytes] ^= std::byte{1};
     CHECK(device::codes(d.state.scatter(wanted)) == std::vector(2, errc::corrupt));
@@ -218,7 +218,7 @@ TEST_CASE("copy engine: an order waits for the event with its number", "[copy_en
   CHECK(device::codes(state.scatter(order)) == std::vector(2, errc::ok));
   CHECK(notes->ready == std::vector<void*>{nullptr, &happened, &happened});
 
-  // Where one page is refused, the others wait as well.
+  // Where one page is refused, the others still wait.
   notes->ready.clear();
   auto bad = order;
   bad.items[0].block = blocks;

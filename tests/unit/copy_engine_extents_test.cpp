@@ -17,7 +17,7 @@
 
 namespace copy_engine_extents_test {
 
-/// What a device is told of the arena, and when; and when nothing of an attachment is under way any more.
+/// The registration of arena memory with a device, and the end of attachments.
 
 namespace {
 
@@ -35,7 +35,7 @@ key_digest key(std::uint64_t n) {
   return hash_key(std::as_bytes(std::span(&n, 1)));
 }
 
-/// A device that notes what it is told of, may refuse it, and may be made to wait.
+/// A device that records registrations and can refuse or delay them.
 class careful_device final : public page_mover {
 public:
   explicit careful_device(const kv_cache_view& view) : host_(*make_host_page_mover(view)) {}
@@ -169,7 +169,7 @@ TEST_CASE("copy engine: an extent is registered with the device when its first p
   CHECK(w.device->tries == 3);
   // The last one is what is left of the arena.
   CHECK(w.device->sizes == std::vector<std::size_t>{2 * world::slot, 2 * world::slot, world::slot});
-  // What is no frame makes nothing known.
+  // An invalid frame registers nothing.
   auto outside = world::order({2});
   outside.items[0].frame_offset = arena_frames * world::slot;
   CHECK(world::codes(w.state.gather(outside)) == std::vector{errc::out_of_range});
@@ -184,7 +184,7 @@ TEST_CASE("copy engine: a device with slow registration registers all extents ah
   CHECK(w.device->known == std::set{w.extent(0), w.extent(1), w.extent(2), w.extent(3)});
   CHECK(world::codes(w.state.gather(world::order({0, 2, 4, 6}))) == std::vector(4, errc::ok));
   CHECK(w.device->tries == 4);
-  // Another arena: the device forgets this one, also where it has not been told of all of it.
+  // On another arena the device drops this one, even where not all of it is registered.
   w.device->hold();
   REQUIRE(w.state.bind(owner + 1, w.new_arena()));
   w.device->await_waiting(1);

@@ -49,7 +49,7 @@ struct far_device {
     return {key(key_number), {40 + block, 3}, frame * slot_bytes, block};
   }
 
-  /// What the node sees of the memory.
+  /// The memory as the node sees it.
   std::vector<std::byte> got(const remote_offer& offer) {
     std::vector<std::byte> out(offer.bytes);
     const auto mover = network->mover();
@@ -75,7 +75,7 @@ TEST_CASE("copy engine: for a remote node it exposes its own memory and works in
   CHECK(offer->bytes == 6 * slot_bytes);
   CHECK(offer->frame_bytes == slot_bytes);
   CHECK(d.network->admitted == elsewhere().movers.items);
-  // What it says stands at the beginning does.
+  // The memory begins with the proof of the offer.
   const auto seen = d.got(*offer);
   REQUIRE(offer->proof.size() >= 16);
   CHECK(std::equal(offer->proof.begin(), offer->proof.end(), seen.begin(),

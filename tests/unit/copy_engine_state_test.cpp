@@ -211,7 +211,7 @@ TEST_CASE("copy engine: a nonexistent block or frame fails alone", "[copy_engine
   }
   CHECK(d.gather(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
 
-  // The same order as a scatter, of pages that are all there.
+  // The same order is a scatter of valid pages.
   REQUIRE(d.gather({d.item(1, 1, 1)}) == std::vector{errc::ok});
   d.poison_all();
   CHECK(d.scatter(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
@@ -257,11 +257,11 @@ TEST_CASE("copy engine: an order of another attachment or beyond the length limi
     REQUIRE(d.state.bind(owner + 1, next));
     CHECK(refused(owner, 1) == errc::expired);
     CHECK(d.state.gather({owner + 1, {{d.item(0, 0, 0)}}}));
-    d.state.end(owner); // which is over already: changes nothing
+    d.state.end(owner); // already ended: changes nothing
     CHECK(d.state.gather({owner + 1, {{d.item(0, 0, 0)}}}));
   }
   SECTION("after its end") {
-    d.state.end(owner + 1); // somebody else's
+    d.state.end(owner + 1); // belongs to another attachment
     CHECK(d.state.gather({owner, {{d.item(0, 0, 0)}}}));
     d.state.end(owner);
     CHECK(refused(owner, 1) == errc::expired);
@@ -282,7 +282,7 @@ TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use
   CHECK(copy_engine_state::begin_gather(state, {owner + 1, {{d.item(0, 0, 0)}}}).error().code == errc::expired);
   CHECK(copy_engine_state::begin_gather(state, {owner, std::vector(5, d.item(0, 0, 0))}).error().code ==
         errc::limit_exceeded);
-  // The number of what it waits for is the business of whoever sends the bytes.
+  // Only the sender of the bytes uses the number of the event.
   const copy_order order{owner, {{d.item(0, 0, 0), d.item(1, 99, 1), d.item(2, 2, 2), d.item(3, 3, 3)}}, {}, 12};
   std::atomic<bool> at_rest = false;
   std::thread waits;
@@ -296,7 +296,7 @@ TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use
       it.wait_for_rest(owner);
       at_rest = true;
     });
-    // One is there, one is not, and one has been sealed by somebody else.
+    // One page is there, one is missing, and one was sealed for another identity.
     std::vector<std::byte> page(device::page_bytes, std::byte{5});
     std::memcpy(open->moves()[0].page, page.data(), page.size());
     open->moves()[0].checksum = io::checksum_of(page);

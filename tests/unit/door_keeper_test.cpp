@@ -57,11 +57,11 @@ TEST_CASE("While a socket cannot be created the node reports it, retries, and re
   CHECK(x.condition->ready()); // it serves who is connected
   REQUIRE(x.condition->shortcomings().size() == 2);
   CHECK(x.condition->shortcomings()[0].find("something else is there") != std::string::npos);
-  CHECK(x.keeper.look().empty()); // told once
+  CHECK(x.keeper.look().empty()); // reported once
   x.lock.can_be_made = true;
   CHECK(x.keeper.look().size() == 1);
   CHECK(x.condition->shortcomings().size() == 1);
-  // Somebody else put it back.
+  // Another process put it back.
   x.socket.there = true;
   CHECK(x.keeper.look().size() == 1);
   CHECK_FALSE(x.condition->has(trouble::socket_lost));

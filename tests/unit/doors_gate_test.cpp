@@ -92,7 +92,7 @@ TEST_CASE("only messages that clients send pass", "[doors]") {
   CHECK(sent(gate, 2, known_kind) == verdict::pass);
   CHECK(sent(gate, 2, known_kind.substr(0, 8)) == verdict::drop);
   CHECK(sent(gate, 2, std::string("\0\0\0\x06known!", 10)) == verdict::drop);
-  CHECK(sent(gate, 2, std::string("\1", 1) + known_kind) == verdict::drop); // to be answered to somebody else
+  CHECK(sent(gate, 2, std::string("\1", 1) + known_kind) == verdict::drop); // with another recipient of the answer
   CHECK(sent(gate, 2, known_kind, 1) == verdict::drop);                     // to an actor of the system
   CHECK(sent(gate, 2, known_kind, 0xff) == verdict::drop);
   CHECK(sent(gate, 2, known_kind) == verdict::pass); // and it goes on

@@ -138,14 +138,14 @@ TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
 
 TEST_CASE("a policy proposes evict-first entries before others, from the last one on, until they are touched",
           "[registry]") {
-  // One with a hand says how little a policy has to know of it.
+  // A policy with a hand shows how little a policy needs to know of it.
   const auto policy = made(policies[GENERATE(range(0, 3))]);
   policy->inserted(up_to(100));
   policy->touched(entries_t{40, 41, 42, 43}, {});
   policy->spared(entries_t{40, 41, 42, 43});
   policy->spared(entries_t{7, 8});
   CHECK(proposed(*policy, 4) == entries_t{43, 42, 41, 40});
-  // Once more: as if it were told of now.
+  // Marking again moves it to the front.
   policy->spared(entries_t{42});
   policy->touched(entries_t{41}, {});
   entries_t order;
@@ -168,7 +168,7 @@ TEST_CASE("the sieve skips a used entry once, and ghosts recognize returning key
   CHECK(proposed(policy, 1) == entries_t{1});
   policy.left(1, leave_reason::erased);
   CHECK(policy.ghosts() == 1);
-  // 2 counts as used, since it was wanted again; 1 was erased, and nobody remembers it.
+  // 2 counts as used, since it was requested again; 1 was erased and has no ghost.
   policy.inserted(entries_t{2});
   policy.inserted(entries_t{1});
   CHECK(proposed(policy, 3) == entries_t{0, 1, 3});
@@ -187,7 +187,7 @@ TEST_CASE("a shard evicts in the order of its policy", "[registry]") {
   CHECK(r.info(key_of(1)).has_value());
   CHECK_FALSE(r.info(key_of(3)).has_value());
   CHECK(r.state.check_invariants() == "");
-  // What was evicted comes back, and is kept longer than what was never asked for twice.
+  // An evicted key that returns is kept longer than one that was never requested twice.
   r.save({key_of(3)});
   CHECK(r.evict(8).slots == 8);
   CHECK(r.info(key_of(3)).has_value());

@@ -99,7 +99,7 @@ TEST_CASE("ranks that received the same progress ask the same shards", "[allocat
   for (const release_progress& x : {release_progress{0, 4, 90}, {2, 9, 80}, {1, 3, 85}, {0, 5, 70}}) {
     one.released(x);
     other.released(x);
-    // What one of them has asked since is told with the slots, or not at all.
+    // Requests since then are answered together with the slots, or not at all.
     one.answered(x.shard, gave(x.shard, 1, x.released, x.keys + 50));
   }
   const auto few = one.divide(8);
@@ -123,7 +123,7 @@ TEST_CASE("shares add up to the request and balance the shards", "[allocator]") 
     const auto wanted = static_cast<std::uint32_t>(random() % (all + 1));
     const auto divided = shares.divide(wanted);
     REQUIRE(std::accumulate(divided.begin(), divided.end(), 0U) == wanted);
-    // Who was asked has as many left as the others who were, and no fewer than who was not.
+    // The shards that were asked keep equally many pages, and no fewer than those that were not.
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t k = 0; k < n; ++k) {
         REQUIRE(divided[i] <= pages[i]);

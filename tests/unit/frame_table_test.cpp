@@ -34,7 +34,7 @@ struct table {
     return {key_digest{slot, 7}, {slot, generation}};
   }
 
-  /// A page that is in memory and in the slab, and that nobody has pinned.
+  /// A page that is in memory and in the slab, without a pin.
   frame_number clean(slot_number slot) {
     const auto f = frames.take(page(slot), frame_state::reading);
     REQUIRE(f != no_frame);
@@ -95,7 +95,7 @@ TEST_CASE("frames: readable pages are recorded as resident", "[frame_table]") {
   t.frames.end_write(filled, true);
   CHECK_FALSE(t.resident->contains(70));
   t.sound();
-  // Of slots that there are not nobody knows anything.
+  // Slots outside of the slab are never resident.
   t.resident->set(5000);
   CHECK_FALSE(t.resident->contains(5000));
 }
@@ -268,7 +268,7 @@ TEST_CASE("frames: held-back pages are evicted in the order of the clean ones on
     CHECK(t.frames.held_back() == 0);
     CHECK(t.frames.state(a) == frame_state::clean);
   }
-  SECTION("an abandoned page does not count as given up") {
+  SECTION("a dropped page does not count as given up") {
     t.frames.let_expend(std::array{a});
     t.frames.drop(a);
     t.frames.drop(b);
@@ -424,12 +424,12 @@ TEST_CASE("frames: the extent that is emptied is the least used one, and emptyin
   for (slot_number slot = 0; slot < 7; ++slot)
     t.frames.pin(t.frames.in_slot(slot));
   REQUIRE(t.frames.begin_emptying());
-  // Its free frame takes nothing, and the others are pinned.
+  // Its free frame is not used, and the others are pinned.
   CHECK(t.frames.count(frame_state::free) == 0);
   CHECK(t.frames.next_to_move() == no_frame);
   CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
   CHECK(t.frames.lasting() == 6);
-  // One of them is dropped, and waits for its pin: then its frame is gone as well.
+  // One of them is dropped and waits for its pin, and then its frame is absent too.
   t.frames.drop(pinned);
   t.frames.unpin(pinned);
   CHECK(t.frames.state(pinned) == frame_state::absent);

@@ -17,7 +17,7 @@ TEST_CASE("free frames: they are taken in ascending order, wrapping around at th
     free.insert(f);
   for (frame_number f = 0; f < 150; ++f)
     CHECK(free.take() == f);
-  // What becomes free in the worst order is taken in the best, behind what was free before.
+  // Frames freed in the worst order are taken in the best one, after those that were free before.
   for (frame_number f = 100; f-- > 40;)
     free.insert(f);
   for (frame_number f = 150; f < 200; ++f)

@@ -1,4 +1,4 @@
-// What the fuzzers found worth keeping, with any compiler.
+// The inputs that fuzzers found worth keeping, with any compiler.
 
 #include "fuzz/handshakes.hpp"
 #include "fuzz/lmcache_messages.hpp"

@@ -16,7 +16,7 @@
 
 namespace fuzz_files_test {
 
-// What fuzzers begin with, whole and damaged, through the same checks; a check that fails ends the program.
+// The seeds of the fuzzers, whole and damaged, go through the same checks; a failed check ends the program.
 
 using namespace troupe;
 using namespace troupe::store;

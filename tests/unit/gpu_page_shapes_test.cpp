@@ -86,7 +86,7 @@ struct model_cache {
     REQUIRE(offset == view.geometry.page_bytes());
   }
 
-  /// What a gather must give.
+  /// The expected result of a gather.
   bytes page_of(const std::vector<std::uint32_t>& blocks) {
     bytes out(view.geometry.page_bytes());
     for_each_byte(tensors, blocks,
@@ -136,7 +136,7 @@ std::unique_ptr<page_mover> mover_of(const kv_cache_view& view) {
   return std::move(*mover);
 }
 
-/// For each page its blocks, no block twice; some do not exist.
+/// The blocks of each page, without duplicates; some do not exist.
 std::vector<std::vector<std::uint32_t>> random_pages(const model_cache& cache, std::size_t count,
                                                      std::mt19937_64& random) {
   std::vector<std::uint32_t> all(cache.view.blocks);

@@ -126,7 +126,7 @@ TEST_CASE("Blocks in shared memory are gathered run by run and scattered to the 
   std::copy_n(expected.begin() + 20, 6, after.begin() + 300 + 7 * 6);
   CHECK(memory.read(memory_bytes) == after);
 
-  // What has another checksum is not written.
+  // A page with another checksum is not written.
   page[3] ^= std::byte{1};
   moves[0].block = 0;
   REQUIRE((*cache)->scatter(moves, {}));

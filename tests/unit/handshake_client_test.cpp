@@ -26,7 +26,7 @@ handshake_fetch_reply failed_as(errc code) {
   return x;
 }
 
-/// With pp ranks of tp ranks each, each payload naming its rank.
+/// Metadata of pp × tp ranks whose payloads name their ranks.
 handshake_fetch_reply whole_as(incarnation_number incarnation, const handshake_sizes& sizes) {
   handshake_fetch_reply x;
   x.incarnation = incarnation;
@@ -106,7 +106,7 @@ TEST_CASE("handshake client: requests that wait for the same engine share one fe
   CHECK(waits.what.complete);
   w.answer(waits.fetch, found_as(7));
   CHECK(w.answers() == codes(5, errc::ok));
-  // And who comes later needs none.
+  // Later requests need no fetch.
   const auto known = w.resolve("a");
   REQUIRE(known.has_value());
   CHECK((**known)->incarnation == 7);
@@ -140,7 +140,7 @@ TEST_CASE("handshake client: many unreachable peers do not delay the others", "[
       for (const auto& order : w.state.take_orders()) {
         if (order.what.engine == engine)
           return w.answer(order.fetch, found_as(1));
-        // It waits at the directory, or is told at once that there is nothing.
+        // It waits at the directory or is answered at once that there is nothing.
         if (order.what.wait == 0s)
           w.answer(order.fetch, failed_as(errc::not_found));
       }
@@ -169,7 +169,7 @@ TEST_CASE("handshake client: of noted engine starts the oldest is forgotten firs
   world w(options);
   for (const auto* engine : {"z", "a", "z", "m"})
     w.state.note(engine, 8, true, w.now);
-  // What comes late of an earlier start is refused for those that are remembered.
+  // A late answer of an earlier start is refused for the remembered ones.
   w.resolve("z");
   w.answer(w.order().fetch, found_as(7));
   CHECK(w.answers().empty());
@@ -190,7 +190,7 @@ TEST_CASE("handshake client: every wait ends by its deadline, whatever the direc
   w.pass(8s);
   CHECK(w.answers() == codes{errc::timeout});
   CHECK(w.state.under_way() == 0);
-  // The answer that comes then is nobody's.
+  // The late answer is ignored.
   w.answer(order.fetch, found_as(7));
   CHECK(w.answers().empty());
   CHECK_FALSE(w.resolve("a").has_value());
@@ -244,7 +244,7 @@ TEST_CASE("handshake client: an expired incarnation is reported to the requests 
   w.resolve("a");
   w.answer(w.order().fetch, failed_as(errc::not_found));
   w.answer(w.order().fetch, failed_as(errc::not_found));
-  // One that does not mind, one that means a start of before, and one whose start is to come.
+  // The requests name no incarnation, an earlier one, and a later one.
   w.resolve("a", 5);
   w.pass(1s);
   const auto before = w.order();
@@ -275,21 +275,21 @@ TEST_CASE("handshake client: a restarted peer is never used with its earlier met
   w.resolve("a");
   w.answer(w.order().fetch, found_as(7));
   w.answers();
-  // Somebody means the next start.
+  // A request names the next incarnation.
   CHECK_FALSE(w.resolve("a", 8).has_value());
   auto order = w.order();
   CHECK(order.what.incarnation == 8);
-  // The directory has only heard of the one before.
+  // The directory knows only the one before.
   w.answer(order.fetch, found_as(7));
   CHECK(w.answers().empty());
   w.pass(100ms);
   w.answer(w.order().fetch, found_as(8));
   CHECK(w.answers() == codes{errc::ok});
-  // Somebody means the one before, whose memory is gone.
+  // A request names the one before, whose memory is freed.
   const auto late = w.resolve("a", 7);
   REQUIRE(late.has_value());
   CHECK(late->error().code == errc::expired);
-  // Somebody says that there is another one.
+  // A newer incarnation is noted.
   w.state.note("a", 8, true, w.now);
   CHECK(w.resolve("a").has_value());
   w.state.note("a", 9, true, w.now);
@@ -368,7 +368,7 @@ TEST_CASE("handshake client: requests for the same ranks of an engine share one 
   w.answer(first.fetch, found_as(7));
   CHECK(w.answers() == codes(2, errc::ok));
   CHECK(w.resolve_ranks("a", mine).has_value());
-  // What is known of a part says nothing of the whole, and of other parts.
+  // A part does not answer requests for the whole or for other parts.
   CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::peers_of(0, 2)).has_value());
   CHECK_FALSE(w.resolve("a").has_value());
   CHECK(w.state.take_orders().size() == 2);
@@ -408,17 +408,17 @@ TEST_CASE("handshake client: all parts of an engine belong to one incarnation", 
   auto orders = w.state.take_orders();
   REQUIRE(orders.size() == 2);
   w.answers();
-  // One part is of a later start, so the others are over.
+  // One part has a later incarnation, so the others are expired.
   w.answer(orders[0].fetch, found_as(8));
   CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
   CHECK(w.resolve_ranks("a", mine, 7)->error().code == errc::expired);
   w.order();
-  // And what was asked before, and comes late, is none.
+  // A late answer to an earlier request is ignored.
   w.answer(orders[1].fetch, found_as(7));
   CHECK(w.answers() == codes{errc::ok});
   w.state.note("a", 9, true, w.now);
   CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(0)).has_value());
-  // Somebody means a later one.
+  // A request names a later one.
   w.state.take_orders();
   CHECK_FALSE(w.resolve_ranks("b", mine).has_value());
   w.answer(w.order().fetch, found_as(3));

@@ -140,7 +140,7 @@ TEST_CASE("handshake directory: a withdrawn incarnation stays withdrawn", "[hand
   CHECK(code(w.state.withdraw({"a", 7}, w.now).code) == errc::ok);
   CHECK(code(w.state.withdraw({"a", 7}, w.now).code) == errc::ok);
   CHECK(code(w.state.withdraw({"b", 7}, w.now).code) == errc::not_found);
-  // A packet that was on its way.
+  // A delayed heartbeat arrives.
   CHECK(w.publish_code(rank_of("a", 0, 7)) == errc::expired);
   CHECK(code(w.state.heartbeat({"a", 7, {}}, w.now).code) == errc::expired);
   auto asked = fetch_of("a", 0, 10s);
@@ -303,7 +303,7 @@ TEST_CASE("handshake directory: an unchanged result is not sent again", "[handsh
   auto same = w.get(asked);
   CHECK(same.not_modified);
   CHECK(same.entries.empty());
-  // With a wait: until it changes.
+  // With a wait, the answer comes on a change.
   asked.wait = 10s;
   CHECK_FALSE(w.fetch(asked).has_value());
   w.publish(rank_of("a", 0, 8));
@@ -335,7 +335,7 @@ TEST_CASE("handshake directory: every quantity has a limit", "[handshake]") {
   CHECK(w.publish_code(x) == errc::ok);
   x.rank.tp = 1;
   CHECK(w.publish_code(x) == errc::limit_exceeded);
-  // What it replaces makes room.
+  // A replaced entry makes room.
   x.incarnation = 8;
   CHECK(w.publish_code(x) == errc::ok);
   x.sizes.tp = 5;
@@ -512,7 +512,7 @@ TEST_CASE("handshake directory: another directory continues from the recorded ch
   CHECK(second.publish_code(rank_of("b", 0)) == errc::expired);
   CHECK(code(second.get(fetch_of("c", 0)).code) == errc::not_found);
   CHECK(second.publish_code(rank_of("c", 0, 6)) == errc::expired);
-  // What was left of it in the store is to go.
+  // Its remains in the store are erased.
   CHECK(second.state.take_changes().size() >= 2);
 }
 

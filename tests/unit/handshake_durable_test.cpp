@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-/// What readers of the directory are told of what is not durable yet, and of what is too large for an update.
+/// Answers of the directory about changes that are not durable yet or exceed an update.
 
 namespace handshake_durable_test {
 
@@ -118,7 +118,7 @@ TEST_CASE("handshake directory: an update that could not be sent is sent again",
   w.state.put_back(1, news[0].second);
   w.publish(rank_of("b", 0));
   CHECK(w.state.take_updates(w.now).told.at(0).second.changes.size() == 2);
-  // That nobody was told is no reason to think that the watcher is slow.
+  // An update that was not sent does not count as slowness of the watcher.
   w.state.seen(1);
   w.publish(rank_of("c", 0));
   w.state.put_back(1, w.state.take_updates(w.now).told.at(0).second);

@@ -42,7 +42,7 @@ TEST_CASE("handshake ranks: several local ranks read parts of one remote rank", 
 }
 
 TEST_CASE("handshake ranks: one local rank reads several remote ranks", "[handshake]") {
-  // From local · |ratio| + i, with the local block in |ratio| parts.
+  // Ranks are numbered from local · |ratio| + i, with the local block in |ratio| parts.
   const auto x = plan(2, 1, 8, 8);
   CHECK(x.ratio == -4);
   CHECK(x.meet == numbers{4, 5, 6, 7});
@@ -69,7 +69,7 @@ TEST_CASE("handshake ranks: of ranks with the same head the first is read", "[ha
   CHECK(x.notify == numbers{5, 7});
   // Locally more ranks than heads.
   CHECK(plan(8, 5, 4, 2).read == std::vector<remote_part>{{2, 0, 0, 1}});
-  // As many as heads is not more: nothing is there twice.
+  // With as many ranks as heads nothing is there twice.
   CHECK(plan(1, 0, 4, 4).notify.empty());
 }
 
@@ -110,7 +110,7 @@ TEST_CASE(
           for (const auto& part : x.read)
             for (std::uint32_t i = 0; i < part.heads; ++i) {
               CHECK(part.remote_head + i < heads_per_rank(heads, remote));
-              // The same head of the model on both sides.
+              // Both sides have the same head of the model.
               CHECK(part.rank * heads / remote + part.remote_head + i == rank * heads / local + part.local_head + i);
               CHECK(got.insert(part.local_head + i).second);
             }

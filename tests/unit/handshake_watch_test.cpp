@@ -18,7 +18,7 @@ struct world {
     now += x;
     state.advance(now);
   }
-  /// What is to be done, which has to be that.
+  /// Takes the next order, which must be `what`.
   watch_state::number ordered(watch_state::step what) {
     const auto order = state.take_watch_order();
     REQUIRE(order.has_value());
@@ -120,7 +120,7 @@ TEST_CASE("handshake client: after a disconnect waiting requests are fetched aga
   w.pass(100ms);
   w.state.take_orders();
   const auto next = w.ordered(watch_state::step::open);
-  // What was sent to nobody meanwhile has failed, and would pause for a while.
+  // Requests sent while disconnected have failed and would pause for a while.
   for (int i = 0; i < 6; ++i) {
     w.state.advance(w.now);
     for (const auto& order : w.state.take_orders())

@@ -62,7 +62,7 @@ TEST_CASE("hazards: every named test exists", "[documentation]") {
   CHECK(tests.names.size() > 100);
   CHECK_FALSE(tests.have("hazards: no test has this name"));
   CHECK_FALSE(tests.have("test_no_such"));
-  // As C++ has them, and as Python has them.
+  // Names are quoted as in C++ and as in Python.
   const std::regex cited("`([A-Za-z][A-Za-z0-9_, -]*: [^`\\n]+|test_\\w+)`");
   std::size_t pages = 0;
   for (const auto& x : fs::directory_iterator(fs::path(TROUPE_SOURCE_DIR) / "docs")) {

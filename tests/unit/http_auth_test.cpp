@@ -76,7 +76,7 @@ TEST_CASE("A refused caller is told which role is missing", "[http][auth]") {
   CHECK(unknown.has("WWW-Authenticate: Bearer realm=\"troupe\", error=\"invalid_token\"\r\n"));
   const auto low = c.call(post("/admin", "", bearer(reader)));
   CHECK(low.body == R"({"detail":"this needs the role \"admin\", the token has \"read\""})");
-  // Paths that there are not need no token to be told from those that there are.
+  // Unknown paths do not require a token, so the answer does not distinguish them.
   CHECK(c.call(post("/nothing", "")).code == 404);
 }
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-/// Handlers that answer late hear of clients that do not wait any more.
+/// Handlers that answer late are notified of disconnected clients.
 
 namespace http_client_end_test {
 

@@ -1,4 +1,4 @@
-// What a client without any right can take from others, and what it cannot.
+// The resources that a client without any rights can take from others, and those that it cannot.
 
 #include "base/descriptors.hpp"
 #include "http/admin.hpp"
@@ -96,7 +96,7 @@ TEST_CASE("Probes are answered while silent connections occupy all connection sl
   auto config = test_config();
   config.limits.connections = 100;
   const auto s = started(config, sample());
-  // As many as there may be, and several times what the reserve has room for.
+  // All connection slots are taken, and several times the reserve.
   const silence all{s->port(), 500};
   for (int i = 0; i < 20; ++i)
     for (const auto* path : {"/health", "/ready", "/version", "/metrics"}) {
@@ -190,7 +190,7 @@ TEST_CASE("Endless bodies take no more memory than the common budget", "[http][h
     all.back()->send("POST /size HTTP/1.1\r\nHost: test\r\nContent-Length: " + std::to_string(body) + "\r\n\r\n");
     all.back()->send(std::string(body - 1, 'x'));
   }
-  // Two of them fit. The others are told, whoever they are; then there is room for those.
+  // Two of them fit. The others are refused, and then there is room for them.
   int refused = 0;
   std::vector<client*> waiting;
   while (refused < 10) {
@@ -207,7 +207,7 @@ TEST_CASE("Endless bodies take no more memory than the common budget", "[http][h
         ++refused;
       }
   }
-  // Where both took more at the same time, each may have found what the other one was about to give back.
+  // Where both requested more at the same time, each may have found the memory that the other was about to return.
   int served = 0;
   for (const auto& x : all) {
     const auto done = x->call("x");
@@ -220,7 +220,7 @@ TEST_CASE("Endless bodies take no more memory than the common budget", "[http][h
 }
 
 TEST_CASE("The memory for parsing JSON bodies is bounded in total", "[http][hostile]") {
-  // As simdjson takes it, for a body beyond what threads keep for small ones.
+  // The estimate matches simdjson for a body beyond what threads keep for small ones.
   CHECK(json_reading_bytes(0) == 0);
   CHECK(json_reading_bytes(1024 * 1024) == 0);
   CHECK(json_reading_bytes(1024 * 1024 + 1) > std::uint64_t{14} * 1024 * 1024);
@@ -357,11 +357,11 @@ TEST_CASE("Without tokens a loopback server accepts only its own host names", "[
     CHECK(x.code == 421);
     CHECK(x.body.find("http.hosts") != std::string::npos);
   }
-  // What is in the target counts as well, and must not contradict the header.
+  // The host in the target counts too and must not contradict the header.
   CHECK(c.call(get_from("localhost", "http://evil.com/read")).code == 421);
   CHECK(c.call(get_from("evil.com", "http://localhost/read")).code == 421);
   CHECK(c.call(get_from("localhost", "http://localhost:1/read")).code == 200);
-  // Whoever may know it anyway may call the server what it likes.
+  // Open routes accept any host name.
   CHECK(c.call(get_from("evil.com", "/ok")).code == 200);
   CHECK(c.call(get_from("evil.com", "/health")).code == 200);
 }
@@ -380,7 +380,7 @@ TEST_CASE("Host names of a server without tokens can be added, and with tokens n
   config.host = "0.0.0.0";
   CHECK_FALSE(host_rule{config}.allows("evil.com"));
   config.hosts = "";
-  CHECK(host_rule{config}.allows("evil.com")); // nobody can know how it is called
+  CHECK(host_rule{config}.allows("evil.com")); // the name of the host is unknown
   config.host = "127.0.0.1";
   CHECK_FALSE(host_rule{config}.allows("evil.com"));
   config.tokens_file = "tokens";

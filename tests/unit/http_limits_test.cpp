@@ -82,7 +82,7 @@ TEST_CASE("Bodies beyond the limit get 413, before they have been sent", "[http]
   const auto s = started(config, sample());
   client c{s->port()};
   CHECK(c.call(post("/size", std::string(100'000, 'x'))).body == "100000");
-  // Of the route, and small enough to be passed over: the connection goes on.
+  // The limit of the route applies, and the body is small enough to be skipped: the connection goes on.
   CHECK(c.call(post("/small", std::string(10, 'x'))).body == "10");
   CHECK(c.call(post("/small", std::string(11, 'x'))).code == 413);
   CHECK(c.call(post("/small", std::string(5, 'x'))).body == "5");
@@ -140,7 +140,7 @@ TEST_CASE("A slow request gets 408", "[http]") {
 
 TEST_CASE("An idle connection is closed after a while", "[http]") {
   auto config = test_config();
-  // Long enough for a client to have asked.
+  // The time is long enough for a client to send a request.
   config.limits.idle_time = 1s;
   const auto s = started(config, sample());
   client fresh{s->port()};
@@ -187,7 +187,7 @@ TEST_CASE("A late answer does not go to the next request of the connection", "[h
   auto routes = sample();
   routes.add(method::post, "/first", open_route("first", [&](const request&, responder r) { first = std::move(r); }));
   routes.add(method::post, "/second", open_route("second", [&](const request&, responder r) {
-               // Both answers come from elsewhere, one behind the other, while this request waits for its own.
+               // Both answers come from another thread in turn, while this request waits for its own.
                std::thread{[&, mine = std::move(r)]() mutable {
                  std::move(*first).send(response::json("\"late\""));
                  std::move(mine).send(response::json("\"own\""));

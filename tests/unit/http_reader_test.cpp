@@ -44,7 +44,7 @@ std::string describe(request_reader& r) {
         out += " " + std::string{x.name} + "=" + std::string{x.value};
       out +=
           " [" + std::string{r.body()} + "] " + std::to_string(r.bytes_in()) + (r.keep_alive() ? "" : " close") + "\n";
-      // What lies behind the body can be read, whatever it is.
+      // The bytes after the body can be read, whatever they are.
       volatile char sum = 0;
       for (std::size_t i = 0; i < body_padding; ++i)
         sum = static_cast<char>(sum + r.body().data()[r.body().size() + i]);
@@ -318,7 +318,7 @@ TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]")
     request_reader a{1024, &budget};
     CHECK(budget.used() == 0);
     CHECK(receive(a, head(60'000) + std::string(59'999, 'a')));
-    // As much as the request can need, and not twice that.
+    // The budget grants as much as the request can need, and not twice that.
     CHECK(budget.used() > 50'000);
     CHECK(budget.used() < 62'000);
     request_reader b{1024, &budget};
@@ -328,7 +328,7 @@ TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]")
     CHECK(receive(a, "a"));
     CHECK(a.body().size() == 60'000);
     a.next();
-    // More than half was taken: nobody keeps what it may need again.
+    // More than half was taken: memory that may be needed again is not kept.
     CHECK(budget.used() == 0);
     request_reader c{1024, &budget};
     CHECK(receive(c, head(90'000) + std::string(90'000, 'c')));

@@ -32,7 +32,7 @@ TEST_CASE("A token bucket grants one second of requests at once and then one at 
   for (int i = 0; i < 4; ++i)
     CHECK_FALSE(bucket.take(start));
   CHECK(bucket.take(start) == 250ms);
-  // Who asks in vain takes nothing.
+  // A refused request takes nothing from the bucket.
   CHECK(bucket.take(start + 100ms) == 150ms);
   CHECK_FALSE(bucket.take(start + 250ms));
   CHECK(bucket.take(start + 250ms) == 250ms);
@@ -108,7 +108,7 @@ TEST_CASE("A caller beyond its rate gets 429 and Retry-After", "[http][hostile]"
     CHECK(x.has("Retry-After: 1") == (expected == 429));
     CHECK((x.body.find("http.limits.requests_per_second") != std::string::npos) == (expected == 429));
   }
-  // Whoever looks after the node is not counted.
+  // Requests to open routes are not counted.
   CHECK(c.must_read().code == 200);
 }
 

@@ -183,7 +183,7 @@ TEST_CASE("Random targets match as in a linear search over all patterns", "[http
     patterns.push_back(segments);
   }
   REQUIRE(r.check());
-  // Where two differ first, a literal comes before a parameter.
+  // At the first difference a literal precedes a parameter.
   const auto is_parameter = [](const std::string& s) { return s.starts_with('{'); };
   for (int i = 0; i < 2000; ++i) {
     std::vector<std::string> path;

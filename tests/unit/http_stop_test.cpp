@@ -63,7 +63,7 @@ TEST_CASE("Shutdown lets requests in progress finish and closes idle connections
   const auto x = busy.must_read();
   CHECK(x.body == "1");
   CHECK(x.has("Connection: close\r\n"));
-  // What was sent ahead is not begun any more.
+  // Pipelined requests are no longer started.
   CHECK(busy.ends());
   busy.end();
   stopping.join();

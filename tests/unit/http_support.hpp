@@ -52,7 +52,7 @@ inline route open_route(std::string name, handler h) {
   return {std::move(name), role::none, std::move(h), 0};
 }
 
-/// What came back over the wire.
+/// A response as received.
 struct reply {
   int code = 0;
   /// Status line and headers.
@@ -120,7 +120,7 @@ inline std::string post(std::string_view path, std::string_view body, std::strin
          "\r\n" + std::string{more_headers} + "\r\n" + std::string{body};
 }
 
-/// A directory that is gone at the end of the test.
+/// A directory that is removed at the end of the test.
 class scratch_directory {
 public:
   scratch_directory();

@@ -53,7 +53,7 @@ struct fixture {
 /// Whether a client with these options is served.
 bool is_served(std::uint16_t port, const tls_client_options& options) {
   tls_client c{port, options};
-  // With TLS 1.3, a client learns only from the first answer that it was refused.
+  // With TLS 1.3 a client learns from the first response that it was refused.
   if (!c.is_connected() || !c.send(post("/echo", "hello")))
     return false;
   const auto x = c.read();
@@ -113,7 +113,7 @@ TEST_CASE("With a client authority only its clients are served", "[http][tls]") 
   };
   CHECK_FALSE(served(f.options()));
   CHECK(served(f.options(identity{"engine", f.authority})));
-  // By its name, it could be the right one.
+  // Its name alone matches.
   const identity imposter{"authority"};
   CHECK_FALSE(served(f.options(identity{"engine", imposter})));
   CHECK_FALSE(served(f.options(identity{"engine"})));
@@ -190,7 +190,7 @@ TEST_CASE("An incomplete handshake times out", "[http][tls]") {
 
 TEST_CASE("Deadlines apply with TLS", "[http][tls]") {
   fixture f;
-  // Long enough for a client to have shaken hands and asked.
+  // The time is long enough for a handshake and a request.
   f.config.limits.receive_time = 2s;
   f.config.limits.idle_time = 2s;
   const auto s = started(f.config, sample());
@@ -274,7 +274,7 @@ TEST_CASE("Probes are answered over TLS while all connection slots are occupied"
   std::vector<std::unique_ptr<client>> silent;
   for (int i = 0; i < 50; ++i)
     silent.push_back(std::make_unique<client>(s->port()));
-  // Who takes long to shake hands is given up, and comes again.
+  // A client with a slow handshake is disconnected and comes again.
   const auto code_of = [&](const std::string& request) {
     int code = 0;
     const auto is_answered = [&] {

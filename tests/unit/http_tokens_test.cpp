@@ -110,7 +110,7 @@ TEST_CASE("Tokens with the same name are one caller, and others are not", "[http
   const auto unnamed = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
   REQUIRE(unnamed);
   CHECK(unnamed->find(a)->identity != unnamed->find(b)->identity);
-  // The same token is the same caller when tokens are read again, wherever it stands.
+  // The same token is the same caller after a reload, at any line.
   const auto again = token_table::parse("# moved\nwrite " + b + "\nread " + a + "\n", "tokens");
   REQUIRE(again);
   CHECK(again->find(a)->identity == unnamed->find(a)->identity);

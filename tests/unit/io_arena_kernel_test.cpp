@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
 
-/// What the kernel says of the mapping in which this byte lies, as " rd wr sh".
+/// The flags of the mapping that contains this byte, as " rd wr sh".
 std::string flags_of_mapping(const void* at) {
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<std::uintptr_t>(at);

@@ -120,7 +120,7 @@ TEST_CASE("an extent for which the host has no memory is retried later", "[io][a
   std::string word;
   std::uint64_t kilobytes = 0;
   REQUIRE((info >> word >> kilobytes && word == "MemTotal:"));
-  // As large as all the memory of the host, of which something runs already.
+  // It is as large as the memory of the host, of which a part is in use.
   arena_pool pool(memory_of(1, kilobytes * 1024 / 4096 * 4096));
   while (pool.counts().failed == 0)
     std::this_thread::yield();
@@ -155,7 +155,7 @@ TEST_CASE("concurrent threads get each extent of host memory once", "[io][arena]
   for (std::uint32_t i = 0; i < 64; ++i) {
     const auto x = lend(pool);
     REQUIRE(x);
-    // What was there already would be lost if it were got a second time.
+    // Existing contents would be lost if the memory were provided a second time.
     CHECK(x->bytes.front() == std::byte{0});
     x->bytes.front() = std::byte{1};
   }

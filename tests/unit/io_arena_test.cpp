@@ -29,7 +29,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Of ordinary pages, lent in as many.
+/// An arena of ordinary pages.
 result<std::shared_ptr<arena>> ordinary(std::uint64_t bytes, std::uint64_t extent_bytes = 4096) {
   return arena::create({bytes, extent_bytes, huge_page_choice::off});
 }
@@ -106,12 +106,12 @@ private:
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
 
-/// On NUMA nodes, of ordinary pages.
+/// An arena of ordinary pages on NUMA nodes.
 result<std::shared_ptr<arena>> placed(std::vector<numa_node> nodes, std::uint64_t bytes = 8 * 8192) {
   return arena::create({bytes, 8192, huge_page_choice::off, std::move(nodes)});
 }
 
-/// Where the kernel has put this byte.
+/// The NUMA node on which the kernel has placed this byte.
 int node_of(const std::byte* at) {
   int out = -1;
   REQUIRE(::syscall(SYS_get_mempolicy, &out, nullptr, 0UL, at, static_cast<unsigned long>(MPOL_F_NODE | MPOL_F_ADDR)) ==
@@ -179,7 +179,7 @@ TEST_CASE("an arena without provided memory may be as large as host memory and n
 }
 
 TEST_CASE("an extent for which the host has no memory is an error and not a signal", "[io][arena]") {
-  // What runs, the kernel at the least, has some of it.
+  // Running programs, at least the kernel, use some of it.
   auto made = ordinary(host_bytes(), host_bytes());
   REQUIRE(made);
   const auto e = (*made)->provide(0).error();
@@ -290,7 +290,7 @@ TEST_CASE("an arena lies on the given NUMA nodes", "[io][arena]") {
     CHECK(node_of(&bytes->back()) == static_cast<int>(usable.front()));
   }
   CHECK((*made)->numa_node_of(8) == std::nullopt);
-  // Who maps it does not know, and need not.
+  // A process that maps it does not know the placement and does not need it.
   auto mapped = arena::map((*made)->name(), 8 * 8192);
   REQUIRE(mapped);
   CHECK((*mapped)->numa_node_of(0) == std::nullopt);
@@ -495,7 +495,7 @@ TEST_CASE("mapping refuses anything but the promised arena", "[io][arena]") {
 TEST_CASE("a proof belongs to one arena only", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
-  // As sealed and as large, and in the same process.
+  // It has the same seals, the same size and the same process.
   const unique_descriptor other(::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(other.get(), 8192) == 0);
   REQUIRE(::fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);

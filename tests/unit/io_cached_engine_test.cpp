@@ -226,7 +226,7 @@ TEST_CASE("copies end exactly once when cancelled, late or stopped, and do not t
   if (stop)
     io->stop();
   const auto completions = log.wait_for(count);
-  // All have ended: nobody may write to their memory any more.
+  // All have ended: no write to their memory may follow.
   std::fill_n(memory.data(), memory.size(), std::byte{0xaa});
   for (const auto& c : completions) {
     const bool expected = c.status == errc::ok || c.status == errc::timeout || c.status == errc::cancelled ||

@@ -20,7 +20,7 @@ namespace {
 
 const claim_record sample{"cache-1", 0xfeed, claim_kind::owner, claim_phase::holding, seconds(10), 42, "chat"};
 
-/// Of who lives, longer than a busy machine keeps a thread waiting; of who dies, so short as to be waited for.
+/// The lease of a live holder is longer than a busy machine delays a thread; that of a dead one is short to wait for.
 constexpr duration long_lease = seconds(4);
 constexpr duration short_lease = milliseconds(200);
 
@@ -89,11 +89,11 @@ TEST_CASE("Each claim file is created once", "[claims][files]") {
   REQUIRE(files.remove_below(12));
   CHECK_FALSE(fs::exists(data / "claims/00000001"));
   CHECK(files.look().value().number == 12);
-  // What is no claim is no claim.
+  // Other files in the directory are ignored.
   std::ofstream(data / "claims/notes") << "text";
   std::ofstream(data / "claims/0") << "text";
   CHECK(files.look().value().number == 12);
-  // One that was made and not written.
+  // A claim file was created and not written.
   std::ofstream(data / "claims/00000013").flush();
   seen = files.look().value();
   CHECK(seen.number == 13);

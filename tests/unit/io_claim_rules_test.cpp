@@ -122,7 +122,7 @@ TEST_CASE("An unchanged claim is taken over after twice the time that its holder
   CHECK(c.now - made >= wait);
   CHECK(c.now > valid);
   CHECK(b.may_write(c.now));
-  // What is below goes after a while, so that claims do not become more and more.
+  // Lower claims are removed after a while, so that their number stays bounded.
   const auto held = c.now;
   while (c.files.size() > 1)
     c.step(b);
@@ -155,7 +155,7 @@ TEST_CASE("A node that could not look waits again, since the holder may not have
     c.now += 3 * lease;
   }
   const auto back = c.now;
-  // Of the two, the one who adopts is faster now.
+  // Of the two the adopter is faster now.
   c.step(b);
   c.step(b);
   CHECK(b.state() == claim_state::watching);
@@ -181,7 +181,7 @@ TEST_CASE("A holder that was frozen may not write and finds the higher claim whe
   claim_rules b(as("b", 2), c.now);
   c.until(b, claim_state::holding);
   CHECK_FALSE(a.may_write(c.now));
-  // Its claim was removed meanwhile, or not.
+  // Its claim may have been removed meanwhile.
   SECTION("its claim exists") {
     c.until(a, claim_state::lost);
     REQUIRE(a.other());

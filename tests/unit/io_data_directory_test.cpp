@@ -29,7 +29,7 @@ bool has(const error& e, std::string_view part) {
   return e.text.find(part) != std::string::npos;
 }
 
-/// What `f` returns in a process of a user without rights.
+/// Returns the result of `f` in a process of an unprivileged user.
 template <class F>
 int as_nobody(F f) {
   const auto child = ::fork();
@@ -80,7 +80,7 @@ TEST_CASE("a directory that others may read is refused with the way out unless i
       REQUIRE_FALSE(refused);
       CHECK(has(refused.error(), "chmod 700 " + data.string()));
     }
-    CHECK(mode_of(data) == mode); // nobody's rights were taken away
+    CHECK(mode_of(data) == mode); // no rights were removed
     CHECK_FALSE(fs::exists(data / "lock"));
 
     fs::remove(data / "something");
@@ -96,7 +96,7 @@ TEST_CASE("a directory that is open to a group of this process only is made priv
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
   std::ofstream(data / "something") << "in it";
-  // What the kubelet makes of a volume with fsGroup at each mount, among others.
+  // Among others these are the modes that the kubelet sets on a volume with fsGroup at each mount.
   for (const unsigned mode : {02770U, 0770U, 0710U, 0740U}) {
     INFO("mode " << std::oct << mode);
     REQUIRE(::chmod(data.c_str(), mode) == 0);

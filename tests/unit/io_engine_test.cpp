@@ -11,7 +11,7 @@
 
 namespace io_engine_test {
 
-// What every engine must do, whatever it is made of.
+// The requirements of every engine, whatever its implementation.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -23,7 +23,7 @@ struct variant {
   const char* name;
   engine_kind kind;
   bool registered = true;
-  /// In a file of /dev/shm.
+  /// The variant uses a file in /dev/shm.
   bool named_memory = false;
 
   bool on_3fs() const { return kind == engine_kind::usrbio; }
@@ -39,7 +39,7 @@ constexpr variant variants[] = {{"io_uring", engine_kind::automatic},
                                 {"usrbio, by copies", engine_kind::usrbio},
                                 {"usrbio", engine_kind::usrbio, true, true}};
 
-/// Where a variant has its files and its memory.
+/// The directory for the files and the memory of a variant.
 class place {
 public:
   explicit place(const variant& v) : variant_(v) {

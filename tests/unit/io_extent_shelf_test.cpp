@@ -23,7 +23,7 @@ extent_shelf with(const std::vector<node>& nodes) {
   return out;
 }
 
-/// What is lent to those who wish so, one after the other; the first who gets none ends it.
+/// Takes extents for these preferences in order, until the first one that gets none.
 std::vector<std::uint32_t> lent(extent_shelf& shelf, const std::vector<node>& wishes) {
   std::vector<std::uint32_t> out;
   for (const auto& wish : wishes) {

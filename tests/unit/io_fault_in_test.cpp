@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-/// Shared memory of so many bytes that nothing has touched.
+/// Shared memory of this size that was never touched.
 class untouched {
 public:
   explicit untouched(std::size_t bytes, int protection = PROT_READ | PROT_WRITE)

@@ -129,7 +129,7 @@ TEST_CASE("a file with another identity is not read, is reported once, and is re
   CHECK(disk.pages.take_trouble().find("is another file") != std::string::npos);
   CHECK(read("node-1/a.slab", disk.incarnation() + 1, begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().empty());
-  // Of a node that was attached to anew there is another file, which is looked at at once.
+  // After a reattachment another file is expected, and it is checked at once.
   CHECK(read("node-1/a.slab", disk.incarnation(), begun) == errc::ok);
   CHECK(read("node-2/a.slab", disk.incarnation(), begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().find("there is no slab") != std::string::npos);
@@ -137,7 +137,7 @@ TEST_CASE("a file with another identity is not read, is reported once, and is re
   std::filesystem::create_hard_link(disk.spec().path, disk.scratch / "node-2/a.slab");
   CHECK(read("node-2/a.slab", disk.incarnation(), begun) == errc::unsupported);
   CHECK(read("node-2/a.slab", disk.incarnation(), later_on) == errc::ok);
-  // Nobody leads out of the directory.
+  // A path cannot leave the directory.
   const auto outside = disk.scratch.path().string() + "/node-1/a.slab";
   CHECK(read(outside.c_str(), disk.incarnation(), begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().find("no place below") != std::string::npos);
@@ -160,7 +160,7 @@ TEST_CASE("a read from a hanging file system times out", "[io][foreign_pages]") 
   shared_disk disk;
   disk.write(1);
   CHECK(disk.read({shared_disk::page(1, 0)}) == std::vector{errc::ok});
-  // Long over: nothing is waited for, and what comes later comes to nobody.
+  // The deadline is long past: the call does not wait, and late results are dropped.
   const std::vector<foreign_page> wanted{shared_disk::page(1, 1), shared_disk::page(1, 2)};
   const auto over = now() - std::chrono::seconds(1);
   const auto got = disk.pages.read("node-1/a.slab", disk.incarnation(), wanted, over, over);
@@ -168,7 +168,7 @@ TEST_CASE("a read from a hanging file system times out", "[io][foreign_pages]") 
     CHECK((got[i] == errc::timeout || got[i] == errc::ok));
   for (int i = 0; i < 100; ++i)
     disk.pages.read("node-1/a.slab", disk.incarnation(), wanted, over, over);
-  // Frames that were given up are used again when they are free.
+  // Abandoned frames are reused when they are free.
   CHECK(disk.read({shared_disk::page(1, 3)}) == std::vector{errc::ok});
   CHECK(disk.block_is(3, shared_disk::fill_of(1, 1)));
 }
@@ -180,7 +180,7 @@ TEST_CASE("files that open after their request timed out are closed while others
   auto expected = disk.spec();
   expected.incarnation = disk.incarnation();
   std::atomic<bool> ends = false;
-  // Its time is over before it begins, and the file comes all the same.
+  // The deadline is past before the call begins, and the file still opens.
   auto late = std::async(std::launch::async, [&] {
     while (!ends) {
       static_cast<void>(disk.reader->open(disk.spec().path, expected, true, now() - std::chrono::seconds(1)));

@@ -42,7 +42,7 @@ TEST_CASE("pages of a slab that a node has open are read and verified by another
   test::aligned_buffer slot(spec.slot_bytes);
   CHECK(file.read_page(page_at(spec, 2), slot.bytes()) == errc::ok);
   CHECK(slot.bytes()[page_header_bytes] == std::byte{7});
-  // What the owner writes after that is found, too.
+  // Later writes of the owner are visible.
   write_page(owner, page_at(spec, 2, 2), 9);
   CHECK(file.read_page(page_at(spec, 2, 2), slot.bytes()) == errc::ok);
   CHECK(slot.bytes()[page_header_bytes] == std::byte{9});
@@ -51,7 +51,7 @@ TEST_CASE("pages of a slab that a node has open are read and verified by another
   auto other = page_at(spec, 2, 2);
   other.key = {5, 77};
   CHECK(file.read_page(other, slot.bytes()) == errc::identity_mismatch);
-  // What was never written, or is torn, is no page.
+  // A page that was never written, or that is torn, is refused.
   CHECK(file.read_page(page_at(spec, 0), slot.bytes()) == errc::corrupt);
   const char torn = 1;
   unique_descriptor by_others(::open(spec.path.c_str(), O_WRONLY));

@@ -19,7 +19,7 @@ std::shared_ptr<arena> some_arena() {
   return arena::create({8192, 4096, huge_page_choice::off}).value();
 }
 
-/// As they come from another process: other numbers than the node's.
+/// Copies of the descriptors as another process receives them, with other numbers than at the node.
 std::vector<unique_descriptor> copies_of(const arena_name& name) {
   std::vector<unique_descriptor> out;
   for (const auto number : {name.descriptor, name.proof_descriptor})
@@ -27,8 +27,8 @@ std::vector<unique_descriptor> copies_of(const arena_name& name) {
   return out;
 }
 
-/// What a client is told by a node in another process namespace: the numbers mean something else here, its own process
-/// and files perhaps.
+/// The arena name that a client gets from a node in another process namespace: its numbers mean something else here,
+/// perhaps the client's own process and files.
 arena_name told(arena_name name) {
   static const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   name.process = ::getpid();

@@ -96,7 +96,7 @@ TEST_CASE("a slab keeps its incarnation, and a new one has another", "[io][slab_
   const auto second = incarnation();
   CHECK(second != 0);
   CHECK(second != first);
-  // As versions made it that knew of none.
+  // Versions without incarnations created it like this.
   auto old = contents(spec.path);
   const auto trailer = make_slab_trailer(spec);
   std::ranges::copy(std::as_bytes(std::span(trailer)), std::as_writable_bytes(std::span(old)).last(4096).begin());
@@ -229,7 +229,7 @@ TEST_CASE("a second writer is locked out until the first releases the lock", "[i
   const auto e = refusal(spec);
   CHECK(e.code == errc::busy);
   CHECK(missing(e.text, {"is in use by another node", spec.path.string()}) == "");
-  // Also one that wants something else does not get to judge a file in use.
+  // A process that expects another shape cannot judge a file in use either.
   auto other = spec;
   other.rank = 7;
   CHECK(refusal(other).code == errc::busy);

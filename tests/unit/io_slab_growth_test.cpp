@@ -154,7 +154,7 @@ TEST_CASE("a growing slab and a fixed one are not confused", "[io][slab_file]") 
   REQUIRE(slab_file::open(fixed).has_value());
   fixed.grows = true;
   CHECK(slab_file::open(fixed).error().code == errc::identity_mismatch);
-  // Of another namespace.
+  // The slab has another namespace.
   grows.space.lo += 1;
   CHECK(slab_file::open(grows).error().code == errc::identity_mismatch);
 }

@@ -41,7 +41,7 @@ TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
     CHECK(verify_page(read, {spec.space, {5, 6}, 3, {7, 1}, 4096}) == errc::ok);
     CHECK(file.read(8, read) == errc::out_of_range);
     CHECK(file.read(0, std::span(read).first(4096)) == errc::out_of_range);
-    // Who looks does not keep others from looking, and keeps nodes out.
+    // A reader does not lock out other readers, and it locks out nodes.
     CHECK(slab_reader::open(spec.path));
     CHECK(slab_file::open(spec, false).error().code == errc::busy);
   }

@@ -24,18 +24,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What has been asked of the kernel, by whoever runs in this thread.
+/// The system calls of this thread.
 struct call_log {
   struct rename {
     fs::path to;
-    /// What the file holds, and what of it was synced: that is what the name stands for after a loss of power.
+    /// The contents of the file and their synced part: after a power loss the name refers to the synced part.
     std::string contents;
     std::string synced;
     /// Whether the directory was synced afterwards.
     bool name_synced = false;
   };
 
-  /// By inode.
+  /// The synced contents by inode.
   std::map<ino_t, std::string> synced;
   std::vector<rename> renames;
 };

@@ -45,7 +45,7 @@ private:
   rlimit before_{};
 };
 
-/// Of the thread that waits for the node: ticks of its processor time.
+/// The processor time of the waiting thread, in ticks.
 long ticks_of_exposed_memory() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "stat");

@@ -60,7 +60,7 @@ public:
     }
   }
 
-  /// Whether so many bytes came before the end.
+  /// Whether this many bytes arrived before the end.
   bool hear(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
       wait(POLLIN);
@@ -97,7 +97,7 @@ io::tcp::hello hello_of(const io::remote_memory_name& name) {
   return out;
 }
 
-/// In the place of a client: a listener, and the name of memory behind it that is not there.
+/// A fake client: a listener, and the name of nonexistent memory behind it.
 struct false_client {
   false_client() {
     auto made = io::tcp::listen_on(loopback);
@@ -158,7 +158,7 @@ TEST_CASE("tcp memory: concurrent transfers in both directions with several peer
     memories.push_back(expose(frame * frames, encrypted));
     ends.push_back(std::make_unique<remote_end_of>(mover, memories.back()->name()));
   }
-  // What is in each frame of each, as the orders were given: those of one peer take effect in their order.
+  // The expected contents of each frame in the order of transfers, which take effect in order for each peer.
   std::vector<std::vector<std::byte>> model(peers, std::vector<std::byte>(frame * frames));
   struct read_back {
     std::vector<std::byte> got;
@@ -239,7 +239,7 @@ TEST_CASE("tcp memory: unauthenticated connections are closed, and the node is a
   std::vector<std::byte> some(4096);
   CHECK(far.move(remote_direction::get, {{some, 0}}));
   CHECK(silent.is_refused());
-  // The door is gone.
+  // The listener is closed.
   auto late = io::tcp::tcp_stream::connect(
       {loopback, static_cast<std::uint16_t>(memory->name().address[4] << 8U | memory->name().address[5])});
   if (late)
@@ -364,7 +364,7 @@ TEST_CASE("tcp memory: with encryption required, connections without it or with 
 
 TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change ends the connection", "[tcp]") {
   const auto memory = expose(1U << 20U, true);
-  // Between the two: passes on what it hears, and spoils one bit after so many bytes of the node's.
+  // A relay between the two forwards everything and flips one bit after this many bytes of the node.
   const std::size_t spoilt_at = GENERATE(std::size_t{0}, std::size_t{300000});
   false_client between;
   auto name = memory->name();
@@ -422,7 +422,7 @@ TEST_CASE("tcp memory: a certificate instead of the key is refused", "[tcp]") {
   auto ended = far.begin(remote_direction::put, {{const_cast<std::vector<std::byte>&>(some), 0}});
   const auto from = between.accept();
 
-  // Somebody on the way who does not know the key, and says that it goes by a certificate of his own.
+  // A relay that does not know the key claims to use a certificate.
   const http::identity anybody("anybody");
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context{SSL_CTX_new(TLS_server_method()), SSL_CTX_free};
   REQUIRE(anybody.use_in(*context));
@@ -447,8 +447,7 @@ TEST_CASE("tcp memory: a certificate instead of the key is refused", "[tcp]") {
 
 namespace {
 
-/// Two ends that speak encrypted, and somebody between them who sees the records of the first one, and may keep back
-/// what it likes.
+/// Two encrypted ends and a relay between them, which sees the records of the first one and can delay them.
 struct encrypted_pair {
   explicit encrypted_pair(std::uint64_t records_of_a_key) {
     const std::array doors{io::tcp::listen_on(loopback), io::tcp::listen_on(loopback)};
@@ -470,7 +469,7 @@ struct encrypted_pair {
     REQUIRE(b.encrypt(io::tcp::tcp_stream::role::answers, token, records_of_a_key));
   }
 
-  /// Of what `a` has sent, all but so many bytes; everything of `b`.
+  /// Forwards all but `keep_back` bytes from `a`, and everything from `b`.
   void pass_on(std::size_t keep_back = 0) {
     std::array<std::byte, 65536> some{};
     const std::array<iovec, 1> room{{{some.data(), some.size()}}};
@@ -516,7 +515,7 @@ TEST_CASE("tcp memory: a partial record yields no data", "[tcp]") {
     ends.pass_on();
   arrived.assign(some.size(), {});
   const std::array<iovec, 1> room{{{arrived.data(), arrived.size()}}};
-  // As long as it takes to come through.
+  // The rest arrives in small parts.
   for (int i = 0; i < 100; ++i) {
     ends.pass_on(100);
     CHECK(ends.b.read(room).bytes == 0);

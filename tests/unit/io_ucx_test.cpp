@@ -21,7 +21,7 @@
 namespace {
 bool ucx_was_used = false;
 }
-// Seen by the sanitizer, which is a library of its own.
+// The sanitizer sees this object, which is in a separate library.
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 int __lsan_is_turned_off() {
   return ucx_was_used ? 1 : 0;

@@ -234,7 +234,7 @@ TEST_CASE("a stopped engine holds neither files nor locks", "[io][uring]") {
     return;
   f.io->stop();
   f.ends.read_end.reset();
-  // A write to a pipe that nobody can read any more fails at once.
+  // A write to a pipe without a reader fails at once.
   auto* const handler = std::signal(SIGPIPE, SIG_IGN);
   CHECK(::write(f.ends.write_end.get(), "x", 1) == -1);
   CHECK(errno == EPIPE);

@@ -25,7 +25,7 @@ TEST_CASE("usrbio: slots that are not whole chunks are reported with page sizes 
   CHECK(told.find("pages of 1044480 or 2093056 bytes") != std::string::npos);
   // Less than a chunk.
   CHECK(chunk_advice(slot_bytes(16384), 2 * mib).find("pages of 2093056 bytes") != std::string::npos);
-  // What is named does, with all chunks that 3FS offers.
+  // The advised page sizes fit all chunk sizes that 3FS offers.
   for (const auto chunk : {mib / 2, mib, 2 * mib, 4 * mib, 16 * mib, 64 * mib})
     for (const std::uint64_t count : {1, 2, 3})
       CHECK(chunk_advice(slot_bytes(count * chunk - page_header_bytes), chunk).empty());

@@ -88,7 +88,7 @@ TEST_CASE("usrbio: a read-only file is reopened without a lock and without affec
     const auto lost = read(their_file);
     CHECK(lost.status == errc::io_error);
     CHECK(lost.system_errno == EBADF);
-    // Whoever reads it opens it anew.
+    // The reader opens it again.
     std::filesystem::rename(served.path() / "aside", path);
     io->remove_file(their_file);
     const auto again = open_to_read(path);
@@ -108,7 +108,7 @@ TEST_CASE("usrbio: rings that read the file of another node do not touch its pag
   const auto soon = std::chrono::steady_clock::now() + test_patience;
   const auto file = reader->open(spec.path, owner.spec(), false, soon).value();
   const auto frames = reader->make_frames(spec.slot_bytes, 2).value();
-  // So that nobody else brings back what would have been thrown out.
+  // The daemon is stalled so that its reads do not fill the page cache again.
   served.control().stalled = 1;
   const slot_number first = 0;
   errc code = errc::ok;

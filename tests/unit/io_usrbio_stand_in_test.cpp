@@ -250,7 +250,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
   auto told = make_pipe();
   const auto child = ::fork();
   if (child == 0) {
-    // As another program that knows nothing of this one: memory and a ring of its own, on the same file.
+    // Another program that does not know this one has its own memory and ring on the same file.
     iov own;
     ior ring;
     const unique_descriptor file(::open((b.served.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
@@ -263,7 +263,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
              b.f.submit_ios(&ring) == 0 && b.f.wait_for_ios(&ring, &one, 1, 1, &until) == 1 &&
              one.result == static_cast<std::int64_t>(page) && own.base[0] == 'b';
       if (first)
-        b.f.iovunlink(&own); // the daemon has it, and nobody clears up after who is killed
+        b.f.iovunlink(&own); // the daemon keeps it, and it is not cleaned up after a kill
       if (::write(told.write_end.get(), fine ? "y" : "n", 1) != 1)
         break;
     }
@@ -281,7 +281,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
   for (int i = 0; i < 20; ++i)
     both_read();
   CHECK(b.served.control().rings_live == 2);
-  // In the middle of whatever it is doing.
+  // It is killed in the middle of an operation.
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -305,7 +305,7 @@ TEST_CASE("3fs stand-in: files are registered, and deregistered while they are o
   REQUIRE(number < 0);
   auto& reads = b.ring(true);
   auto& writes = b.ring(false);
-  // By either number; not against the mode; not without being registered.
+  // Either number works; the wrong mode and unregistered files are refused.
   for (const int d : {again.get(), number}) {
     CHECK(b.f.prep_io(&reads, &b.memory, true, b.memory.base, d, 0, page, nullptr) >= 0);
     CHECK(b.result(reads) == static_cast<std::int64_t>(page));
@@ -313,7 +313,7 @@ TEST_CASE("3fs stand-in: files are registered, and deregistered while they are o
   }
   b.f.dereg_fd(again.get());
   CHECK(b.f.prep_io(&reads, &b.memory, true, b.memory.base, again.get(), 0, page, nullptr) == -EBADF);
-  // One that is closed first stays registered: its number is refused from then on.
+  // A descriptor that is closed first stays registered: its number is refused from then on.
   auto closed = unique_descriptor(::open((b.served.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
   const auto was = closed.get();
   REQUIRE(b.f.reg_fd(was, 0) <= 0);
@@ -345,7 +345,7 @@ TEST_CASE("3fs stand-in: invalid ring operations are refused", "[io][usrbio]") {
   CHECK(taken == b.f.io_entries(&reads));
   CHECK(b.prepare(reads, 0, 0) == -EAGAIN);
   b.f.submit_ios(&reads);
-  // Fewer than wanted when the time is over, which is no error.
+  // Fewer results than requested at the time limit are no error.
   CHECK(b.wait(reads, taken, std::chrono::milliseconds(5)).empty());
   b.served.control().stalled = 0;
   CHECK(b.wait(reads, taken).size() == static_cast<std::size_t>(taken));
@@ -363,7 +363,7 @@ TEST_CASE("3fs stand-in: a wait with no minimum or an expired limit returns what
   CHECK(eventually([&] { return b.f.wait_for_ios(&reads, &one, 1, 0, &over) == 1; }));
   CHECK(b.f.wait_for_ios(&reads, &one, 1, 1, &over) == 0);
   CHECK(b.f.wait_for_ios(&reads, &one, 0, 1, &over) == -EINVAL);
-  // No more is waited for than there is room for.
+  // The wait is limited to the room for results.
   b.prepare(reads, 1, page);
   b.f.submit_ios(&reads);
   const auto until = bench::in(test_patience);

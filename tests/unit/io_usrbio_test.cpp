@@ -14,7 +14,7 @@
 
 namespace io_usrbio_test {
 
-/// What 3FS's daemon and its library do wrong, and what becomes of it: the engine on a stand-in that is told to.
+/// Errors of 3FS's daemon and library and their handling: the engine on a stand-in that fails on request.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t block = page_alignment;
 
-/// An engine with a file and memory, on a daemon of its own.
+/// An engine with a file and memory, on a separate daemon.
 class rig {
 public:
   explicit rig(std::uint64_t blocks, duration quarantine = std::chrono::seconds(90), std::uint64_t block_bytes = 0)
@@ -214,7 +214,7 @@ TEST_CASE("usrbio: a hanging daemon keeps its memory until it continues", "[io][
   CHECK_FALSE(r.has_ended(2));
   r.served.control().stalled = 0;
   CHECK(r.log.wait_for_tag(1).status == errc::timeout);
-  // All of it was read before anybody could have kept the daemon from it.
+  // All of it was read before the daemon could be stopped.
   CHECK(r.log.wait_for_tag(2).status == errc::ok);
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("usrbio: after the death of a daemon its transfers stay quarantined wh
   REQUIRE(eventually([&] { return r.served.control().batches >= 2; }));
   const auto killed = std::chrono::steady_clock::now();
   r.served.kill();
-  // What comes until the next one is there ends at once, as soon as the death is known.
+  // Requests until the next daemon end at once when the death is detected.
   std::uint64_t tag = 100;
   const auto is_refused = [&] {
     r.submit(r.one(operation::read, ++tag, 8));
@@ -244,7 +244,7 @@ TEST_CASE("usrbio: after the death of a daemon its transfers stay quarantined wh
   r.served.control().stalled = 0;
   r.served.start();
   CHECK(r.works_again());
-  // Still nobody else's.
+  // They are still not reused.
   for (std::uint64_t i = 0; i < 4; ++i)
     CHECK(is_kept(i));
   for (std::uint64_t i = 0; i < 4; ++i) {
@@ -283,7 +283,7 @@ TEST_CASE("usrbio: files whose descriptors were lost with the daemon are opened 
   r.served.start();
   CHECK(r.works_again());
   CHECK(control.registered == registered + 1);
-  CHECK(control.deregistered == 0); // there was nobody who could have been told
+  CHECK(control.deregistered == 0); // there was no daemon to notify
   // Another file under the same name is not written to.
   std::filesystem::rename(r.served.path() / "file", r.served.path() / "other");
   const auto imposter = make_written_file(r.served.path() / "file", 8 * block);
@@ -306,7 +306,7 @@ TEST_CASE("usrbio: rings and names are removed with the engine", "[io][usrbio]")
     return std::distance(std::filesystem::directory_iterator(iovs), std::filesystem::directory_iterator());
   };
   CHECK(count() == 3 + 2 + 1);
-  // Nobody else may open what the daemon trusts.
+  // Other users cannot open memory that the daemon trusts.
   for (const auto& x : std::filesystem::directory_iterator("/dev/shm"))
     if (x.path().filename().string().starts_with("hf3fs-iov-")) {
       struct stat status {};
@@ -516,7 +516,7 @@ TEST_CASE("usrbio: a slab on 3FS gets its length only", "[io][usrbio]") {
     CHECK(memory.data()[slot_bytes(block) - 1] == std::byte{'x'});
     (*store)->stop();
   }
-  // Where that is not 3FS, no file is left behind.
+  // Outside of 3FS no file is left behind.
   const scratch_directory elsewhere;
   options.slab.path = elsewhere / "slab";
   CHECK(open_slab_store(options, log.sink()).error().code == errc::unsupported);

@@ -1,6 +1,6 @@
 #include "tests/unit/io_worker_rules.hpp"
 
-/// Pages that are written only when somebody asks for them again.
+/// Pages that are written only after a second request.
 
 namespace io_worker_admission_test {
 
@@ -72,7 +72,7 @@ TEST_CASE("admission: unasked pages are evicted unwritten, the least recently us
   worker w(second_hit());
   save(w, {w.page(0), w.page(1), w.page(2)});
   save(w, {w.page(3)});
-  // Of pages that were saved together the last one goes first: nobody finds it without those before it.
+  // Of pages that were saved together the last one is evicted first: it is not found without those before it.
   save(w, {w.page(4)});
   CHECK(w.given_up == std::vector{w.page(2)});
   save(w, {w.page(5), w.page(6)});
@@ -138,7 +138,7 @@ TEST_CASE("admission: with lazy write-back a requested page is written only when
   load(w, w.page(3));
   CHECK(w.checks.empty());
   CHECK(w.state.stats().unasked_pages == 3);
-  // Room is what nobody asks for.
+  // Unasked pages make room.
   save(w, {w.page(4), w.page(5)});
   CHECK(w.checks.empty());
   CHECK(w.given_up.size() == 2);

@@ -79,7 +79,7 @@ TEST_CASE("emptying: prefetched pages are read meanwhile, into memory that stays
   worker w(rules, 3);
   for (slot_number first = 0; first < 16; first += 4)
     w.store({w.page(first), w.page(first + 1), w.page(first + 2), w.page(first + 3)});
-  // Of the first extent, which stays as long as that.
+  // The pinned page is in the first extent, which stays until it is unpinned.
   const auto pin = w.reply(w.fetch({w.page(12)})).pin;
   order(w);
   w.requests.clear();
@@ -112,7 +112,7 @@ TEST_CASE("emptying: no page is evicted where other extents have room", "[io_wor
 TEST_CASE("emptying: a pinned page stays in place, and so does its extent", "[io_worker_state]") {
   worker w(worker::rules(), 2);
   fill_two(w);
-  // In both of them.
+  // The pinned pages are in both extents.
   const auto pin = w.reply(w.fetch({w.page(1), w.page(6)})).pin;
   const auto at = w.state.frames().in_slot(1);
   order(w);
@@ -174,7 +174,7 @@ TEST_CASE("emptying: transfers and writers are waited for", "[io_worker_state]")
   }
   CHECK(w.state.frames().size() == 0);
   CHECK(w.state.stats().extents == 0);
-  // It begins anew with whatever it is lent.
+  // It works with a newly assigned extent.
   w.extents_left = 1;
   w.pass_time(std::chrono::seconds(1));
   w.store({w.page(9)});

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <vector>
 
-/// Extents that go back, with pages in them that nobody has asked for, or that nobody has fetched yet.
+/// Released extents with pages that were not requested or not fetched yet.
 
 namespace io_worker_emptying_unwritten_test {
 
@@ -32,7 +32,7 @@ void order(worker& w) {
   w.flush();
 }
 
-/// Whether one more step was the last one, and the extent is nobody's here.
+/// Whether the next step was the last one and the extent was released.
 bool has_left(worker& w) {
   w.state.empty_some(w.now);
   w.flush();
@@ -55,8 +55,8 @@ slots reads(const worker& w) {
   return out;
 }
 
-/// With pages 0 to 7 in the slab alone, and 8 to 15 in memory as well, which is full: the older half of these is in the
-/// extent that leaves first.
+/// A worker with pages 0 to 7 in the slab only and 8 to 15 in memory too, which is full. The older half of the latter
+/// is in the extent that is emptied first.
 struct full_worker : worker {
   static io_worker_options ahead() {
     auto out = worker::rules();
@@ -86,7 +86,7 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
   save(w, {w.page(4), w.page(5)});
   order(w);
   REQUIRE(has_left(w));
-  // Who came last of those that came first is next.
+  // The last page of the first batch is next.
   CHECK(w.given_up == std::vector{w.page(3), w.page(2)});
   CHECK(in_memory(w) == slots{0, 1, 4, 5});
   CHECK(w.state.stats().unasked_pages == 4);
@@ -149,7 +149,7 @@ TEST_CASE("emptying: pages without room elsewhere wait for their commits and are
   CHECK(has_left(w));
   CHECK(w.given_up.size() == 4);
   CHECK(in_memory(w) == slots{4, 5, 6, 7});
-  // They were told of by that alone, and nothing was written for it.
+  // They are reported only as given up, and nothing is written for them.
   CHECK(w.damaged.empty());
   CHECK(w.checks.empty());
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});

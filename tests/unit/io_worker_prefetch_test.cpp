@@ -17,7 +17,7 @@ io_worker_options ahead(std::uint64_t pages = 16, std::uint32_t reads = 32) {
   return out;
 }
 
-/// With pages 0 to 7 in the slab alone, and 8 to 15 in memory as well, which is full.
+/// A worker with pages 0 to 7 in the slab only and 8 to 15 in memory too, which is full.
 struct full_worker : worker {
   explicit full_worker(const io_worker_options& rules = ahead()) : worker(rules, 2) {
     for (slot_number first = 0; first < 16; first += 4)
@@ -90,7 +90,7 @@ TEST_CASE("prefetch: unfetched pages are bounded, and reading continues when the
   SECTION("fetched") {
     w.unpin(w.reply(w.fetch({w.page(1)})).pin);
     CHECK(w.reads() == slots{2});
-    // What was fetched counts no more.
+    // A fetched page no longer counts.
     w.unpin(w.reply(w.fetch({w.page(1)})).pin);
     CHECK(w.reads() == slots{2});
     CHECK(w.state.stats().prefetch_hits == 1);
@@ -150,7 +150,7 @@ TEST_CASE("prefetch: fetches take precedence", "[io_worker_state]") {
   full_worker w(ahead(16, 1));
   w.look_up({w.page(0), w.page(1)});
   CHECK(w.reads() == slots{0});
-  // One that waits to be read ahead is read at once.
+  // A fetch of a page in the prefetch queue reads it at once.
   const auto id = w.fetch({w.page(1)});
   CHECK(w.reads() == slots{0, 1});
   w.complete();
@@ -226,7 +226,7 @@ TEST_CASE("prefetch: a failed read is not repeated, and its frame is freed", "[i
   w.complete(errc::io_error);
   CHECK(w.requests.empty());
   CHECK(w.state.frames().count(frame_state::free) == 1);
-  // Who fetches it tries again.
+  // A fetch tries again.
   const auto id = w.fetch({w.page(0)});
   w.complete();
   CHECK(w.codes_of(w.reply(id)) == codes{errc::ok});
@@ -271,7 +271,7 @@ TEST_CASE("prefetch: invalid pages are not read", "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(99), w.page(0, 0), {key_digest{1, 1}, {0xffffffff, 1}}, w.page(9)});
   CHECK(w.requests.empty());
-  // Of a generation that memory knows nothing of: the slot has another one there.
+  // The generation is unknown in memory, where the slot has another one.
   w.look_up({w.page(9, 7)}, 2);
   CHECK(w.requests.empty());
 }

@@ -63,7 +63,7 @@ struct worker {
     return out;
   }
 
-  /// What the actor does after each call.
+  /// Does what the actor does after each call.
   void flush() {
     while (state.wants_extent()) {
       if (extents_left == 0) {

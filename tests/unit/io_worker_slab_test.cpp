@@ -182,7 +182,7 @@ TEST_CASE("io worker: a page that could not be written is kept and written later
   CHECK(w.checks.size() == 1);
   w.write_all();
   CHECK(w.state.at_rest());
-  // One that works does not make up for it: where some fail and others do not, that is said all the while.
+  // A successful write does not clear the error: while some writes fail, it stays reported.
   CHECK(w.state.write_trouble() == errc::no_space);
   w.pass_time(58'999 * ms);
   CHECK(w.state.write_trouble() == errc::no_space);

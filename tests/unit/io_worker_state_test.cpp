@@ -61,7 +61,7 @@ TEST_CASE("io worker: pages that were not gathered are not stored, and their fra
   const auto placed = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
   const auto waiting = w.place({w.page(4), w.page(5)});
   CHECK_FALSE(w.answered(waiting));
-  // What the client leaves out it has not gathered.
+  // Pages that the client does not list count as not gathered.
   CHECK(w.fill(placed.pin, {errc::ok, errc::device_error, errc::cancelled}) ==
         codes{errc::ok, errc::device_error, errc::cancelled, errc::internal});
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok, errc::ok});
@@ -211,7 +211,7 @@ TEST_CASE("io worker: frames of a dead client are not reused until it is quiesce
   const auto others = w.reply(w.place({w.page(2), w.page(3)}, 2));
   w.state.owner_died(1, w.now);
   w.flush();
-  // Its reservation ends, too: the slot is fenced.
+  // Its reservation ends too: the slot is fenced.
   CHECK(w.is_fenced(w.fence({{1, 1}})));
   const auto waiting = w.place({w.page(4), w.page(5)}, 2, std::chrono::seconds(9));
   w.pass_time(std::chrono::seconds(8));

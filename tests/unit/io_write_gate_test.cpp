@@ -15,7 +15,7 @@
 #include <map>
 #include <string>
 
-/// What a node does not write that may not write.
+/// The writes that a node without a valid claim does not make.
 
 namespace io_write_gate_test {
 
@@ -54,7 +54,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
   const auto recorder = std::make_shared<request_recorder>(100);
   const trace_file trace(recorded_trace(directory.path()), recorder, gate, hours(1));
   REQUIRE(store::write_epoch(directory.path(), 5));
-  // As of somebody who is making them there now.
+  // The directory looks as if another node creates it now.
   std::ofstream(directory / "epoch.new") << "theirs";
   std::ofstream(directory / "a.slab.new") << "theirs";
   const auto before = contents(directory.path());
@@ -68,7 +68,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
     CHECK(trace.write());
     CHECK(contents(directory.path()) == before);
     if (round == 0)
-      gate->open_until(boot_time()); // is over
+      gate->open_until(boot_time()); // expired
   }
   gate->open_until(later(boot_time(), hours(1)));
   CHECK(store::write_epoch(directory.path(), 6, gate.get()));
@@ -80,7 +80,7 @@ TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written whi
   CHECK(store::read_epoch(directory.path()).value() == 6);
   gate->shut();
   CHECK(trace.write());
-  // One that is there is opened, which changes nothing.
+  // An existing store is opened without any change.
   CHECK(io::slab_file::open(spec, false, gate.get()));
   CHECK(contents(directory.path()) == after);
 }
@@ -169,7 +169,7 @@ TEST_CASE("Batches that were committed while the write gate was closed are writt
   CHECK_FALSE(store::rocksdb_store::open(options)); // it would have to write
   gate->open_until(boot_time() + milliseconds(500));
   std::unique_ptr<store::rocksdb_store> opened;
-  // On a slow machine it takes another try.
+  // On a slow machine this needs another attempt.
   for (auto time = milliseconds(500); !opened; time *= 2) {
     gate->open_until(boot_time() + time);
     if (auto made = store::rocksdb_store::open(options))

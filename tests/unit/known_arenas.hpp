@@ -41,7 +41,7 @@ public:
   }
   /// The memory that this name, or that number, stands for.
   const std::shared_ptr<plain_memory>& memory(std::size_t number = 0) const { return all_.at(number); }
-  /// From now on it cannot be found.
+  /// Makes the arena impossible to find from now on.
   void lose(std::size_t number) { all_.at(number).reset(); }
   /// How often something was looked for.
   std::size_t searches() const { return searches_; }

@@ -77,7 +77,7 @@ struct desk {
     for (const auto& x : take<link_rest>())
       state.on_rested(x.owner, {});
   }
-  /// Of what the node that was left was told since the last call, or the current one.
+  /// The owners reported as quiesced since the last call, to the node that was left or to the current one.
   std::vector<owner_id> said(bool to_left) {
     std::vector<owner_id> out;
     collect();

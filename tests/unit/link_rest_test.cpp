@@ -4,7 +4,7 @@
 
 namespace link_rest_test {
 
-/// What a node is told of attachments that are over.
+/// The reports to a node about ended attachments.
 
 namespace {
 
@@ -67,7 +67,7 @@ TEST_CASE("link state: the old node is notified that the client is quiesced when
   d.state.on_rested(owner, {});
   CHECK(d.said(true).empty());
   CHECK(d.take<link_ended>().empty());
-  d.state.on_rested(owner + 1, {}); // of nobody
+  d.state.on_rested(owner + 1, {}); // of an unknown owner
   SECTION("all of them answer") {
     d.state.on_rested(owner, {});
     CHECK(d.said(true) == std::vector{owner});
@@ -133,7 +133,7 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   CHECK(d.said(false) == std::vector{owner});
   const bool heard = GENERATE(false, true);
   d.state.on_said_at_rest(owner, heard ? result<void>{} : fail(errc::unreachable, "the line is cut"), start);
-  // Until it is heard.
+  // The report is repeated until it is received.
   d.state.on_node_gone(start);
   d.rest();
   d.state.on_time(d.state.next_event());
@@ -160,7 +160,7 @@ TEST_CASE("link state: a node that missed the end of an attachment is notified a
   d.state.on_time(again);
   CHECK(d.said(false) == std::vector{owner});
   d.state.on_said_at_rest(owner, {}, again);
-  d.state.on_said_at_rest(owner, fail(errc::busy, "late"), again); // of nobody
+  d.state.on_said_at_rest(owner, fail(errc::busy, "late"), again); // without an open report
   CHECK(d.state.next_event() == timestamp::max());
 }
 

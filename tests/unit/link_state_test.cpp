@@ -62,7 +62,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one atte
     const auto step = std::min<duration>(1600ms, 200ms * (1 << i));
     CHECK(pause >= step / 2);
     CHECK(pause <= step);
-    // What is not waited for changes nothing: answers to tries that are over, ticks that come early, or twice.
+    // Unexpected events change nothing: answers to expired attempts, early ticks and repeated ones.
     d.state.on_found(number);
     d.state.on_not_found(number, {errc::unreachable, "again"}, now);
     CHECK_FALSE(d.state.on_attached(number, desk::offer()));
@@ -121,7 +121,7 @@ TEST_CASE("link state: copy engines are bound first, then coordinators with thei
     CHECK((both[0].rank == x.rank && both[1].rank == x.rank));
     CHECK(both[0].ticket_stream == 1 + 2 * x.rank);
     CHECK(both[1].ticket_stream == 2 + 2 * x.rank);
-    // What is no whole page is not used.
+    // A remainder below a whole page is not used.
     CHECK(both[0].window_pages == 2);
     CHECK(both[1].window_pages == 3);
     d.state.on_bound(epoch, {}, desk_start);
@@ -376,7 +376,7 @@ TEST_CASE("link state: a resource shortage of the node is reported at once, and 
   CHECK(fails(threads, start + 10s) == 0);
   CHECK(fails({errc::no_space, "the disk is full"}, start + 20s) == 1);
   CHECK(fails({errc::busy, "it is starting"}, start + 30s) == 0);
-  // Nobody has been answered: it goes on.
+  // No caller was answered, and the attempts continue.
   CHECK(d.take<link_answer>().empty());
   d.attach();
   d.state.on_node_gone(start + 40s);
@@ -426,8 +426,8 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
         } else if (const auto* p = std::get_if<link_part>(&x)) {
           CHECK((p->owner == 0 || known.erase(p->owner) == 1));
         } else if (const auto* said = std::get_if<link_say_at_rest>(&x)) {
-          CHECK(at_rest.insert(said->owner).second); // once, until nobody knows whether it was heard
-          CHECK(known.count(said->owner) == 0);      // when it is over
+          CHECK(at_rest.insert(said->owner).second); // once, unless the delivery is unknown
+          CHECK(known.count(said->owner) == 0);      // after its end
           CHECK_FALSE(silent[said->owner]);
           CHECK((said->to_left || d.state.owner() != 0 || !known.empty()));
           open.push_back(x);

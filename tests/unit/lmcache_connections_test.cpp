@@ -29,14 +29,14 @@ TEST_CASE("A message belongs to the connection that sent it, even if its descrip
   REQUIRE(table.find_client(number) != nullptr);
   CHECK(table.find_client(number)->name == "a");
 
-  // Its end, and messages of it that come later.
+  // The connection ends, and messages of it arrive later.
   CHECK(table.ended(5) == number);
   CHECK(table.find(5, first) == nullptr);
   CHECK(table.find_client(number) == nullptr);
   CHECK(table.clients() == 0);
   CHECK_FALSE(table.ended(5));
 
-  // Also those that come when another one has the descriptor, before and after the first message of that one.
+  // Later messages are refused too, before and after the first message of the next connection on the descriptor.
   CHECK_FALSE(table.begun(5));
   CHECK(table.find(5, first) == nullptr);
   auto* const y = table.find(5, table.now());
@@ -113,7 +113,7 @@ TEST_CASE("An endless message counts as flooding, and many complete ones do not"
   CHECK(connection_table::is_flooding(x, 5101, most));
   x.delivered = true;
   CHECK_FALSE(connection_table::is_flooding(x, 5101, most));
-  // Where the kernel does not say.
+  // The kernel does not report the count.
   CHECK_FALSE(connection_table::is_flooding(x, 0, most));
 }
 

@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::chrono::seconds limit{30};
 
-/// What a door has said, for threads to wait for. Outlives the door.
+/// The events of a listener, for threads to wait for. It outlives the listener.
 struct heard {
   std::mutex mutex;
   std::condition_variable changed;
@@ -124,7 +124,7 @@ TEST_CASE("A listener forwards requests and sends each answer to its client", "[
   const auto second = from.next();
   CHECK(first.what == wire::operation::ping);
   CHECK(first.client != second.client);
-  // In another order, with a third frame and without one, by another thread than the door's.
+  // Answers come in another order, with a third frame and without one, from another thread than the listener's.
   open.answer(second, std::nullopt);
   open.answer(first, wire::answer(true));
   CHECK(a.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1], "\xc3"});
@@ -168,7 +168,7 @@ TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") 
     for (std::uint64_t j = 1; j <= 3; ++j)
       short_lived.send(ping_of(j));
   }
-  // Descriptors of those before are given to these. Each is known as itself, and its end is told.
+  // Descriptors of earlier connections are reused. Each connection is distinguished, and its end is reported.
   for (std::uint64_t i = 0; i < 20; ++i) {
     client_number number = 0;
     {
@@ -186,7 +186,7 @@ TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") 
     }
     CHECK(from.wait([&] { return std::ranges::count(from.gone, number) == 1; }));
   }
-  // One that is heard of after all of these.
+  // The message of this one arrives after all the others.
   const dealer last(open.port());
   last.send(ping_of(1000));
   for (auto x = from.next();; x = from.next())
@@ -292,7 +292,7 @@ TEST_CASE("A port that is in use is reported", "[lmcache]") {
 
 namespace {
 
-/// A raw connection, which speaks as much of ZeroMQ's protocol (ZMTP 3) as it is told.
+/// A raw connection that speaks a given part of ZeroMQ's protocol (ZMTP 3).
 struct raw_peer {
   unique_descriptor socket;
 
@@ -327,7 +327,7 @@ struct raw_peer {
         return false;
     }
   }
-  /// What a client says first: a greeting of 64 bytes with the mechanism NULL, and that it is a DEALER.
+  /// The first bytes of a client: a greeting of 64 bytes with the mechanism NULL, and that it is a DEALER.
   void greet() const {
     std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
     greeting.resize(64, '\0');
@@ -337,7 +337,7 @@ struct raw_peer {
     REQUIRE(send(greeting));
     REQUIRE(send(std::string("\x04", 1) + static_cast<char>(ready.size()) + ready));
   }
-  /// Until the other end has said as much; what is sent before is an error to it.
+  /// Waits until the other end has sent its greeting; earlier data is an error to it.
   void wait_until_ready() const {
     std::array<char, 64 + 32> buffer{};
     REQUIRE(::recv(socket.get(), buffer.data(), buffer.size(), MSG_WAITALL) > 64);
@@ -368,7 +368,7 @@ TEST_CASE("A listener closes an untrusted connection before reading from it", "[
   auto opened = door::open(how);
   REQUIRE(opened);
   (*opened)->serve(from.listener());
-  // One that says nothing, and one that greets.
+  // One connection sends nothing, and one sends a greeting.
   const raw_peer quiet((*opened)->port());
   CHECK(quiet.ends());
   const raw_peer loud((*opened)->port());
@@ -554,7 +554,7 @@ TEST_CASE("A listener knows the version of a client and the errors in its messag
   CHECK(wire::to_string(known[0].versions) == "0.5.7");
   CHECK(to_string(known[0]).find("LMCache 0.5.7") != std::string::npos);
 
-  // Refused at once, and told apart by reason.
+  // They are refused at once and distinguished by reason.
   a.send({msgpack_writer().natural(3).take(), msgpack_writer().text("telepathy").take()});
   const auto unknown = from.next();
   CHECK(unknown.malformed);
@@ -564,7 +564,7 @@ TEST_CASE("A listener knows the version of a client and the errors in its messag
   CHECK(known[0].requests == 3);
   CHECK(known[0].malformed == 1);
   CHECK(known[0].difference.find("'telepathy'") != std::string::npos);
-  // What is said of a stream of events has no answer.
+  // Messages of an event stream have no answer.
   a.send({msgpack_writer().natural(4).take(), "", "cancel"});
   a.send(ping_of(5));
   CHECK(from.next().number == ping_of(5)[0]);

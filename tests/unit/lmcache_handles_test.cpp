@@ -64,7 +64,7 @@ result<open_context> opened(const std::vector<json>& payloads) {
   return std::move(message->opened);
 }
 
-/// Of what is refused.
+/// The reason for a refusal.
 std::string why_not(const std::vector<json>& payloads) {
   const auto x = opened(payloads);
   REQUIRE_FALSE(x);
@@ -91,7 +91,7 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     CHECK(x->space.geometry.page_bytes() == x->memory->page_bytes());
     CHECK(x->space.world_size == 2);
     CHECK_FALSE(x->sliding);
-    // The same pages as workers make that copy themselves.
+    // The pages are the same as those of self-copying workers.
     wire::context_registration said;
     said.model = "a/model";
     said.world_size = 2;

@@ -207,7 +207,7 @@ TEST_CASE("Lengths beyond the message are refused", "[lmcache]") {
     CHECK_FALSE(list.ok());
     CHECK(numbers.empty());
   }
-  // As deep as the message is long.
+  // The nesting is as deep as the message is long.
   const std::string deep(100000, '\x91');
   msgpack_reader in(view(deep));
   in.skip();

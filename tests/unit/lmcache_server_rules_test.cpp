@@ -28,7 +28,7 @@ struct worker {
   instance_name name() const { return {client, instance}; }
 };
 
-/// What the rules want, in words: "prepare 1", "accept 1", "reject 1", "end 1", "release 1".
+/// The orders of the rules in words: "prepare 1", "accept 1", "reject 1", "end 1", "release 1".
 struct server {
   server_rules rules;
   timestamp time{std::chrono::hours(1)};
@@ -105,7 +105,7 @@ TEST_CASE("server rules: a registration is answered when it is prepared", "[lmca
   CHECK(x.take() == words{"accept 1"});
   CHECK(x.rules.current(one.name()) == 1);
   CHECK(x.rules.instances() == 1);
-  // The same once more changes nothing.
+  // A repetition changes nothing.
   CHECK(x.enroll(one, memory_named("/a")) == 2);
   CHECK(x.take() == words{"accept 2"});
   CHECK(x.rules.current(one.name()) == 1);
@@ -200,7 +200,7 @@ TEST_CASE("server rules: lanes of other processes do not delay a registration", 
   x.prepared(second);
   CHECK(x.take() == words{"accept 2"});
   CHECK(x.rules.is_current(first));
-  // What may be the same process waits for the lane, which is given nothing more meanwhile.
+  // A registration that may be the same process waits for the lane, which gets no more work meanwhile.
   const worker unknown{3, 7, 0};
   const auto third = x.enroll(unknown, memory_named("/c"));
   CHECK(x.take().empty());
@@ -226,7 +226,7 @@ TEST_CASE("server rules: a disconnected worker leaves nothing behind", "[lmcache
   x.work_ends(first);
   CHECK(x.take() == words{"release 1"});
   CHECK(x.rules.drained());
-  // One whose memory is being opened when it goes.
+  // The memory of a worker is being opened when it disconnects.
   const auto third = x.enroll({2, 1, 0}, memory_named("/c"));
   x.rules.client_gone(2, x.time);
   x.prepared(third);
@@ -265,7 +265,7 @@ TEST_CASE("server rules: many pings of one client do not evict the pings of anot
     x.rules.answer_ping({1, i});
   CHECK_FALSE(x.rules.answer_ping({2, 7}));
   CHECK(x.rules.answer_ping({2, 7}));
-  // Of its own, the last ones are.
+  // Of its own pings, the last ones are remembered.
   CHECK(x.rules.answer_ping({1, 99999}));
   CHECK_FALSE(x.rules.answer_ping({1, 0}));
 }
@@ -288,7 +288,7 @@ TEST_CASE("server rules: the number of preparations of one client is bounded, wa
   server x;
   const worker one;
   std::vector<change_number> all;
-  // Each takes the place of the one before, whose preparation goes on.
+  // Each takes the place of the one before, whose preparation continues.
   for (int i = 0; i < 64; ++i)
     all.push_back(x.enroll(one, memory_named("/" + std::to_string(i))));
   const auto prepares = [](const words& said) {
@@ -305,7 +305,7 @@ TEST_CASE("server rules: the number of preparations of one client is bounded, wa
   x.prepared(all.back());
   CHECK(x.rules.current(one.name()) == all.back());
 
-  // One that gets no turn is answered all the same.
+  // A registration that gets no turn is still answered.
   const auto late = x.enroll({1, 8, 9}, nullptr);
   x.take();
   x.pass(std::chrono::minutes(3));

@@ -65,7 +65,7 @@ TEST_CASE("An abandoned lookup is reported once, however its session ends", "[lm
   x.table.tick(start + std::chrono::seconds(10));
   CHECK(x.table.take_given_up() == lookups{c});
   CHECK(x.table.take_given_up().empty());
-  // One that was answered is none.
+  // An answered lookup is not abandoned.
   x.found(1, "d", 2, 100);
   x.table.ended(1, "d");
   CHECK(x.table.take_given_up().empty());
@@ -134,7 +134,7 @@ TEST_CASE("The result of an abandoned lookup is not held", "[lmcache]") {
   const auto first = x.table.begin(1, "r", start);
   x.table.ended(1, "r");
   CHECK_FALSE(x.table.found(1, "r", *first, {5, 1, 1, 7}, start));
-  // The same request anew: the answer to the first lookup is not that of the second.
+  // The repeated request is separate: the answer to the first lookup is not that of the second.
   const auto second = x.table.begin(1, "r", start);
   CHECK_FALSE(x.table.found(1, "r", *first, {5, 1, 1, 7}, start));
   CHECK(x.table.found(1, "r", *second, {4, 1, 1, 8}, start));

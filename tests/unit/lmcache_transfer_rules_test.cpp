@@ -165,7 +165,7 @@ TEST_CASE_METHOD(worker_world, "a worker receives verified chunks only, and all 
 TEST_CASE_METHOD(worker_world, "a worker that holds frames gets no more than there is room for", "[lmcache]") {
   rules.prepare(make(operation::prepare_retrieve, 9), of, how, t0);
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 9);
-  // Of a store, the first chunks.
+  // A store gets frames for its first chunks.
   rules.prepare(make(operation::prepare_store, 9), of, how, t0);
   offer(one<transfer_rules::start>(), 1);
   offer(one<transfer_rules::start>(), 2);
@@ -225,7 +225,7 @@ TEST_CASE_METHOD(worker_world, "a worker counts as started from its first prepar
   CHECK(rules.has_begun(of));
   rules.commit(make(operation::commit_store, 2), of, t0);
   CHECK_FALSE(rules.has_begun(of));
-  // What the node copies is no matter of the worker.
+  // Copies by the node do not involve the worker.
   rules.copy(make(operation::store, 2), of, how, {{0, 2}}, t0);
   CHECK_FALSE(rules.has_begun(of));
 }

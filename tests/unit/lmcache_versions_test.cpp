@@ -167,7 +167,7 @@ TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
   for (const char* part : {"3 layers of the whole prefix", "2 layers with a window of 3 chunks",
                            "1 layers of recurrent states", "--disable-hybrid-kv-cache-manager"})
     CHECK(text.find(part) != std::string::npos);
-  // What such a worker asks all the same is answered with no, and is no message that cannot be read.
+  // Later requests of such a worker are answered negatively and are not malformed.
   CHECK(read(find(after, "prepare_store", 1).frames).why == problem::groups);
   CHECK(read(find(after, "store", 1).frames).why == problem::groups);
   CHECK(difference(find(after, "store", 1).frames).find("several groups") != std::string::npos);
@@ -204,7 +204,7 @@ TEST_CASE("A message of neither version gets an error that states the difference
   CHECK(read(message).why == problem::payload_count);
   CHECK(difference(message).find("2 in 0.5.6, 3 in 0.5.7") != std::string::npos);
 
-  // As many payloads as one version has, and a key as the other one writes it.
+  // The message has as many payloads as one version, and a key in the format of the other one.
   message = find(before, "prepare_store").frames;
   message.push_back(packed_json(json::array()));
   CHECK(read(message).why == problem::key);
@@ -222,7 +222,7 @@ TEST_CASE("A message of neither version gets an error that states the difference
   message[2] = packed_json(key);
   CHECK(read(message).why == problem::key);
 
-  // Whose memory it was is known, for its pings.
+  // The worker is known, for its pings.
   message = {packed_json(1), packed_json(1), packed_json(77), packed_json(nullptr)};
   CHECK(read(message).why == problem::payload_count);
   CHECK(read(message).instance == 77);

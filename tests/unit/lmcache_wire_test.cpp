@@ -97,7 +97,7 @@ TEST_CASE("Every operation is parsed by its number and by its name", "[lmcache]"
       CHECK(message->number == packed_json(7));
       CHECK(message->operation_frame == packed_json(spelling));
     }
-    // With a payload of another kind in place of the first one, or none of those it needs.
+    // The first payload is of another kind, or all required payloads are missing.
     const bool needs_some =
         !x.payloads.empty() && x.what != operation::clear && x.what != operation::report_block_allocation;
     if (needs_some) {

@@ -109,7 +109,7 @@ TEST_CASE("broker: a rank without memory gets an extent in any case", "[memory]"
   d.has(1, 2, seconds(1));
   d.has(2, 1, seconds(2));
   d.wants_first(3);
-  // Busy, and lent a moment ago, but it has two.
+  // It is busy and got an extent a moment ago, but it has two.
   CHECK(d.state.take_orders() == orders{{1, true}});
   d.state.given_back(1, 5, d.now);
   CHECK(d.state.take_loans() == loans{{3, 5}});
@@ -137,7 +137,7 @@ TEST_CASE("broker: a rank without memory comes before one that wants more", "[me
   d.wants_first(3);
   // 2 must give, since 1 is giving already.
   REQUIRE(d.state.take_orders() == orders{{2, true}});
-  // What came for 2 is 2's, but 2 wants it no more.
+  // The extent is meant for 2, which no longer wants it.
   d.has(2, 3, seconds(1), false);
   d.state.given_back(1, 9, d.now);
   CHECK(d.state.take_loans().empty());
@@ -186,7 +186,7 @@ TEST_CASE("broker: ranks are added and removed", "[memory]") {
   SECTION("the giving rank is removed: another one is asked") {
     d.state.remove(1, d.now);
     CHECK(d.state.take_orders() == orders{{2, false}});
-    // And what it gave all the same is nobody's.
+    // An extent that it still gave goes to the arena.
     d.state.given_back(1, 4, d.now);
     CHECK(d.state.take_returns() == std::vector<broker::extent_number>{4});
     d.state.refused(1, d.now);
@@ -208,7 +208,7 @@ TEST_CASE("broker: ranks are added and removed", "[memory]") {
     CHECK(d.state.moved() == 0);
   }
   CHECK(d.state.check() == "");
-  d.state.told(17, {true, 0, 0, std::nullopt}, d.now); // of nobody
+  d.state.told(17, {true, 0, 0, std::nullopt}, d.now); // of an unknown rank
   d.state.given_back(17, 6, d.now);
   CHECK(d.state.check() == "");
 }

@@ -96,7 +96,7 @@ struct desk {
 
 using rules = namespace_making;
 
-/// What comes of an order is as `code` says.
+/// Completes an order with the result of `code`.
 template <class Code>
 void carry_out(desk& w, const rules::effect& order, Code code) {
   std::visit(
@@ -131,7 +131,7 @@ TEST_CASE("a namespace is checked, registered at shards, opened, and then served
   CHECK(w.answer(1) == errc::ok);
   CHECK(w.state.serves(w.id));
   CHECK(w.names.contains(w.id));
-  // Whoever asks again hears at once.
+  // A repeated request is answered at once.
   w.make(2);
   CHECK(w.answer(2) == errc::ok);
   CHECK(w.orders.empty());
@@ -279,7 +279,7 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
   w.make(3);
   CHECK(w.answer(3) == errc::busy);
   CHECK(w.orders.empty());
-  // Whoever removes it finds it by its name.
+  // A removal finds it by its name.
   CHECK(w.names.contains(w.id));
   w.state.remove(4, w.id, false);
   auto again = w.order<rules::tell_to_remove>();

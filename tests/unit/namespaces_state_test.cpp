@@ -181,7 +181,7 @@ TEST_CASE("namespaces: a rank gets one allocator, of which all shards are notifi
   CHECK(order.what.rank.slots == 4);
   CHECK(order.what.allocator == 1);
   CHECK(order.what.incarnation == 101);
-  // Who asks for the same meanwhile shares the answer; who asks for another number does not.
+  // A request for the same number shares the answer, and one for another number does not.
   const auto same = w.ask_rank(4);
   const auto other = w.ask_rank(5);
   CHECK(w.answer(other) == errc::busy);
@@ -233,12 +233,12 @@ TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespac
   w.register_rank(4);
   const auto request = w.ask_rank(6);
   const auto retire = w.take_one<state::tell_to_retire>();
-  // While it is decided, nobody else changes it.
+  // Other changes are refused while it is being decided.
   CHECK(w.answer(w.ask_rank(6)) == errc::busy);
   CHECK(w.answer(w.ask_rank(4)) == errc::busy);
   CHECK(w.answer(w.ask_removal()) == errc::busy);
   const auto kept = [&](errc why) {
-    // The old one goes on, and all shards hear of it.
+    // The old one stays, and all shards are notified.
     const auto told = w.take_one<state::tell_of_rank>();
     CHECK(told.what.rank.slots == 4);
     CHECK(told.what.allocator == 1);
@@ -368,7 +368,7 @@ TEST_CASE("namespaces: one that a shard has removed is removed from all, or can 
     w.rules->add(++w.last_request, {w.space, {}});
     CHECK(w.answer(w.last_request) == errc::busy);
     CHECK(w.alive.size() == 1);
-    // Also when none says yes.
+    // The same holds when no shard accepts.
     const auto third = w.ask_removal(false);
     const auto last = w.take_one<state::tell_to_remove>();
     CHECK(last.request.force);

@@ -13,12 +13,12 @@ TEST_CASE("The next tick: a tick that was superseded by an earlier one still ser
   next_tick it;
   CHECK_FALSE(it.plan(timestamp::max()));
   CHECK(it.plan(after(10)));
-  // One comes by then.
+  // The tick arrives by then.
   CHECK_FALSE(it.plan(after(10)));
   CHECK_FALSE(it.plan(after(11)));
   CHECK(it.plan(after(2)));
 
-  // One that somebody else has sent.
+  // This tick was sent by another part.
   it.came(after(1));
   CHECK_FALSE(it.plan(after(3)));
   it.came(after(2));

@@ -55,7 +55,7 @@ TEST_CASE("memory that can never be provided is an error that depends on its pag
   constexpr std::uint64_t mebibyte = 1U << 20U;
   const memory_bound bound{512 * mebibyte, "this host has"};
   const io::huge_page_room none{};
-  // In use, as they are while the node runs that is looked at.
+  // The huge pages are in use, as while the inspected node runs.
   io::huge_page_room taken{io::huge_page_counts{1024, 0}, std::nullopt};
   config::node_config options;
   options.memory.bytes = 1024 * mebibyte;

@@ -41,7 +41,7 @@ struct desk {
   }
   void link_gone(node_state::link_number link) { rules.link_gone(link, now); }
   result<void> leave(owner_id owner, node_state::link_number link) { return rules.leave(owner, link, now); }
-  /// All that have departed come to rest.
+  /// Quiesces all disconnected clients.
   void settle() {
     for (const auto owner : rules.departed())
       CHECK(rules.owner_at_rest(owner));
@@ -86,7 +86,7 @@ TEST_CASE("node: an owner id is never 0 and never in use by another client", "[n
 
 TEST_CASE("node: a link that attaches again replaces itself, whatever the limit", "[node_state]") {
   desk w;
-  w.silent = true; // and so at rest
+  w.silent = true; // so it is quiesced at once
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
   CHECK(w.attach(4).error().code == errc::limit_exceeded);
@@ -165,7 +165,7 @@ TEST_CASE("node: disconnected clients count towards the limit, and the error say
   CHECK(e.code == errc::limit_exceeded);
   for (const auto* part : {"1 clients are attached", "2 that have gone", "io.max_clients"})
     CHECK(e.text.find(part) != std::string::npos);
-  // Its own predecessor, too: the link has to say first that it is at rest.
+  // Its own predecessor counts too: the link has to report first that it is quiesced.
   CHECK(w.attach(3).error().code == errc::limit_exceeded);
   CHECK(w.rules.departed_clients() == 3);
   w.settle();
@@ -204,7 +204,7 @@ TEST_CASE("node: a drain ends when the last part is drained, and no client attac
   CHECK_FALSE(w.rules.at_rest());
   w.rules.part_at_rest();
   CHECK(w.rules.at_rest());
-  // Whoever was attached still leaves.
+  // An attached client can still leave.
   CHECK(w.leave(owner, 1));
   desk empty;
   CHECK(empty.rules.drain(0));

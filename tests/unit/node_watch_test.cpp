@@ -39,7 +39,7 @@ TEST_CASE("A node without index memory for new keys reports it as long as it las
   CHECK(w.condition->shortcomings() == begun);
   CHECK(w.condition->ready());
   CHECK_FALSE(w.condition->refuses_saves({1, 1}));
-  CHECK(w.watch.look(0, at(3)).empty()); // told once
+  CHECK(w.watch.look(0, at(3)).empty()); // reported once
   share.set(0);
   CHECK(w.watch.look(0, at(4)).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::memory_full));
@@ -132,7 +132,7 @@ TEST_CASE("A node whose claim renewal is late reports it until it is renewed, an
   CHECK_FALSE(condition->has(trouble::claim_late));
   gate->shut();
   CHECK(watch.look(0, at(2)).empty());
-  // That is told by who has found it.
+  // The loss is reported by the part that detects it.
   CHECK(condition->claim_lost("it is lost"));
   CHECK_FALSE(condition->claim_lost("it is lost"));
   CHECK(condition->ready().error().text == "degraded: it is lost");
@@ -151,7 +151,7 @@ TEST_CASE("A node whose client slots are taken by disconnected clients reports i
   CHECK(w.condition->has(trouble::clients_full));
   CHECK(w.condition->shortcomings() == begun);
   CHECK(w.condition->ready());
-  CHECK(w.watch.look({1, 2, 3, "4711, 4712"}).empty()); // told once
+  CHECK(w.watch.look({1, 2, 3, "4711, 4712"}).empty()); // reported once
   CHECK(w.watch.look({1, 1, 3, "4712"}).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::clients_full));
 }

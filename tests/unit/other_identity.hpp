@@ -12,7 +12,7 @@ struct identity_change {
   void (*make)(io::page_identity&);
 };
 
-/// Each field, and both halves of those that have two.
+/// Changes each field, and both halves of those that have two.
 inline constexpr std::array identity_changes{
     identity_change{"namespace, high half", [](io::page_identity& x) { x.space.hi ^= 1; }},
     identity_change{"namespace, low half", [](io::page_identity& x) { x.space.lo ^= 1; }},

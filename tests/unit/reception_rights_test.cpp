@@ -52,7 +52,7 @@ errc code(const result<void>& x) {
   return x ? errc::ok : x.error().code;
 }
 
-/// The same request of whichever kind, with these in it.
+/// Checks a request of this kind with these arguments.
 errc asked(const client_rights& rights, int kind, owner_id owner, const namespace_id& where, std::size_t count) {
   const ticket t{owner, 1};
   switch (kind) {

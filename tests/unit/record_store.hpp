@@ -114,10 +114,10 @@ public:
     table_.apply(batch);
   }
 
-  /// What was committed last of what it says of itself.
+  /// The identity that was committed last.
   std::optional<store::node_identity> last_identity() const { return table().identity(); }
 
-  /// What it says of itself; a commit of another identity does not change it, as in a store that is open.
+  /// The identity of the store; a commit of another identity does not change it, as in an open store.
   store::node_identity identity_ = store::first_identity();
 
 private:

@@ -10,7 +10,7 @@
 
 namespace registry_awaited_test {
 
-/// Pages of another node, which were brought here for somebody who has not come for them yet.
+/// Pages of a peer that were fetched for a request that has not used them yet.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -49,7 +49,7 @@ TEST_CASE("fetched pages are not evicted before their first use while another pa
   CHECK(r.count_of(own) == 0);
   CHECK(r.count_of(keys) == 6);
   CHECK(r.state.check_invariants() == "");
-  // Who has come for some of it, and has read it, waits for no more.
+  // A key that was leased and released in part is not awaited further.
   CHECK(r.match(ours, {keys[4], keys[5]}) == 2);
   CHECK(r.match({8, 2}, {keys[0]}) == 1);
   r.release(ours);
@@ -79,7 +79,7 @@ TEST_CASE("where no other page can be evicted, fetched pages are evicted too, an
   CHECK(r.count_of(held) == 1);
   CHECK(r.count_of(keys) == 2);
   CHECK(r.state.check_invariants() == "");
-  // In the end there is nothing, and that is known.
+  // In the end there are no keys, and the answer says so.
   for (int i = 0; i < 100 && r.state.keys() > 0; ++i)
     r.evict(64);
   CHECK(r.state.keys() == 0);
@@ -113,10 +113,10 @@ TEST_CASE("an awaited page is promised to no reader: its slot is released at onc
   const auto made = r.fetch(keys);
   (void)r.state.take_outbox();
   REQUIRE(r.state.invalidate({r.space, 0, {made}, {}}, at(0)));
-  // As bad ones, since somebody found them so.
+  // The slots are suspect, since the pages were reported invalid.
   CHECK(r.for_rank(r.state.take_outbox(), 0).suspect.slots.size() == 2);
   CHECK_FALSE(r.info(keys[0]));
-  // And what comes in its place is not awaited.
+  // The page that replaces it is not awaited.
   r.save(keys);
   r.fetch(some_keys(10, 2));
   CHECK(r.evict(2).slots == 2);
@@ -135,7 +135,7 @@ TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[
   CHECK(r.evict(1, 0, 19).slots == 0);
   CHECK(r.evict(1, 0, 21).slots == 1);
   CHECK(r.state.check_invariants() == "");
-  // Nor is a promise that is there taken for a wait: of a key that comes back while it holds.
+  // An existing promise on a returning key is not mistaken for a wait.
   r.save(keys, 0, {}, 30);
   r.state.protect({r.space, 0, false, std::chrono::seconds(20), keys}, at(30)).value();
   const auto made = r.locate({8, 2}, keys, 0, 30);

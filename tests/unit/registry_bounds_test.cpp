@@ -1,4 +1,4 @@
-// What callers from outside may hold, and what of another's they can end.
+// The leases that outside callers may hold, and the leases of others that they can end.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
@@ -85,7 +85,7 @@ TEST_CASE("read-only callers have one common share", "[registry]") {
   CHECK(r.locate_as(alice, r.first(3), reader) == errc::ok);
   CHECK(r.locate_as(bob, r.part(3, 2), reader) == errc::ok);
   CHECK(r.locate_as({3, 1}, r.part(5, 1), reader) == errc::limit_exceeded);
-  // What several of them hold counts once.
+  // Keys that several of them hold count once.
   CHECK(r.locate_as({3, 1}, r.first(5), reader) == errc::ok);
   CHECK(r.release_as(alice) == errc::ok);
   CHECK(r.locate_as({3, 2}, r.part(5, 1), reader) == errc::limit_exceeded);
@@ -113,7 +113,7 @@ TEST_CASE("locations that readers received count with their leases until they ex
   CHECK(protect(r.part(5, 1), 10) == errc::limit_exceeded);
   CHECK(protect(r.part(5, 4), 12) == errc::ok);
   CHECK(protect(r.part(9, 1), 12) == errc::limit_exceeded);
-  // Without a bound it is as it was.
+  // Without a bound the request is granted.
   CHECK(r.state.protect({r.space, 0, false, std::chrono::seconds(10), r.keys}, at(12)).has_value());
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("pages written under another ticket cannot be finished, even when they
   CHECK(finish(alice) == std::vector<errc>{errc::ok, errc::ok});
   CHECK(finish(alice) == std::vector<errc>{errc::ok, errc::ok});
   CHECK(finish(bob) == std::vector<errc>{errc::not_owner, errc::not_owner});
-  // Nothing is left of it; the caller that had it is told so as before.
+  // Nothing is left of it, and the caller that had it gets the same answer.
   CHECK(r.state.abort({r.space, 0, alice, {}, true}, at(0)).has_value());
 }
 
@@ -188,7 +188,7 @@ TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the
   CHECK(first.uses == 1);
   trim(3, 1);
   CHECK(held() == "111000000000");
-  // The same again: two of the first three keys of the request are held from before, and stay in any case.
+  // The request is repeated: two of its first three keys were held before and stay in any case.
   const auto second = match(r.part(1, 5));
   CHECK(second.matched == 5);
   CHECK(second.uses == 2);
@@ -201,7 +201,7 @@ TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the
   CHECK(held() == "111100000000");
   trim(0, match(r.part(1, 5)).uses);
   CHECK(held() == "111100000000");
-  // Whoever has used it since may count on what it found.
+  // Keys that were matched again since stay leased.
   const auto third = match(r.part(6, 2));
   match(r.part(6, 3));
   trim(0, third.uses);

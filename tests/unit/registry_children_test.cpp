@@ -26,7 +26,7 @@ TEST_CASE("Changes of child counts are sent in requests of a bounded size, in or
   }
   CHECK(next == count);
   CHECK(out.children.size() == 4);
-  // What was collected before does not count.
+  // Changes that were collected before do not count.
   collector.count_children(1, {key_of(1), 1});
   out = {};
   collector.drain_into(out);

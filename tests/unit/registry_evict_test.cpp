@@ -61,7 +61,7 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
   const auto evict = [&](rank_number rank, std::uint32_t wanted, std::uint64_t seen) {
     return r.state.evict({r.space, rank, wanted, false, seen}, at(0)).value();
   };
-  // All have become short, and have heard of nothing.
+  // All ranks are short and have no progress yet.
   CHECK(evict(0, 4, 0).slots == 4);
   const auto answer = evict(1, 4, 0);
   CHECK(answer.slots == 4);
@@ -240,7 +240,7 @@ TEST_CASE("the stem of a chain is evicted with it, although it was used before i
   const auto chain = some_keys(1, 6);
   const auto parents = chain_parents(chain);
   r.save(first_of(chain, 3), 0, first_of(parents, 3));
-  // As a conversation goes on: what is there is found, and the rest stored after it.
+  // As in a conversation, existing keys are found, and the rest is stored after them.
   r.count(chain);
   r.save({chain.begin() + 3, chain.end()}, 0, {parents.begin() + 3, parents.end()});
   const auto other = some_keys(11, 4);
@@ -272,7 +272,7 @@ TEST_CASE("a shard waits for others to evict children of its oldest keys, unless
   CHECK(reply.slots == 0);
   CHECK(reply.more);
   CHECK(reply.progress == release_progress{0, 0, 10});
-  // What has waited longest for its children goes as soon as it can.
+  // The key that waited longest for its children is evicted as soon as possible.
   count(mine[2], -1);
   CHECK(evict(false).slots == 1);
   CHECK_FALSE(r.info(mine[2]).has_value());
@@ -523,7 +523,7 @@ TEST_CASE("a parent cycle over two shards is evicted in the end", "[registry]") 
   r.state.take_outbox();
   CHECK(r.state.evict({r.space, 0, 1}, at(100)).value().slots == 0);
   CHECK(r.state.evict({r.space, 0, 1}, at(121)).value().slots == 1);
-  // The other shard hears of it, and has a key without children.
+  // The other shard is notified and has a key without children.
   const auto out = r.state.take_outbox();
   REQUIRE(out.children.size() == 1);
   CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});

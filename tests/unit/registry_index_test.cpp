@@ -121,7 +121,7 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
       entries.push_back(table.create(keys.back()));
     }
     INFO("numbered in the low half: " << low);
-    // Among so many, some share their 32-bit tag: the keys themselves decide.
+    // With this many keys some share their 32-bit tag: the keys themselves decide.
     std::vector<entry_index> found(keys.size());
     table.find(keys, found);
     CHECK(found == entries);
@@ -272,7 +272,7 @@ TEST_CASE("lru keeps the order of a plain list", "[registry]") {
         aside.pop_front();
       }
     }
-    // What is aside was used last of all, as far as an order goes that is read through.
+    // Entries set aside are the most recently used ones in a listed order.
     auto all = model;
     all.insert(all.end(), aside.begin(), aside.end());
     REQUIRE(order_of(policy) == std::vector<entry_index>(all.begin(), all.end()));
@@ -367,7 +367,7 @@ TEST_CASE("a key table finds in batches what it finds one by one", "[registry]")
                    keys.begin() + static_cast<std::ptrdiff_t>(end));
     }
     if (random() % 4 == 0)
-      batch[random() % batch.size()] = {}; // nobody's key, also where an unused entry follows
+      batch[random() % batch.size()] = {}; // the null key, even where an unused entry follows
     std::vector<entry_index> found(batch.size(), 77);
     table.find(batch, found);
     std::vector<entry_index> expected;

@@ -203,7 +203,7 @@ TEST_CASE("leases expire, are renewed, and are found expired before the tick", "
   CHECK(r.info(keys[0])->leases == 0);
   CHECK(r.state.stats().expired_leases == 2);
 
-  // The same ticket begins anew, with only what it finds now.
+  // A reused ticket starts again with what it finds now.
   r.match(alice, keys, 30, 5);
   CHECK(r.match(alice, {keys[1]}, 35, 5) == 1);
   CHECK(r.info(keys[0])->leases == 0);
@@ -306,7 +306,7 @@ TEST_CASE("registry: a lookup reports on request which pages are in memory on al
     return r.state.match({r.space, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value();
   };
   using told = std::vector<std::uint8_t>;
-  // Somebody else has the memory of one rank.
+  // The memory of one rank is unknown here.
   const auto first = residence->add(r.space, 0, 100);
   CHECK(asked(true).on_disk.items.empty());
   const auto second = residence->add(r.space, 1, 100);

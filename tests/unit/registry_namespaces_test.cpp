@@ -255,7 +255,7 @@ TEST_CASE("a namespace in use is removed only by force, which ends leases and re
     REQUIRE(i < (waits ? 10 : 9));
   }
   if (waits) {
-    // Slots are on their way: the namespace is there until they have come, and go back.
+    // Slots were requested: the namespace exists until they have arrived and are released.
     CHECK(r.state.remove_namespace({r.space, true}, at(0)).value().more);
     const auto late = r.fresh_slots(3);
     CHECK(r.state.finish_reserve(plan, late, at(0)).error().code == errc::expired);

@@ -1,4 +1,4 @@
-// What io workers are told of lookups, and what they tell of pages that are gone.
+// Notifications of io workers about lookups, and their reports of dropped pages.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
@@ -186,7 +186,7 @@ TEST_CASE("a page that was dropped before its commit cannot be committed", "[reg
   CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == std::vector{reserved[1].where});
   CHECK(r.commit(alice, reserved) == std::vector{errc::ok, errc::expired});
   CHECK(r.count(keys) == 1);
-  // Somebody else may save it.
+  // Another writer may save it.
   CHECK(r.save({keys[1]}).size() == 1);
   CHECK(given_up(r, {reserved[1]}) == std::vector{errc::not_found});
   CHECK(r.count(keys) == 2);

@@ -7,7 +7,7 @@ namespace registry_ranks_test {
 using namespace troupe;
 using namespace troupe::test;
 
-// Who serves a rank, when it may have other slots, and what keys may take of the memory.
+// The allocator of a rank, changes of its slots, and the memory for keys.
 
 namespace {
 
@@ -89,7 +89,7 @@ TEST_CASE("a rank that is registered again drops the promises on its old slots",
   CHECK(r.info().ranks[0].withheld == 0);
   CHECK(r.state.check_invariants().empty());
 
-  // What the old writer confirms or gives back is nothing, by itself and while others write the same keys elsewhere.
+  // Confirmations and releases of the old writer are refused, alone and while others write the same keys elsewhere.
   const auto late = [&] {
     CHECK(r.confirm({{keys[0], given[0].where.slot}})[0] != errc::ok);
     CHECK(r.reclaim({given[1].where.slot})[0] != errc::ok);
@@ -146,7 +146,7 @@ TEST_CASE("a rank that is registered again takes no slots that were requested be
   REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
   CHECK(r.given_back().empty());
   REQUIRE(code_of(r.state.add_rank(r.space, 0, 50, 7)) == errc::ok);
-  // Its allocator has them back from whoever asked.
+  // The allocator gets the requested slots back from the requester.
   const auto late = r.state.finish_reserve(asked.plan, {}, at(1));
   REQUIRE_FALSE(late);
   CHECK(late.error().code == errc::expired);

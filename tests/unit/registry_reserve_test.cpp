@@ -44,7 +44,7 @@ TEST_CASE("single flight: a second writer gets busy for a key of the first one",
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto first = r.begin(alice, {keys[0], keys[1]}).value();
-  // From the first step on, before there are slots.
+  // The keys are busy from the first step on, before there are slots.
   const auto second = r.begin(bob, keys).value();
   CHECK(second.slots_needed == 1);
   const auto reply = r.state.finish_reserve(second.plan, r.fresh_slots(1), at(0)).value();
@@ -116,7 +116,7 @@ TEST_CASE("a repeated reservation gets the answer of the first one", "[registry]
   CHECK(repeated.reply.results == reply.results);
   CHECK(r.state.stats().reservations == 3);
 
-  // Never the slot of a page that is live or given up.
+  // The repeated answer contains no slot of a live or aborted page.
   const auto pages = r.pages(keys, reply);
   r.commit(alice, {pages[0]});
   r.abort(alice, {pages[1]});
@@ -179,7 +179,7 @@ TEST_CASE("an expired reservation releases its slots, and a late commit is refus
   CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == slots_t{pages[1].where});
   CHECK(r.state.stats().expired_reservations == 1);
   CHECK(r.commit(alice, pages, 0, 11) == codes_t{errc::ok, errc::expired});
-  // Also when somebody else writes the key meanwhile, or has written it.
+  // The same holds when another writer reserves or has written the key.
   const auto others = r.pages(keys, r.reserve(bob, keys, 0, {}, 12));
   CHECK(r.commit(alice, {pages[1]}, 0, 12) == codes_t{errc::expired});
   r.commit(bob, others, 0, 12);
@@ -224,7 +224,7 @@ TEST_CASE("slots for a reservation that has ended meanwhile are released at once
     CHECK(next.plan != plan.plan);
   }
   if (now < 10) {
-    CHECK_FALSE(r.info(keys[0]).has_value()); // the marks are gone at once
+    CHECK_FALSE(r.info(keys[0]).has_value()); // the marks are removed at once
     CHECK(r.state.check_invariants() == "");
   }
   const auto late = r.state.finish_reserve(plan.plan, slots_t{{3, 1}, {4, 1}}, at(now));
@@ -289,7 +289,7 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(r.count({keys[1]}) == 1);
   CHECK(r.state.stats().invalidated_pages == 1);
   CHECK(r.state.stats().complete_keys == 1);
-  // By where they came from, if that is said.
+  // Pages are counted by tier if the request has one.
   const auto from = [](page_tier x) { return static_cast<std::uint8_t>(x); };
   invalidate_request more{r.space, 1, {}, {}, {}};
   more.pages.items = {one[0], {key_of(9), {1, 1}}, one[1]};

@@ -1,4 +1,4 @@
-// What must survive a restart: the feed of changes, and coming back from it.
+// State that survives a restart: the change feed, and restoring from it.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_slot_client_support.hpp"
@@ -279,7 +279,7 @@ TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]"
   CHECK(r.exists(some_keys(1, 2)) == codes_t{errc::ok, errc::not_found});
   CHECK(r.look_up(key_of(1)).children == 0);
   CHECK(words(r.state.take_outbox()) == lines_t{"no page 2 rank 0"});
-  // Nobody gets the slot with this generation any more.
+  // The slot is not given out with this generation again.
   CHECK(restore(r, {page_of(r, 3, {5, 5})}) == codes_t{errc::stale});
   CHECK(r.state.restored().value().displaced == 1);
   CHECK(r.state.check_invariants() == "");

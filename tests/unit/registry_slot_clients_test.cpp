@@ -189,7 +189,7 @@ TEST_CASE("a live page is returned and protected, since it may be written again 
   CHECK(codes(again) == codes_t(2, errc::exists));
   CHECK(again[1].where == slot_ref{slots[1], 7});
   CHECK(r.evict(2, 9) == 0);
-  // The writer's bytes are suspect: nobody reads them any more, and its slot waits for what else may be writing.
+  // The bytes of the writer are suspect: the page is unpublished, and its slot waits for other possible writers.
   CHECK(r.reclaim({slots[0]}, 0, 3) == codes_t{errc::ok});
   CHECK(r.given_back().empty());
   r.tick(10);
@@ -253,7 +253,7 @@ TEST_CASE("the promised time starts at the answer, and only for pages that still
     CHECK(r.state.stats().reservations == 2);
   }
   SECTION("nothing") {
-    now = 6; // the promises of the beginning are over
+    now = 6; // the first promises have expired
     CHECK(r.reclaim(live) == codes_t{errc::ok});
     r.save({k[0]}, 0, now); // in another slot
     const auto answers = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(now)).value().results;
@@ -305,7 +305,7 @@ TEST_CASE("only the reserved key, rank and slot is confirmed", "[registry]") {
         codes_t{errc::stale, errc::stale, errc::not_found, errc::out_of_range});
   CHECK(r.confirm({{k[0], a}}, 1) == codes_t{errc::not_found});
   const auto waiting = r.begin({k[3]}).value();
-  CHECK(r.confirm({{k[3], 0}}) == codes_t{errc::stale}); // no slot has been told yet
+  CHECK(r.confirm({{k[3], 0}}) == codes_t{errc::stale}); // the slot was not returned yet
   CHECK(r.state.keys() == 0);
   CHECK(r.confirm({{k[0], a}, {k[0], a}}) == codes_t{errc::ok, errc::ok});
   CHECK(r.confirm({{k[0], a}, {k[0], b}}) == codes_t{errc::ok, errc::stale});
@@ -375,7 +375,7 @@ TEST_CASE("a page with a single writer is evicted like any other", "[registry]")
 TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
-  using slots = std::pair<slots_t, slots_t>; // that rest, and that are free at once
+  using slots = std::pair<slots_t, slots_t>; // slots that rest, and slots that are free at once
   SECTION("evicted after its only writer confirmed it") {
     const auto a = r.save(k);
     CHECK(r.evict(1) == 1);

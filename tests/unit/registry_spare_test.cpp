@@ -75,7 +75,7 @@ TEST_CASE("an evict-first key neither waits for its children nor delays others",
   CHECK(r.count_of(first) == 0);
   CHECK(r.count_of(chain) == 3);
   CHECK(r.state.check_invariants() == "");
-  // Nor for one that is held.
+  // It does not wait for a held one either.
   home s;
   s.save(chain, 0, chain_parents(chain));
   CHECK(s.match(ours, {chain[1]}) == 1);
@@ -133,7 +133,7 @@ TEST_CASE("only keys of an existing lease become evict-first", "[registry]") {
   CHECK(r.info(keys[1])->spare);
   CHECK_FALSE(r.info(keys[2])->spare);
   CHECK_FALSE(r.info(keys[3])->spare);
-  // Told twice, or when it has run out: success, and nothing.
+  // A repeated message, or one after the lease has expired, succeeds without effect.
   must(r.kept_there(theirs, keys));
   CHECK(r.match({7, 2}, {keys[3]}) == 1);
   must(r.kept_there({7, 2}, {keys[3]}, 60));
@@ -155,7 +155,7 @@ TEST_CASE("a page that is erased under the lease is not evict-first when it is s
   CHECK(r.state.stats().spare_keys == 0);
   r.save(keys);
   CHECK_FALSE(r.info(keys[0])->spare);
-  // And one that is spare when it goes.
+  // An evict-first page that is evicted is normal when it is stored again.
   CHECK(r.match({7, 2}, keys) == 2);
   must(r.kept_there({7, 2}, keys));
   CHECK(r.evict(2).slots == 2);
@@ -174,7 +174,7 @@ TEST_CASE("a page that is replaced under the lease is not made evict-first by th
   must(r.kept_there(theirs, keys));
   CHECK_FALSE(r.info(keys[0])->spare);
   CHECK(r.info(keys[1])->spare);
-  // What another one reads from now on is that page.
+  // Later reads by a peer concern the new page.
   CHECK(r.match({7, 2}, keys) == 2);
   must(r.kept_there({7, 2}, keys));
   CHECK(r.info(keys[0])->spare);
@@ -254,7 +254,7 @@ TEST_CASE("any order of saving, reading, marking and evicting leaves nothing beh
   }
   for (const auto& [lease, keys] : held)
     r.release(lease);
-  // Nobody has come for some of the guests.
+  // Some transient keys were not read.
   while (r.evict(64, 0, 10).slots > 0) {
   }
   CHECK(r.state.keys() == 0);
@@ -272,7 +272,7 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
     return reuse_counts::of_numbers(told.counts.items).value().used[0][0];
   };
   CHECK(r.evict(1).slots == 1);
-  // For an engine of this node what is not found is not used, and is followed on.
+  // For a local engine missing keys are not uses, and they are tracked.
   CHECK(r.match(ours, keys) < 4);
   const auto before = uses();
   match_request asked{r.space, theirs, std::chrono::seconds(10), keys};

@@ -316,8 +316,8 @@ TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once 
   CHECK(d.nothing_more());
 }
 
-/// What ever happens in whatever order: no frame of the client is written while the client has it, every request is
-/// answered once, every pin of a fetch ends once, and it comes to rest.
+/// Properties for any order of events: no frame of the client is written while the client uses it, every request is
+/// answered once, every pin of a fetch ends once, and everything is quiesced in the end.
 TEST_CASE("any order of events keeps one owner per frame and answers every request") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);

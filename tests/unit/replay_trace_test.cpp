@@ -21,7 +21,7 @@ using namespace troupe::replay;
 using test::expect_hits;
 using test::expected_hits;
 
-/// A directory of its own, removed at the end.
+/// A temporary directory that is removed at the end.
 class scratch {
 public:
   scratch() {
@@ -298,7 +298,7 @@ TEST_CASE("The expected hits match a trace that was checked by hand", "[replay]"
   CHECK(expect_hits(requests) == expected_hits{10, 2 + 3, 5, 0});
   // 4 blocks: [1 2 3], [3 1 2 4], [1 2 4 5], then the last finds 1 and 2 only.
   CHECK(expect_hits(requests, 4) == expected_hits{10, 2 + 2, 5, 2});
-  // 2 blocks: [2 3]; 1 is gone; 1 drives out 2, 2 drives out 3, 4 drives out 1: [2 4]; [4 5]; nothing.
+  // 2 blocks: [2 3]; 1 was evicted; 1 evicts 2, 2 evicts 3, 4 evicts 1: [2 4]; [4 5]; nothing.
   CHECK(expect_hits(requests, 2).hit_blocks == 0);
   CHECK(expect_hits(requests, 0).hit_blocks == 0);
   // The same id after another prefix is another block.

@@ -1,4 +1,4 @@
-// What of an index is believed at a start.
+// The parts of an index that are trusted at startup.
 
 #include "actors/node/supervisor/restore_plan.hpp"
 #include "base/layouts.hpp"
@@ -86,7 +86,7 @@ struct world {
     out.left_aside = plan.left_aside();
     out.outlived = plan.outlived();
     disk.apply(plan.take_changes());
-    // As the shards do.
+    // The shards store the ranks like this.
     for (const auto& x : out.ranks)
       put(x);
     return out;
@@ -165,7 +165,7 @@ TEST_CASE("restore: an index that an earlier run did not use keeps namespaces an
   REQUIRE(x.absent.size() == 1);
   CHECK(x.absent[0].pages == 2);
   CHECK(x.absent[0].erased);
-  // What the erasure might have missed belongs to nobody, also at the next start.
+  // Pages that the erasure might have missed have no owner, at the next start too.
   for (const auto& id : {native, gone})
     CHECK(w.stored_incarnations(id).at(0) > first_fresh);
   w.put(store::page_record{native, key_number(1), 0, {1, 7}, {}, 5});

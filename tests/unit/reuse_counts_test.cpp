@@ -72,7 +72,7 @@ TEST_CASE("where keys arrive twice as fast, ages double", "[base]") {
   CHECK(twice.ended[2][reuse_counts::step_of(2048)] == Approx(30));
   const auto half = x.at_pace(0.5);
   CHECK(half.used[2][reuse_counts::step_of(512)] == Approx(10));
-  // In between it is spread, and nothing is lost at either end.
+  // Counts between steps are distributed, and none are lost at either end.
   for (const auto pace : {0.001, 0.3, 0.9, 1.1, 1.4, 3.0, 1000.0}) {
     reuse_counts all;
     for (std::size_t age = 0; age < reuse_counts::ages; ++age)

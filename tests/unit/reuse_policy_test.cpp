@@ -1,4 +1,4 @@
-// What is learned of when keys are used again, and what follows from it.
+// Statistics of key reuse and the eviction order that follows from them.
 
 #include "actors/node/registry/ghost_table.hpp"
 #include "actors/node/registry/lru_policy.hpp"
@@ -27,7 +27,7 @@ std::uint64_t scrambled(std::uint64_t x) {
   return x ^ (x >> 29);
 }
 
-/// A cache of so many keys under a policy: entries go to other keys.
+/// A cache of a given number of keys under a policy, which reuses entries for other keys.
 class small_cache {
 public:
   small_cache(eviction_factory factory, std::size_t capacity)
@@ -158,7 +158,7 @@ TEST_CASE("a key that is used at a peer counts as used and is tracked there", "[
   // The other one waits as yet.
   CHECK(seen.ended[0][reuse_counts::step_of(4000)] == 1);
   CHECK(seen.seen() == 2);
-  // One that nobody follows, and one that is followed no more.
+  // One key was never tracked, and one is no longer tracked.
   statistics.used_elsewhere(scrambled(1), 4000);
   statistics.used_elsewhere(scrambled(3), 4000);
   CHECK(statistics.counts(5000) == seen);
@@ -193,7 +193,7 @@ TEST_CASE("statistics of peers count like local ones, up to twice as much", "[re
   bounded.learn(20'000);
   flooded.learn(20'000);
   CHECK(flooded.worth(0, 2000) == Approx(bounded.worth(0, 2000)));
-  // What is told is what was seen here.
+  // The exported counts are the local ones.
   CHECK(flooded.counts(20'000).used[0][reuse_counts::step_of(3000)] == 0);
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("a fetched key does not advance the clock, and its uses count from the
   const auto known = policy->knowledge()->counts;
   CHECK(known.used[0][0] == 3);
   CHECK(known.seen() == 7);
-  // Where nobody learns, nothing of it matters.
+  // Without learning none of it matters.
   for (const auto factory : {make_lru_policy, make_s3_fifo_policy}) {
     const auto other = factory([](entry_index i) { return scrambled(i); });
     other->fetched(fetched);

@@ -189,7 +189,7 @@ TEST_CASE("a scrub visits all parts of all shards in slab order and restarts aft
   REQUIRE(wish);
   CHECK(wish->shard == 0);
   CHECK(wish->from == 0);
-  CHECK_FALSE(x.take_wish(now)); // it is on its way
+  CHECK_FALSE(x.take_wish(now)); // it is in progress
   CHECK_FALSE(x.next(false));
   x.listed({page(5), page(1)}, 30, true, now);
   read_all();
@@ -293,7 +293,7 @@ TEST_CASE("a page whose slot was reused during the read is not reported, and nei
   const bool judged = GENERATE(false, true);
   if (judged)
     w.end_read();
-  // Nobody waits for a read that nobody asked for.
+  // A fence does not wait for a read by the scrub.
   CHECK(w.is_fenced(w.fence({{3, 1}})));
   w.store({page(3, 2)}); // with that, all reads and writes have ended
   w.judge(errc::identity_mismatch);

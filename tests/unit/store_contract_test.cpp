@@ -11,7 +11,7 @@
 
 namespace store_contract_test {
 
-// What a store promises to who commits, whenever it answers.
+// The promises of a store about its answers to commits.
 
 using namespace troupe;
 using namespace troupe::store;

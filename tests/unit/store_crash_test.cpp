@@ -28,7 +28,7 @@
 
 namespace store_crash_test {
 
-// What is left of a store after the process, the power or the disk has gone, in the middle of everything.
+// The contents of a store after the loss of its process, power or disk at any moment.
 
 using namespace troupe;
 using namespace troupe::store;
@@ -77,7 +77,7 @@ std::uint64_t last_step(metadata_store& store) {
 /// Commits the steps from `next` on and notes the last one that was answered. Has to outlive the store.
 class stepper {
 public:
-  /// What is before `next` counts as answered.
+  /// Batches before `next` count as answered.
   explicit stepper(std::uint64_t next) : next_(next), answered_(next - 1) {}
 
   /// False if the store refuses.
@@ -174,7 +174,7 @@ private:
 
 } // namespace
 
-// Not a test of its own: what the other one kills. Ends by itself, should nobody do so.
+// The child process that the other test kills. It ends by itself if it is not killed.
 TEST_CASE("the store that is killed", "[.store-child]") {
   const auto* const directory = std::getenv(child_directory);
   if (directory == nullptr)
@@ -188,7 +188,7 @@ TEST_CASE("the store that is killed", "[.store-child]") {
     auto batch = step_batch(step);
     const auto report = [step](result<void> answer) {
       if (answer && ::write(child_report, &step, sizeof step) != static_cast<ssize_t>(sizeof step))
-        std::_Exit(1); // nobody listens any more
+        std::_Exit(1); // the parent has died
     };
     while (!store->commit(std::move(batch), report))
       std::this_thread::yield();
@@ -214,7 +214,7 @@ TEST_CASE("kill -9 at any moment loses no acknowledged batch and tears none", "[
         answered = *step;
       }
       writer.kill();
-      // What it said before it died counts.
+      // Answers before its death count.
       while (const auto step = writer.next_answer())
         answered = *step;
     }
@@ -339,7 +339,7 @@ TEST_CASE("a torn log keeps every batch before the tear whole, and nothing after
     const auto whole = std::ranges::upper_bound(size_after, cut) - size_after.begin() - 1;
     const auto store = open_store(torn);
     CHECK(last_step(*store) == static_cast<std::uint64_t>(whole));
-    // And it goes on from there.
+    // The store continues from there.
     REQUIRE(commit_now(*store, step_batch(static_cast<std::uint64_t>(whole) + 1)));
     CHECK(last_step(*store) == static_cast<std::uint64_t>(whole) + 1);
   }

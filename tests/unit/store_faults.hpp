@@ -19,14 +19,14 @@
 
 namespace troupe::test {
 
-/// A file system that fails when it is told to, and that knows what a loss of power would leave of its files.
+/// A file system that fails on request and that knows what a power loss would leave of its files.
 class faulty_file_system : public rocksdb::FileSystemWrapper {
 public:
   faulty_file_system() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
 
   const char* Name() const override { return "faulty_file_system"; }
 
-  /// From now on each write to a log file fails with this; a write of `but_first` bytes gets there all the same.
+  /// Each later write to a log file fails with `why`; `but_first` bytes of a write are still written.
   void fail_log_writes(rocksdb::IOStatus why, std::size_t but_first = 0) {
     const std::lock_guard guard(mutex_);
     write_failure_ = std::move(why);

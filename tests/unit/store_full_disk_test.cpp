@@ -39,7 +39,7 @@ private:
   void (*handler_)(int);
 };
 
-/// The directory of a store whose process was killed, with so many pages in its log.
+/// The directory of a store whose process was killed, with this many pages in its log.
 void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages) {
   const auto store = open_store(options_for(from, durability::relaxed));
   write_batch batch;
@@ -98,7 +98,7 @@ TEST_CASE("a store on a full disk opens or reports it, and nothing is lost", "[s
       CHECK(store.error().code == errc::no_space);
       CHECK(store.error().text.find((disk / "index").string()) != std::string::npos);
     }
-    // With room again it has all that it had.
+    // With space again it has all its data.
     REQUIRE(::mount("troupe-test", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m") == 0);
     {
       const auto store = open_store(disk / "index");

@@ -449,7 +449,7 @@ TEST_CASE("a log without space is retried until there is some, and loses nothing
   log.fill(at_sync);
   REQUIRE(queue->commit(batch_with(1), answers.expect(1)));
   log.wait_for_recoveries(3);
-  // Who comes meanwhile waits as well.
+  // Later batches wait too.
   REQUIRE(queue->commit(batch_with(2), answers.expect(2)));
   const auto stats = queue->stats();
   REQUIRE(stats.no_room.has_value());
@@ -461,7 +461,7 @@ TEST_CASE("a log without space is retried until there is some, and loses nothing
   REQUIRE(queue->close());
   CHECK_FALSE(queue->stats().no_room.has_value());
   CHECK(queue->stats().records == 2);
-  // What was taken first was written again, and before the other.
+  // The batch that was accepted first was written again, before the other one.
   CHECK(log.keys() == std::vector{page_key(1), page_key(1), page_key(2)});
   CHECK(log.events().ends_with("r w1 s w1 s "));
 }

@@ -48,7 +48,7 @@ std::string key_of(const node_identity&) {
   return out;
 }
 
-/// With layers of several shapes.
+/// A geometry with layers of several shapes.
 namespace_record mixed_namespace() {
   auto record = sample_namespace(1);
   record.spec.geometry.further = {{61, {1, 1, 132, 1}}, {1, {2, 8, 128, 2}}};
@@ -125,7 +125,7 @@ TEST_CASE("namespaces, ranks, pages and identities written by older builds are r
   auto record = sample_namespace(1);
   record.origin = space_origin::wire;
   const auto value = value_of(record);
-  // What version 1 has for a geometry stands before what came later: a count of further layers, and the origin.
+  // The geometry of version 1 comes before later additions: a count of additional layers, and the origin.
   const auto oldest = bytes({1}) + value.substr(1, value.size() - 6);
   CHECK(value.front() == 3);
   CHECK(oldest.substr(oldest.size() - 24) ==
@@ -280,7 +280,7 @@ TEST_CASE("any bytes in a store are a record or an error", "[store]") {
       CHECK(decoded.error().code == errc::corrupt);
       return;
     }
-    // What was taken for a record is one: it becomes the same bytes again.
+    // Decoded records encode to the same bytes again.
     CHECK(key_of(*decoded) == key);
     auto again = *decoded;
     CHECK(value_of(again).size() <= value.size());

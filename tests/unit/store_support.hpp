@@ -60,7 +60,7 @@ public:
     };
   }
 
-  /// Waits until so many have come.
+  /// Waits until this many answers have arrived.
   std::vector<std::pair<std::uint64_t, errc>> wait_for(std::size_t count) {
     std::unique_lock guard(mutex_);
     await(arrived_, guard, [&] { return all_.size() >= count; });

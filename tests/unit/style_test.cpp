@@ -26,12 +26,12 @@ namespace fs = std::filesystem;
 constexpr std::size_t max_columns = 120;
 constexpr std::size_t max_lines = 600;
 
-/// Where CAF may be included; elsewhere nothing knows of actors. Files of these folders that hold rules are told apart
-/// by the library they belong to.
+/// The folders that may include CAF; all others must not depend on actors. Files with rules in these folders are
+/// identified by their library.
 constexpr std::array caf_folders{"messages/",  "actors/",       "connector/",        "workload/runner/",   "cli/",
                                  "handshake/", "tests/actors/", "tests/simulation/", "tests/integration/", "bench/"};
 
-/// Whose files must not come to include CAF by any chain of headers.
+/// The libraries whose files must not include CAF through any chain of headers.
 constexpr std::array plain_folders{
     "base/", "metrics/", "io/", "gpu/", "config/", "http/server/", "workload/engine_model/", "workload/replay/",
     "store/"};
@@ -262,7 +262,7 @@ std::vector<std::string> check_wings(const source_tree& tree) {
   return complaints;
 }
 
-/// A wire, and what wires share, includes nothing of what puts them together, which is right in http/.
+/// A protocol, and the code that protocols share, does not include the code that combines them, which is in http/.
 std::vector<std::string> check_rooms(const source_tree& tree) {
   std::vector<std::string> complaints;
   const auto is_below_http = [](std::string_view file) {
@@ -282,7 +282,7 @@ bool is_checked(const fs::path& file, const std::string& text) {
          file.extension() == ".sh" || file.filename() == "CMakeLists.txt" || text.starts_with("#!");
 }
 
-/// What is built and what is hidden belongs to no source tree.
+/// Build and hidden directories are not part of the source tree.
 bool is_foreign(const fs::path& directory) {
   const auto name = directory.filename().string();
   return name.starts_with('.') || name == "build" || fs::exists(directory / "CMakeCache.txt");

@@ -48,7 +48,7 @@ TEST_CASE("save: a page of several blocks is gathered from all of them", "[save_
   CHECK(blocks_of(first.order) == std::vector<std::uint32_t>{10, 13});
   CHECK(first.order.further_blocks.items == std::vector<std::uint32_t>{11, 12, 14, 15});
   CHECK(first.order.ready_event == 99);
-  // What had no frames at first is gathered from its own blocks.
+  // Pages that had no frames at first are gathered from their own blocks.
   s.state.on_place(places[1].call, fail(errc::limit_exceeded, "busy"), t0);
   s.state.on_tick(t0);
   s.gathered(first);

@@ -11,7 +11,7 @@
 
 namespace transfer_bringing_test {
 
-/// One lookup that asks peers, whoever looks up.
+/// A lookup that asks peers, for any caller.
 
 using namespace troupe;
 using namespace troupe::transfer;
@@ -37,7 +37,7 @@ struct shelf {
     lookup.start(new_lease(), now);
     take();
   }
-  /// What is to be sent, in its order; releases are carried out.
+  /// The effects in order; releases are carried out.
   void take() {
     for (auto& x : lookup.take_outbox()) {
       if (auto* match = std::get_if<bringing::match>(&x))
@@ -48,7 +48,7 @@ struct shelf {
         release(std::get<bringing::release>(x));
     }
   }
-  /// As a shard does: what follows the first so many keys of its part is held no more.
+  /// Trims a lease like a shard: keys of its part after the first `keep` ones are released.
   void release(const bringing::release& x) {
     const auto i = held.find({x.shard, x.request.lease});
     if (i == held.end())
@@ -86,7 +86,7 @@ struct shelf {
       ++out;
     return out;
   }
-  /// All that is held under this lease is the first so many keys; and nothing is held under another one.
+  /// Checks that exactly the first `count` keys are held under this lease, and none under another one.
   void check_held(const ticket& under, std::uint32_t count) const {
     std::set<key_digest> all;
     for (const auto& [where, some] : held) {
@@ -199,7 +199,7 @@ TEST_CASE("prefix fetch: the time of peers starts when they are first asked", "[
   CHECK(s.lookup.deadline() == asked_at + 100 * ms);
   s.add(2, 5);
   s.bring(2);
-  // What follows was here: they are asked again, and have no more time for that.
+  // The next keys were here: peers are asked again without more time.
   s.match_all(asked_at + 60 * ms);
   REQUIRE(s.lookup.is_asking());
   CHECK(s.brings.at(0).request.waited == 60 * ms);
@@ -217,7 +217,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
   shelf s(20, 4);
   s.add(0, 7);
   s.start();
-  // Some shards have leased, others have not been heard of.
+  // Some shards have leased, and others have not answered.
   if (when == 1) {
     const auto x = s.matches.front();
     s.lookup.on_match(x.part, s.lease(x), t0);
@@ -294,7 +294,7 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
       const auto at = s.matches.begin() + below(static_cast<std::uint32_t>(s.matches.size()));
       const auto x = *at;
       s.matches.erase(at);
-      // One that is lost may have been leased for.
+      // A lost request may have leased keys.
       const auto reply = s.lease(x);
       if (one_in(20))
         s.lookup.on_match(x.part, fail(one_in(2) ? errc::timeout : errc::shutting_down, "lost"), time);
@@ -307,7 +307,7 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
       REQUIRE(from < count);
       CHECK(request.parent == (from > 0 ? s.keys[from - 1] : key_digest{}));
       CHECK(std::equal(request.keys.begin(), request.keys.end(), s.keys.begin() + from));
-      // What is behind it is what is held.
+      // Exactly the keys before the request are held.
       s.check_held({77, s.last_lease}, from);
       const auto brought = below(4);
       s.add(from, std::min(from + brought, count));

@@ -47,7 +47,7 @@ private:
   struct started_task {
     std::uint64_t tag = 0;
     bool cancelled = false;
-    /// By key; those whose gather ended well after the cancel, or was begun again.
+    /// The keys whose gather ended well after the cancel or was started again.
     std::set<key_digest> unsafe;
     std::set<key_digest> committed;
     std::vector<key_digest> keys;
@@ -172,7 +172,7 @@ private:
     }
     reserve_reply reply;
     for (const auto& key : x.request.keys) {
-      // The same ticket gets the first answer.
+      // A repeated ticket gets the first answer.
       auto known = grants_.find({x.request.ticket, key});
       if (known == grants_.end()) {
         location granted{{static_cast<slot_number>(slots_.size()), 7}, 0};

@@ -55,7 +55,7 @@ TEST_CASE("load: a bad page is unpublished, wherever it was detected", "[load_st
   CHECK(results_of(done.result) == std::vector{errc::corrupt, errc::io_error, errc::stale, errc::slab_damaged,
                                                errc::timeout, errc::identity_mismatch});
   CHECK(done.result.bytes == 0);
-  // The lease goes when the registry has heard of the bad pages, so that nobody evicts them meanwhile.
+  // The lease is released after the registry has processed the bad pages, so that they are not evicted meanwhile.
   CHECK(s.take<load_release>().empty());
   s.state.on_invalidate(after_fetch.call, finish_reply{same_codes(2)}, t0);
   CHECK(s.take<load_release>().empty());

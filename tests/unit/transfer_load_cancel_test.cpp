@@ -135,7 +135,7 @@ TEST_CASE("load: cancelled while the registry and the copy engine work for it, i
   CHECK(static_cast<std::size_t>(std::count(done.begin(), done.end(), errc::ok)) == scatter.order.items.size());
   CHECK(static_cast<std::size_t>(std::count(done.begin(), done.end(), errc::cancelled)) ==
         locates[1].request.keys.size());
-  // Of both shards: what the second one was asked may have arrived.
+  // Both shards get a release, since the request to the second one may have arrived.
   CHECK(s.effects.left() == 2);
   s.release_all();
   s.check_at_rest(8);

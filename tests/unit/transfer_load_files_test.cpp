@@ -79,13 +79,13 @@ TEST_CASE("load from files: invalid pages are requested from the node one by one
   REQUIRE(s.state.start(work, t0));
   s.located(s.one<load_locate>(), {1, 1, 1, 1, 1});
   s.read(s.one<load_read>(), {errc::identity_mismatch, errc::ok, errc::corrupt, errc::io_error, errc::timeout});
-  // Nobody is told to unpublish what may be sound in the memory of the node.
+  // A page that may be valid in the memory of the node is not unpublished.
   CHECK(s.take<load_invalidate>().empty());
   const auto fetch = s.one<load_fetch>();
   REQUIRE(fetch.request.pages.size() == 4);
   CHECK(fetch.request.pages[0].key == work.keys[0]);
   CHECK(fetch.request.pages[3].key == work.keys[4]);
-  // The node finds that one of them is gone, and another one bad.
+  // The node finds that one of them is missing and another one is bad.
   s.fetched(fetch, t0, {errc::stale, errc::ok, errc::ok, errc::ok});
   const auto scatter = s.one<load_scatter>();
   s.state.on_scatter(scatter.call, copy_reply{codes({errc::corrupt, errc::ok, errc::ok}), {}}, t0);
@@ -223,7 +223,7 @@ TEST_CASE("load from files: a node that does not report pages in the slab is fet
   CHECK(s.take<load_read>().empty());
   s.by_wire();
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
-  // And one that shares nothing is not asked.
+  // Without shared storage the request does not ask which pages are in the slab.
   loader plain;
   REQUIRE(plain.state.start(test_task(2), t0));
   const auto locate = plain.one<load_locate>();

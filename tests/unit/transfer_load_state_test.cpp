@@ -385,8 +385,8 @@ TEST_CASE("load: a block that is being filled has no result before the answer of
   s.located(s.one<load_locate>());
   s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
-  // The third block waits for the window; the two others may be written at any moment, so that the caller, who gives
-  // the blocks of a failed load to other sequences, must not hear of them.
+  // The third block waits for the window. The two others may be written at any moment, so the task must not end: its
+  // caller gives the blocks of a failed load to other sequences.
   s.state.on_tick(late);
   s.state.on_tick(late + 100 * ms);
   CHECK(s.take<task_finished>().empty());

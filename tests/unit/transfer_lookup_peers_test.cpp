@@ -58,7 +58,7 @@ TEST_CASE("lookup: peers are asked for missing keys, and the arrived pages are m
   CHECK(second.request.lease != first.request.lease);
   CHECK(second.request.keys.size() == 5);
   s.matched(second, 4);
-  // The keys are held twice for a moment, and never by nobody.
+  // The keys are leased twice for a moment and are never without a lease.
   CHECK(s.one<lookup_release>().request.lease == first.request.lease);
   const auto done = s.one<lookup_finished>();
   CHECK(done.lookup == *id);
@@ -100,7 +100,7 @@ TEST_CASE("lookup: peers are not asked where all keys are here, nor a second tim
   const auto bring = s.one<lookup_bring>();
   CHECK(bring.request.parent.is_null());
   s.state.on_bring(bring.call, bring_reply{3}, t0);
-  // They have gone meanwhile.
+  // They were evicted meanwhile.
   s.matched(s.one<lookup_match>(), 0);
   CHECK(s.effects.take<lookup_bring>().empty());
   const auto done = s.one<lookup_finished>();
@@ -127,7 +127,7 @@ TEST_CASE("lookup: behind keys that were here already peers are asked again, a b
   CHECK(s.effects.take<lookup_bring>().empty());
   CHECK(s.one<lookup_finished>().answer->matched == 17);
   CHECK(s.state.held() == 1);
-  // Where there is no more than was brought, they have said all they know.
+  // Where no more was found than was fetched, the peers have nothing further.
   s.state.start(find(20), t0);
   s.matched(s.one<lookup_match>(), 1);
   s.state.on_bring(s.one<lookup_bring>().call, bring_reply{2}, t0);

@@ -168,7 +168,7 @@ TEST_CASE("lookup: the prefix ends at the first key that any shard misses, and t
   auto matches = s.take<lookup_match>();
   std::shuffle(matches.begin(), matches.end(), random);
 
-  // Against a model: which keys are complete, how many of its own leading keys each shard then leases.
+  // The model has the complete keys and the number of its leading keys that each shard then leases.
   const auto keys = test_task(count).keys;
   std::vector<bool> complete(count);
   for (std::uint32_t i = 0; i < count; ++i)
@@ -263,7 +263,7 @@ TEST_CASE("lookup: a node that returns with lower limits gets requests within th
   CHECK(s.state.held() == 1);
   s.state.on_tick(t0 + node.lease_max);
   CHECK(s.state.held() == 0);
-  // Of what is shorter than that, all is held.
+  // A shorter requested time is granted.
   REQUIRE(s.state.start(find(3, std::chrono::seconds(2)), t0));
   s.matched(s.one<lookup_match>(), 3);
   CHECK(s.one<lookup_finished>().answer->lease_for == std::chrono::seconds(2));
@@ -289,7 +289,7 @@ TEST_CASE("lookup: a lost answer is requested again under the same lease until t
     const auto done = s.one<lookup_finished>();
     REQUIRE_FALSE(done.answer);
     CHECK(done.answer.error().code == errc::timeout);
-    // Nobody knows what the shard leased.
+    // It is unknown what the shard leased.
     const auto release = s.one<lookup_release>();
     CHECK(release.request.lease == first.request.lease);
     CHECK(release.request.keep == 0);

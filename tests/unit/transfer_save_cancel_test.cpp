@@ -102,7 +102,7 @@ TEST_CASE("save: cancelled while requesting frames, it gathers nothing and relea
   const auto place = s.one<save_place>();
   s.cancel();
   s.finished(std::vector(3, errc::cancelled));
-  CHECK(s.take<save_abort>().empty()); // the frames may be on their way
+  CHECK(s.take<save_abort>().empty()); // the frames may arrive later
   CHECK(s.state.window_left() == 5);
   SECTION("all of them are granted") {
     s.placed(place);
@@ -296,7 +296,7 @@ TEST_CASE("save: a late or repeated cancel or one of an unknown task changes not
   s.cancel();
   CHECK(s.effects.left() == 0);
 
-  // What comes later under the same tag is another task.
+  // A later task under the same tag is separate.
   s.start(1);
   s.grant(s.one<save_reserve>());
   s.gathered(s.one<save_gather>());

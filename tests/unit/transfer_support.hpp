@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-/// What the tests of the transfer coordinators have in common.
+/// Support code for the tests of the transfer coordinators.
 
 namespace troupe::test {
 
