@@ -32,7 +32,7 @@ allocator_state ten() {
   return allocator_state({.slots = 10, .elastic = true});
 }
 
-/// The slots of the only answer that there is.
+/// The slots of the only answer.
 slots_t answer(allocator_state& state) {
   auto out = state.take_outbox();
   REQUIRE(out.answers.size() == 1);
@@ -50,7 +50,7 @@ TEST_CASE("memory is requested before any slot is evicted", "[allocator]") {
   CHECK(out.evict == 0);
   CHECK(out.answers.empty());
   state.take(2, 1, at(500), at(1));
-  CHECK(state.take_outbox().empty()); // the answer is under way
+  CHECK(state.take_outbox().empty()); // the answer is in progress
   state.resize(2);
   CHECK(state.take_outbox().grow > 0); // not enough yet
   state.resize(4);
@@ -204,7 +204,7 @@ TEST_CASE("random operations on an elastic allocator keep its accounting and ans
     CHECK_FALSE((grow && out.grow > 0));
     grow = grow || out.grow > 0;
     evict += out.evict;
-    // Never more than there is room for, but for what was in use when some was taken away.
+    // The number of free slots exceeds the limit only by slots that were in use when it was lowered.
     REQUIRE(state.stats().free <= limit);
     check_sum(state);
   };
@@ -271,7 +271,7 @@ TEST_CASE("slots whose memory is revoked are evicted as soon as they can be", "[
   CHECK(state.take_outbox().evict == 4);
   state.eviction_done(0, false);
   CHECK(state.take_outbox().evict == 0);
-  // Said again, when leases may have ended.
+  // The request is repeated when leases may have ended.
   state.set_limit(8);
   CHECK(state.take_outbox().evict == 0);
   state.set_limit(4);
@@ -281,7 +281,7 @@ TEST_CASE("slots whose memory is revoked are evicted as soon as they can be", "[
   state.fenced(std::span(slots).first(4));
   CHECK(state.take_outbox().evict == 0);
   CHECK(state.stats().free == 0);
-  // More that is there by itself serves who waits, and the answer to a question of before is still to come.
+  // Additional slots serve waiting requests although the answer to an earlier request is still pending.
   state.take(2, 2, at(500), at(10));
   const auto out = state.take_outbox();
   CHECK(out.grow > 0);
@@ -343,7 +343,7 @@ TEST_CASE("slots are evicted for waiting requests while a file is slow to grow",
   state.fenced(state.take_outbox().fence);
   state.eviction_done(1, true);
   CHECK(answer(state).size() == 1);
-  // The answer comes after all.
+  // The delayed answer arrives.
   state.resize(6);
   CHECK(state.stats().total == 6);
   CHECK(state.stats().free == 4);

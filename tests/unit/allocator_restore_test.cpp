@@ -60,7 +60,7 @@ TEST_CASE("no slots are handed out during a restore, and waiting requests are se
   allocator_state a({.slots = 4, .low_watermark = 1, .high_watermark = 2, .first_generation = 0});
   CHECK(a.restore(slots_t{{0, 1}}) == codes_t{errc::ok});
   a.take(9, 2, now + std::chrono::seconds(5), now);
-  CHECK(a.take_outbox().empty()); // no eviction is asked for either
+  CHECK(a.take_outbox().empty()); // no eviction is requested either
   CHECK(a.restore(slots_t{{1, 1}}) == codes_t{errc::ok});
   a.restored();
   const auto out = a.take_outbox();
@@ -126,7 +126,7 @@ TEST_CASE("claims in any order leave the same slots", "[allocator]") {
       held.erase({slot, a.generation_of(slot)});
     }
   }
-  REQUIRE(held.empty()); // what was said to be ok and not lost is live
+  REQUIRE(held.empty()); // all successful claims that were not lost are live
   REQUIRE(a.check_invariants() == "");
 }
 

@@ -257,7 +257,7 @@ TEST_CASE("eviction is requested below the low watermark, up to the high waterma
   state.eviction_done(1, true);
   out = state.take_outbox();
   CHECK(out.evict == 0);
-  // Between the two nothing is asked for.
+  // Between the watermarks nothing is requested.
   state.fenced(held);
   state.take(4, 3, at(10), at(0));
   out = state.take_outbox();
@@ -273,7 +273,7 @@ TEST_CASE("a late request may take the pool below the low watermark", "[allocato
   const auto held = take_now(state, 3);
   state.publish(held);
   state.release(std::span(held).first(2));
-  state.eviction_done(2, true); // asked for when they were taken
+  state.eviction_done(2, true); // requested when they were taken
   state.take(10, 3, at(5), at(0));
   CHECK(state.take_outbox().evict == 0); // one is free, two are being evicted
   state.tick(at(5));

@@ -116,7 +116,7 @@ TEST_CASE("cgroup v1 limits apply, including those of parent groups", "[base]") 
   const auto bound = memory_bound_of_process(x.root());
   CHECK(bound.bytes == 400 * mebibyte);
   CHECK(bound.whose.find("memory.limit_in_bytes") != std::string::npos);
-  // A group that does not count what is below it.
+  // The group does not count its subgroups.
   x.put("sys/fs/cgroup/memory/docker/memory.use_hierarchy", "0\n");
   CHECK(available_memory(x.root()) == 800 * mebibyte);
 }

@@ -169,7 +169,7 @@ TEST_CASE("a listener detects whether its socket is still at its path", "[io][so
     REQUIRE(again.has_value());
     CHECK_FALSE(file.is_there());
     CHECK(again->file().is_there());
-    // The first one leaves alone what is not its own.
+    // The first listener does not remove a socket that is not its own.
     made = std::move(again);
     CHECK(made->file().is_there());
     CHECK(connect_local(path).has_value());

@@ -133,7 +133,7 @@ TEST_CASE("an untrusted name can neither forge a line nor send control sequences
     CHECK(lines[0].find("forged") != std::string::npos);
     CHECK(log::tail().back() == lines[0]);
     if (format == "json") {
-      // Also what a reader of JSON prints.
+      // The same holds for names that the JSON parser prints.
       const auto text = nlohmann::json::parse(lines[0]).at("text").get<std::string>();
       CHECK(is_single_line(text));
     }

@@ -235,7 +235,7 @@ TEST_CASE("With TLS both sides verify the certificate of the other", "[client]")
   CHECK(code_of(plain) == errc::invalid_argument);
   CHECK(text_of(plain).find("this port speaks TLS") != std::string::npos);
 
-  // A server that asks for certificates.
+  // The server requires client certificates.
   config.tls.client_ca = authority_file;
   scripted_server strict({response::json(yes)}, config);
   options.url = "https://localhost:" + std::to_string(strict.port());

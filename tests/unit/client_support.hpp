@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-/// A server that answers as the test says, and clients that do not wait between attempts.
+/// A server with scripted answers, and clients that do not wait between attempts.
 
 namespace troupe::test {
 
@@ -49,7 +49,7 @@ public:
     server_ = http::started(config_, std::move(routes), this);
     config_.port = server_->port();
   }
-  /// Ends all connections. `start` comes back at the same port.
+  /// Closes all connections. `start` listens at the same port again.
   void stop() { server_.reset(); }
 
   std::uint16_t port() const { return static_cast<std::uint16_t>(config_.port); }

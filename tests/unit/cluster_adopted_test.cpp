@@ -77,7 +77,7 @@ struct dead_node {
                      static_cast<off_t>(what.where.slot * buffer.size())) == static_cast<ssize_t>(buffer.size()));
   }
 
-  /// It is killed: nothing is closed in good order, as far as that goes within a process.
+  /// Simulates a kill: nothing is closed in order, as far as possible within a process.
   void die() { store_.reset(); }
 
   std::shared_ptr<const adopted_index> read(const shared_budget& memory = nullptr) {
@@ -174,7 +174,7 @@ TEST_CASE("All memory for reading an index is reserved first", "[cluster][adopte
   constexpr std::uint64_t keys = 10'000;
   dead_node node(keys, 0, 16'384);
   node.die();
-  // A quarter of it, for what two ranks have in the end, and not for what is copied on the way there.
+  // The final size for two ranks is a quarter of the limit, without temporary copies.
   constexpr std::uint64_t in_the_end = 2 * keys * sizeof(adopted_rank::entry);
   const auto read = [&](std::uint64_t share) {
     const auto memory = std::make_shared<memory_budget>(4 * share);
@@ -252,7 +252,7 @@ TEST_CASE("The last user of an adopted index releases its memory and closes its 
   ask(std::make_shared<passing_memory>(geometry, 2), test_patience, [&](const transfer_result& x) {
     CHECK(static_cast<errc>(x.results.items.at(0)) == errc::ok);
     reads.drop_unused();
-    // Another thread has looked for what is unused by the time it answers this.
+    // When it answers this, another thread has searched for unused files.
     std::promise<void> looked;
     ask(std::make_shared<passing_memory>(geometry, 2), -std::chrono::seconds(1),
         [&](const transfer_result&) { looked.set_value(); });
@@ -314,7 +314,7 @@ TEST_CASE("Two nodes take over a dead directory: one gets the claim, both read, 
     out.shared = node.scratch.path();
     out.own = node.scratch / name;
     out.node_name = name;
-    // Longer than any pause of a busy machine; what is waited for is the lease of the dead one.
+    // This is longer than any pause of a busy machine; the lease of the dead node is waited for.
     out.lease = std::chrono::seconds(3);
     out.changed = [&] { ++news; };
     return out;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// How requests reach an etcd, for which a server of ours stands in: TLS, certificates, logins.
+/// Requests to etcd, for which a server of the test stands in: TLS, certificates, logins.
 
 namespace cluster_etcd_channel_test {
 

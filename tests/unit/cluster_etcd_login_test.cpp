@@ -73,7 +73,7 @@ struct guarded {
       return wrong_password;
     return gives(valid = "token" + std::to_string(logins));
   }
-  /// One step of what is due now; false if nothing is.
+  /// Executes one due step; false if none is due.
   bool step() {
     rules.on_time(now);
     const auto asked = effects.take<etcd_request>();

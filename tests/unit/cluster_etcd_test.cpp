@@ -126,7 +126,7 @@ struct listed {
       return std::nullopt;
     return all.front();
   }
-  /// Answers what is asked now, until nothing is due; with the time as it is.
+  /// Answers due requests until there are none, at the present time.
   void settle() {
     for (int i = 0; i < 100; ++i) {
       const auto x = request();
@@ -162,7 +162,7 @@ struct listed {
       last_members = x.addresses;
     return last_members;
   }
-  /// The one that goes on.
+  /// The watch in progress.
   etcd_watch watch() {
     look();
     REQUIRE_FALSE(watches.empty());
@@ -410,7 +410,7 @@ TEST_CASE("etcd: an entry that is registered repeatedly keeps its lease alive", 
   std::size_t puts = 0;
   const auto until = x.now + 10 * lease;
   while (x.now < until) {
-    // Another program writes over it before each turn of the lease; or etcd takes no entry for a while.
+    // Another program overwrites the entry before each renewal of the lease, or etcd refuses writes for a while.
     x.etcd.full = x.now > t0 + 3 * lease && x.now < t0 + 6 * lease;
     x.rules.on_watch(x.watch().number, x.etcd.put(x.etcd.own_key, "?"), x.now);
     x.now = x.now + lease / 10;

@@ -27,7 +27,7 @@ bring_request wanted(std::uint32_t count, std::uint64_t first = 0) {
   return out;
 }
 
-/// Peers with keys from 0 on, and what comes of asking them.
+/// Peers with keys from 0 on, and the results of requests to them.
 struct desk {
   explicit desk(std::vector<peer_number> all = {0, 1}, std::uint32_t blocks = 8, std::uint32_t ranks = 1)
       : peers(std::move(all)), state(options()), effects(state) {
@@ -211,11 +211,11 @@ TEST_CASE("fetching: a round is split into one chunk per parallel copy, within s
   // Bytes of a page, pages, blocks, copies at once: pages of the first chunk.
   const auto [page_bytes, pages, blocks, copies, together] =
       GENERATE(table<std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, std::size_t>({
-          {1024, 24, 64, 1, 16}, // no more pages than are taken in one request
+          {1024, 24, 64, 1, 16}, // limited by the pages of one request
           {2048, 24, 64, 1, 16}, // nor bytes than the most
           {4096, 24, 64, 1, 8},  //
           {4096, 24, 64, 4, 6},  // a share for each copy
-          {4096, 25, 64, 4, 7},  // the last one has what is left
+          {4096, 25, 64, 4, 7},  // the last one has the rest
           {4096, 24, 64, 16, 2}, // no fewer bytes than the least
           {4096, 24, 24, 3, 4},  // half of the blocks, so that the next chunks are in flight
           {4096, 24, 4, 4, 2},   // but the least
@@ -329,7 +329,7 @@ TEST_CASE("fetching: a transfer in progress is shared and happens once", "[clust
   CHECK(answers[0].keys == 4);
   CHECK(answers[1].who == part);
   CHECK(answers[1].keys == 2);
-  // It was never asked for what follows there.
+  // It was never asked for the following keys.
   const auto rest = x.one<fetch_ask>();
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
   x.has(rest, 0);

@@ -88,7 +88,7 @@ TEST_CASE("learning: each local shard receives the counts of all others and not 
   CHECK(x.taught_to(1) == 301);
   CHECK(x.state.learned_from(4) == 300);
   CHECK(x.state.learned_from(5) == 0);
-  // The next round comes after a pause.
+  // The next round starts after a pause.
   x.tick(t0 + 499 * ms);
   CHECK(x.asked.empty());
   CHECK(x.state.next_event() == t0 + 500 * ms);
@@ -113,7 +113,7 @@ TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluste
   CHECK(x.taught_to(0, 1024) == 8);
   x.tick(t0 + std::chrono::seconds(1));
   x.answer({{own0, reply(3000, {})}, {peer0, reply(51'000, counts(8))}});
-  // Twice as many came in here: there an age of 1,024 is one of 2,048 here.
+  // Twice as many keys arrived here: an age of 1,024 there is one of 2,048 here.
   CHECK(x.taught_to(0, 1024) == 0);
   CHECK(x.taught_to(0, 2048) == Approx(8));
   // A restarted node has its clock at the beginning.
@@ -196,7 +196,7 @@ TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0);
-  // It goes while it is asked.
+  // The peer is removed during a request to it.
   x.state.follow(space, 1, {{4, 1, 1}});
   x.answer({{own0, reply(1, {})}, {peer0, reply(1, counts(5))}, {{peer_number{5}, 0}, reply(1, counts(9))}});
   CHECK(x.taught_to(0) == 5);
@@ -218,7 +218,7 @@ TEST_CASE("learning: when the last peer of a namespace is removed, each local sh
   x.tick(t0);
   x.answer({{own0, reply(10, counts(1))}, {own1, reply(10, counts(20))}, {peer0, reply(10, counts(300))}});
   CHECK(x.taught_to(0) == 320);
-  // It goes in the middle of a round, of which nothing is left.
+  // The peer is removed in the middle of a round, of which nothing is left.
   x.tick(t0 + std::chrono::seconds(1));
   REQUIRE(x.asked.size() == 3);
   x.state.follow(space, 2, {});

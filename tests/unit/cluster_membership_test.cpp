@@ -27,7 +27,7 @@ struct circle {
     return out;
   }
 
-  /// The hello under way to that peer.
+  /// The hello in progress to that peer.
   say_hello hello(peer_number peer, timestamp now) {
     members.on_time(now);
     for (const auto& x : effects.take<say_hello>())
@@ -215,7 +215,7 @@ TEST_CASE("membership: nodes of a list are added and removed, but a reachable no
   x.members.on_answer(2, hellos[1].number, fail(errc::unreachable, "nobody listens"), t0);
   CHECK(x.members.is_usable(1));
   x.effects.take<peer_news>();
-  // The list is lost: who answers stays, as do those of the config; who does not is left out.
+  // The list is lost: nodes that answer stay, and so do those of the config; others are removed.
   x.members.on_listed({}, t0);
   CHECK(x.members.numbers() == std::vector<peer_number>{0, 1});
   CHECK(x.members.is_usable(1));

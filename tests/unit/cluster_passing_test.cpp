@@ -30,7 +30,7 @@ bytes numbered_bytes(std::size_t count, std::size_t from = 1) {
 } // namespace
 
 TEST_CASE("staging buffer: a page passes through unchanged, with any layers and either mover", "[cluster]") {
-  // A fraction of what is copied and summed at once, a whole one, and one and a bit.
+  // The sizes are a part of a copy unit, a whole unit, and more than one.
   kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
   if (GENERATE(false, true))
     geometry.further.push_back({3, {1, 1, 20, 1}});
@@ -115,7 +115,7 @@ TEST_CASE("staging buffer: a list with an invalid entry is refused as a whole", 
 
 TEST_CASE("staging buffer: a page lands in the target frame that stands in for a block, and the block stays unchanged",
           "[cluster]") {
-  // A fraction of what is copied and summed at once, a whole one, and one and a bit.
+  // The sizes are a part of a copy unit, a whole unit, and more than one.
   const kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
   const auto memory = std::make_shared<passing_memory>(geometry, 5);
   std::memset(memory->blocks().data(), 7, memory->blocks().size());

@@ -19,7 +19,7 @@ using test::test_space;
 constexpr auto pause = 100 * ms;
 constexpr namespace_id other_space{44, 44};
 
-/// A node with two peers, which say what a test has them say.
+/// A node with two peers, whose replies the test defines.
 struct tied_node {
   tied_node()
       : peers({{"ours", "here", 1}, 10 * ms, 10 * ms, 40 * ms, 1}, {"first", "second"}),
@@ -163,7 +163,7 @@ TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a fail
   CHECK(x.follow().empty());
   x.now += pause - ms;
   CHECK(x.follow().empty());
-  // The one that was not tried yet comes first, or one that always fails would keep it out.
+  // The one that was not tried yet comes first, since one that always fails would block it.
   x.now += ms;
   CHECK(x.follow() == names{"tie to two"});
   CHECK(x.follow().empty());
@@ -193,7 +193,7 @@ TEST_CASE("peer sessions: a session belongs to one run of a peer and ends when i
   x.open_all();
   x.says(0, 6, {{test_space, "there"}});
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
-  // It has begun anew once more while it was being opened.
+  // The peer has restarted again during the opening.
   x.says(0, 7, {{test_space, "there"}});
   CHECK(x.follow().empty());
   x.rules.on_tie_opened(x.tie, true, x.now);

@@ -124,7 +124,7 @@ TEST_CASE("A namespace needs as many ranks as its world size", "[config]") {
 }
 
 TEST_CASE("A slab has room for several slots", "[config]") {
-  // A slot is the page of 64 KiB and its header of 4 KiB; behind the last slot comes a trailer of 4 KiB.
+  // A slot is the page of 64 KiB and its header of 4 KiB; a trailer of 4 KiB follows the last slot.
   CHECK(bad(small_config, {"storage.ranks[0].slab_bytes=128 KiB"}) ==
         "storage.ranks[0].slab_bytes: has room for 1 slots of \"chat\", 68 KiB each; at least 8 are needed: 548 KiB\n");
   CHECK(contains(bad(small_config, {"storage.ranks[1].slab_bytes=561151"}), "storage.ranks[1].slab_bytes: has room"));
@@ -229,7 +229,7 @@ TEST_CASE("Layers of other shapes follow the first ones and add to the page", "[
   CHECK(bad(small_config, with(first, {path + "[0].block_tokens=16"})) ==
         path + "[0].block_tokens: no such key (--set)\n");
 
-  // A type of their own, but one that there is.
+  // They may have their own element type, if it is a valid one.
   for (const auto* bytes : {"1", "2", "4"})
     good(small_config, with(first, {path + "[0].element_bytes=" + bytes}));
   CHECK(bad(small_config, with(first, {path + "[0].element_bytes=3"})) ==

@@ -177,7 +177,7 @@ TEST_CASE("an engine may take fewer tokens than were found, up to the middle of 
 }
 
 TEST_CASE("a lookup answer from before a preemption is not used for the repeated lookup", "[connector]") {
-  // An engine that does not wait for the first answer, and preempts the request before it comes.
+  // The engine does not wait for the first answer and preempts the request before it arrives.
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.ask("r", tokens);

@@ -59,7 +59,7 @@ TEST_CASE("H3 a resumed request loads what the store has", "[connector][hazards]
   scheduler_desk desk(hf3fs_options());
   run_cold(desk, "r", blocks_from(0, 7));
   desk.preempt("r");
-  const auto tokens = tokens_from(1, 150); // with what it has generated
+  const auto tokens = tokens_from(1, 150); // with generated tokens
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
   CHECK(desk.lookups.at(0).work.keys.size() == 9);
   desk.answer(6);
@@ -137,7 +137,7 @@ TEST_CASE("H4 an unused lease is released however the request ends", "[connector
     scheduler_desk desk(hf3fs_options());
     desk.begin_load("r", tokens, 0, 4, blocks_from(0, 4));
     CHECK(desk.finish("r"));
-    CHECK(desk.state.leases_held() == 1); // workers read what it holds
+    CHECK(desk.state.leases_held() == 1); // workers read the leased pages
     desk.report({.received = {"r"}});
     CHECK(all_given_back(desk));
   }
@@ -270,7 +270,7 @@ TEST_CASE("C-10 a page that could not be stored is retried a bounded number of t
   CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[0]);
   CHECK(meta.stores[1].first_page == 4);
   CHECK(meta.stores[1].keys.size() == 2);
-  // While they are under way, they are not begun again.
+  // Stores in progress are not started again.
   CHECK(desk.run_on("r", {}, 101, 1).stores.empty());
   desk.report({.stores = {{meta.stores[0].id, {1}}, {meta.stores[1].id, {0, 0}}}});
   meta = desk.run_on("r", {}, 102, 1);
@@ -314,7 +314,7 @@ TEST_CASE("a load that failed from its first block on is retried a bounded numbe
   const auto tokens = tokens_from(1, 100);
   desk.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
   desk.report({.received = {"r"}, .load_errors = blocks_from(0, 5)});
-  // The engine has nothing of it, and asks again.
+  // The engine has nothing of it and asks again.
   CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
   CHECK(desk.lookups.empty());
   desk.allocate("r", blocks_from(10, 7), 0);
@@ -337,13 +337,13 @@ TEST_CASE("C-11 a hook never blocks, and each request is looked up once", "[conn
   desk.answer(4);                // a: more may follow
   REQUIRE(desk.lookups.size() == 2);
   CHECK_FALSE(desk.ask("a", tokens).tokens.has_value());
-  desk.answer(1); // b: no more
+  desk.answer(1); // b: no further key
   CHECK(desk.ask("b", tokens) == matched_tokens{16, true});
   CHECK_FALSE(desk.ask("c", tokens).tokens.has_value());
   desk.answer(4);                 // a
   desk.refuse(errc::unreachable); // c
   CHECK(desk.ask("c", tokens) == matched_tokens{0, false});
-  desk.answer(0); // a: what was found in the parts before counts
+  desk.answer(0); // a: the keys found in earlier parts count
   CHECK(desk.ask("a", tokens) == matched_tokens{128, true});
   CHECK(desk.state.leases_held() == 3);
 }
@@ -373,7 +373,7 @@ TEST_CASE("a request keeps its blocks until all of its stores are reported", "[c
   const auto first = desk.run_new("r", blocks_from(0, 7), 0, 64);
   const auto second = desk.run_on("r", {}, 64, 36);
   desk.all_stored(first.stores);
-  CHECK(desk.finish("r")); // the second is under way
+  CHECK(desk.finish("r")); // the second store is in progress
   const auto meta = desk.build();
   REQUIRE(meta.finished.size() == 1);
   CHECK_FALSE(meta.finished[0].received);

@@ -232,7 +232,7 @@ TEST_CASE("A multimodal item changes keys from the page on in which it begins", 
     REQUIRE(plain.size() == 10);
     for (std::uint32_t position = 0; position < 80; ++position)
       CHECK(shared(plain, keys_with({{position, 20, "cat"}})) == position / 8);
-    // Beyond what is full, nothing changes.
+    // Multimodal items after the full pages change nothing.
     CHECK(shared(plain, keys_with({{80, 20, "cat"}})) == 10);
 
     const auto cat = keys_with({{24, 20, "cat"}});
@@ -282,7 +282,7 @@ TEST_CASE("Keys of coarse pages are a subset of the keys of blocks", "[connector
         CHECK(pages[i] == blocks[(i + 1) * coarse - 1]);
     }
   }
-  // Not so with the rolling hash, whose steps are pages; nor may one be taken for the other.
+  // The rolling hash differs, since its steps are pages, and its keys must not be mistaken for keys of another size.
   const auto blocks = keys_at_once({key_source::rolling_chunk_hash, 4, 1}, {some_space}, tokens);
   const auto pages = keys_at_once({key_source::rolling_chunk_hash, 4, 4}, {some_space}, tokens);
   for (const auto& key : pages)

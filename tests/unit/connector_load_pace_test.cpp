@@ -73,7 +73,7 @@ double expected(const load_pace& pace, const std::vector<std::uint8_t>& on_disk,
   return out * tokens_of_page;
 }
 
-/// The best of all ends, in one pass: `loaded` is what a page takes that is loaded, and all others take `computed`.
+/// The minimum over all ends in one pass: a loaded page takes `loaded`, and all others take `computed`.
 template <class Loaded>
 double least_of(const std::vector<std::uint8_t>& on_disk, std::uint32_t first, double computed, Loaded loaded) {
   auto now = computed * static_cast<double>(on_disk.size() - first);
@@ -97,7 +97,7 @@ TEST_CASE("a rate is an average over all tokens that weights older ones less", "
   now += std::chrono::seconds(10);
   pace.add(200, 2, now);
   CHECK(*pace.seconds_per_token() == Approx((1.0 + 2) / (200 + 200)));
-  // After a long time the new one alone counts; but what was known is known until there is one.
+  // After a long time only the new sample counts, but the old rate is known until there is one.
   now += std::chrono::hours(5);
   CHECK(pace.seconds_per_token());
   pace.add(10, 1, now);
@@ -336,7 +336,7 @@ TEST_CASE("the load decision never picks the slower way except to explore, and a
     };
     const auto least = least_of(hit, first, computed,
                                 [&](std::uint32_t i) { return hit[i] != 0 ? disk : std::min(memory, computed); });
-    // While it finds out what has changed, it may be wrong.
+    // It may be wrong while it adapts to a change.
     if (n % 600 > 300) {
       taken += truth(end);
       best += least;
@@ -405,7 +405,7 @@ TEST_CASE("a hit with no page worth loading is released and not saved again", "[
   const auto stores = desk.run_new("r", blocks_from(10, 7), 0, 100).stores;
   REQUIRE(stores.size() == 1);
   CHECK(stores[0].first_page == 5);
-  // After a preemption it asks anew, and is counted anew, beyond what the engine has by then.
+  // After a preemption the request is looked up and counted again, beyond the tokens that the engine has by then.
   desk.preempt("r");
   desk.ask("r", tokens, 32);
   desk.answer(6, {0, 0, 0, 1, 1, 1});

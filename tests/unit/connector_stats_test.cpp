@@ -266,7 +266,7 @@ TEST_CASE("Every member is a metric, once", "[connector]") {
     const auto& all = metric_descriptions();
     REQUIRE(std::ranges::count(all, name, &metric_description::member) == 1);
     const auto& metric = *std::ranges::find(all, name, &metric_description::member);
-    // A list is observed number by number; a counter is added as it is, and has to be an integer for that.
+    // A list is observed value by value; a counter is added once and must be an integer.
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(x)>, samples>) {
       CHECK(metric.what == kind::histogram);
     } else {

@@ -53,7 +53,7 @@ TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
   CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
   CHECK(desk.lookups_sent == 1);
 
-  // Nothing to be found, nothing to be asked.
+  // With nothing to find no lookup is sent.
   desk.arrive("short", tokens_from(1, 16));
   desk.state.on_new_request({.id = "embedded", .tokens = {0, tokens}, .cacheable = false}, desk.now);
   CHECK(desk.state.outbox_empty());
@@ -151,7 +151,7 @@ TEST_CASE("pages that a synchronous load did not fill are computed and saved", "
   CHECK(events[0].what == cache_event::kind::removed);
   CHECK(events[0].keys == std::vector<key_digest>{load.keys[1]});
   CHECK(events[1].keys == std::vector<key_digest>{load.keys[3]});
-  // The engine goes back to the first block that is not there.
+  // The engine returns to the first missing block.
   auto stores = desk.run_on("r", {}, 16, 84).stores;
   REQUIRE(stores.size() == 2);
   CHECK(stores[0].first_page == 1);
@@ -187,7 +187,7 @@ TEST_CASE("a request that is preempted during its synchronous load is looked up 
   desk.preempt("r");
   const auto tokens = tokens_from(1, 101);
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
-  desk.report(outcome(load, {0, 0, 0, 0})); // of blocks that it has no more
+  desk.report(outcome(load, {0, 0, 0, 0})); // of blocks that were freed
   CHECK(desk.state.take_events().empty());
   desk.answer(4);
   CHECK(desk.ask("r", tokens) == matched_tokens{64, false});

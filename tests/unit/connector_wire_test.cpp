@@ -77,7 +77,7 @@ TEST_CASE("truncated bytes and trailing bytes are refused", "[connector][wire]")
     INFO(i);
     const auto part = std::span(metadata).first(i);
     CHECK(decode_metadata(part).error().code == errc::corrupt);
-    // Also where the header agrees with what is left.
+    // The same holds where the header matches the rest.
     wire_bytes sealed(part.begin(), part.end());
     seal_wire(sealed);
     CHECK_FALSE(decode_metadata(sealed));

@@ -236,7 +236,7 @@ TEST_CASE("a finished request is reported as sent when its last save has ended",
              .finished = {}});
   desk.end(desk.saves[0], errc::ok);
   desk.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", false}, {8, "b", false}}});
-  CHECK(desk.finished().sent == names{"b"}); // nothing of b is under way here
+  CHECK(desk.finished().sent == names{"b"}); // b has nothing in progress here
   CHECK(desk.finished().sent.empty());
   desk.end(desk.saves[1], errc::io_error);
   CHECK(desk.finished().sent == names{"a"});

@@ -24,7 +24,7 @@ namespace {
 using namespace troupe;
 
 constexpr std::uint32_t blocks = 8;
-/// Frames of an extent, and of an arena, whose last extent is shorter.
+/// The frames of an extent and of an arena, whose last extent is shorter.
 constexpr std::uint64_t extent_frames = 2;
 constexpr std::uint64_t arena_frames = 7;
 constexpr owner_id owner = 21;
@@ -167,7 +167,7 @@ TEST_CASE("copy engine: an extent is registered with the device when its first p
   CHECK(world::codes(w.state.gather(world::order({4, 6, 5}))) == std::vector(3, errc::ok));
   CHECK(w.device->known == std::set{w.extent(0), w.extent(2), w.extent(3)});
   CHECK(w.device->tries == 3);
-  // The last one is what is left of the arena.
+  // The last one is the remainder of the arena.
   CHECK(w.device->sizes == std::vector<std::size_t>{2 * world::slot, 2 * world::slot, world::slot});
   // An invalid frame registers nothing.
   auto outside = world::order({2});
@@ -220,7 +220,7 @@ TEST_CASE("copy engine: pages of an extent that a device cannot register fail al
   CHECK(world::codes(w.state.gather(world::order({0, 2, 1}))) == std::vector{errc::ok, errc::limit_exceeded, errc::ok});
   CHECK(w.state.take_trouble().value().text.find("locked") != std::string::npos);
   CHECK(world::codes(w.state.scatter(world::order({2, 3}))) == std::vector(2, errc::limit_exceeded));
-  CHECK_FALSE(w.state.take_trouble()); // said before
+  CHECK_FALSE(w.state.take_trouble()); // reported before
   w.device->refuses = false;
   CHECK(world::codes(w.state.gather(world::order({2, 3}))) == std::vector(2, errc::ok));
   CHECK(w.device->known == std::set{w.extent(0), w.extent(1)});
@@ -311,7 +311,7 @@ TEST_CASE("copy engine: lanes that need the same extent at once register it once
 TEST_CASE("copy engine: an attachment is quiesced when its last order has ended, whatever others do",
           "[copy_engine_state]") {
   world w;
-  // The device knows the extent of the others' orders, which do not wait for it.
+  // The device knows the extent of the other orders, which do not wait for it.
   CHECK(world::codes(w.state.scatter(world::order({4}))) == std::vector{errc::corrupt});
   w.device->hold();
   std::thread lane([&] { CHECK(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok}); });

@@ -151,7 +151,7 @@ TEST_CASE("copy engine: a page that differs in any one field of its identity is 
     REQUIRE(wanted);
     auto other = *wanted;
     change.make(other);
-    // Sealed anew, so that the header is sound, and with the checksum of what is moved: only the identity can tell.
+    // The page is sealed again, with a valid header and the right checksum: only the identity differs.
     io::seal_page(page, other, io::checksum_of(page.subspan(io::page_header_bytes, device::page_bytes)));
     const auto got = d.scatter(items);
     CHECK(got[0] == errc::ok);

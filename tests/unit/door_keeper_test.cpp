@@ -54,7 +54,7 @@ TEST_CASE("While a socket cannot be created the node reports it, retries, and re
   x.socket.can_be_made = x.lock.can_be_made = false;
   CHECK(x.keeper.look().size() == 2);
   CHECK(x.condition->has(trouble::socket_lost));
-  CHECK(x.condition->ready()); // it serves who is connected
+  CHECK(x.condition->ready()); // it serves connected clients
   REQUIRE(x.condition->shortcomings().size() == 2);
   CHECK(x.condition->shortcomings()[0].find("something else is there") != std::string::npos);
   CHECK(x.keeper.look().empty()); // reported once

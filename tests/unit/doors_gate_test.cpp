@@ -95,7 +95,7 @@ TEST_CASE("only messages that clients send pass", "[doors]") {
   CHECK(sent(gate, 2, std::string("\1", 1) + known_kind) == verdict::drop); // with another recipient of the answer
   CHECK(sent(gate, 2, known_kind, 1) == verdict::drop);                     // to an actor of the system
   CHECK(sent(gate, 2, known_kind, 0xff) == verdict::drop);
-  CHECK(sent(gate, 2, known_kind) == verdict::pass); // and it goes on
+  CHECK(sent(gate, 2, known_kind) == verdict::pass); // the connection continues
 }
 
 TEST_CASE("a peer can neither claim the identity of another node nor route through this one", "[doors]") {
@@ -155,7 +155,7 @@ TEST_CASE("the number of connections is bounded until one ends", "[doors]") {
   CHECK(guests.come(1, start));
   CHECK(guests.come(2, start));
   CHECK_FALSE(guests.come(3, start));
-  guests.leave(3); // never came in
+  guests.leave(3); // was never admitted
   CHECK_FALSE(guests.come(4, start));
   guests.leave(1);
   CHECK(guests.come(5, start));

@@ -55,7 +55,7 @@ TEST_CASE("shards with nothing due are skipped until none has anything, and then
     CHECK(shares.forced());
     shares.answered(1, gave(1, 0, 1, 10));
     CHECK_FALSE(shares.hopeful());
-    // Asked again later, all begin anew.
+    // A later request starts over with all shards.
     CHECK(shares.divide(4) == shares_t{4, 0});
     CHECK_FALSE(shares.forced());
   }

@@ -204,7 +204,7 @@ TEST_CASE("frames: a dropped page is not found, and its frame is reused when no 
   CHECK(t.frames.state(f) == frame_state::free);
   CHECK_FALSE(t.frames.dropped(f));
   t.sound();
-  // The slot has another page meanwhile, in another frame; then the frame comes round.
+  // The slot gets another page in another frame meanwhile, and then the frame is considered again.
   CHECK(t.frames.take(t.page(1, 2), frame_state::filling) != f);
   CHECK(t.frames.take(t.page(2), frame_state::filling) != f);
   CHECK(t.frames.take(t.page(3), frame_state::filling) == f);
@@ -350,7 +350,7 @@ TEST_CASE("frames: moved pages keep their place in the order of eviction", "[fra
     t.sound();
   }
   t.frames.take_emptied();
-  // 2 was the first to go, wherever it lay; then 3, in whose place 0 came.
+  // 2 was evicted first, wherever it was; then 3, whose frame 0 took.
   CHECK(t.frames.find({2, 1}) == no_frame);
   CHECK(t.frames.find({3, 1}) == no_frame);
   std::vector<slot_number> order;
@@ -398,7 +398,7 @@ TEST_CASE("frames: held-back pages keep their turn when moved, or are evicted at
   t.frames.take_emptied();
   CHECK(t.frames.held_back() == 3);
   CHECK(t.frames.held_back(waits));
-  // 3 came before 2, and 1 may not go.
+  // 3 precedes 2, and 1 is not evictable.
   CHECK(t.frames.take(t.page(7), frame_state::filling) == to);
   CHECK(t.frames.take(t.page(8), frame_state::filling) == next);
   CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);

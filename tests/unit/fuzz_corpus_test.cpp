@@ -32,7 +32,7 @@ std::map<std::string, std::string> corpus_of(const std::string& name) {
   return out;
 }
 
-/// Each text as it is, and with bytes changed, left out and repeated.
+/// Tries each text unchanged, and with bytes changed, left out and repeated.
 template <class Read>
 void try_all(const std::string& name, Read read) {
   const auto seed = GENERATE(1U, 2U);

@@ -32,7 +32,7 @@ TEST_CASE("events: a number names its event until it is removed and nothing afte
     CHECK(found.error().code == errc::invalid_argument);
     CHECK_FALSE(found.error().text.empty());
   }
-  // Recorded anew, it is another one for those who name it.
+  // A new event with the same number is distinct.
   const auto again = table.add(&first);
   CHECK(again != a);
   CHECK_FALSE(table.find(a));

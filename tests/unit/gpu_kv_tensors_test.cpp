@@ -27,7 +27,7 @@ constexpr std::uint32_t element_bytes = 2;
 using element = std::uint16_t;
 
 /// All layers in one piece of memory, whose axes follow each other as `order` says: L, B, H and N; C is innermost.
-/// Every element says where it is.
+/// Every element contains its own position.
 class storage {
 public:
   storage(std::string_view order, const sizes& s) : s_(s) {
@@ -93,7 +93,7 @@ private:
   std::vector<element> memory_;
 };
 
-/// The page of these blocks, in the order that the format wants.
+/// The page of these blocks in the order of the format.
 std::vector<element> page_of(const std::vector<std::uint32_t>& blocks, std::uint32_t parts, const sizes& s = {}) {
   std::vector<element> out;
   for (std::uint32_t l = 0; l < s.layers; ++l)

@@ -154,7 +154,7 @@ TEST_CASE("handshake client: many unreachable peers do not delay the others", "[
   }
   CHECK(w.state.under_way() == 20);
   CHECK(w.state.waiting() == 50);
-  // Those beyond the bound are asked for now and then, without waiting.
+  // Engines beyond the bound are asked from time to time without waiting.
   w.pass(100ms);
   std::size_t looks = 0;
   for (const auto& order : w.state.take_orders())

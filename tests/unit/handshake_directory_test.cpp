@@ -79,7 +79,7 @@ TEST_CASE("handshake directory: a later incarnation replaces the earlier one who
   CHECK(code(gone.code) == errc::expired);
   CHECK(gone.incarnation == 8);
   CHECK(gone.entries.empty());
-  // Nothing of the old one is left, and nothing of it comes back.
+  // Nothing of the old incarnation is left, and nothing of it comes back.
   CHECK(code(w.get(fetch_of("a", 1)).code) == errc::not_found);
   const auto late = w.publish(rank_of("a", 1, 7));
   CHECK(code(late.code) == errc::expired);

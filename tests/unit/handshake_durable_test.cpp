@@ -45,7 +45,7 @@ TEST_CASE("handshake directory: lists and deadlines contain only durable changes
   CHECK(listed().at(0).incarnation == 8);
   written();
   CHECK(listed().empty());
-  // A sign of life has moved the deadline when it is durable, and not before. Who fetches does not wait for that.
+  // A heartbeat moves the deadline when it is durable, and not before. Fetches do not wait for that.
   w.publish(rank_of("b", 0));
   written();
   w.pass(20s);

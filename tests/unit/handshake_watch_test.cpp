@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-/// How a client keeps its door and its watch, alone and together with what it fetches.
+/// The connection and the watch of a client, alone and together with its fetches.
 
 namespace handshake_watch_test {
 
@@ -101,7 +101,7 @@ TEST_CASE("handshake client: a silent directory counts as disconnected and is re
   w.pass(800ms);
   const auto slow = w.ordered(watch_state::step::open);
   w.pass(5s);
-  // A door that comes when another one was ordered is not used.
+  // A connection that opens after another one was requested is not used.
   CHECK_FALSE(w.state.door_opened(slow, true, w.now));
 }
 

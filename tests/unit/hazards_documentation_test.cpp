@@ -41,7 +41,7 @@ struct known_tests {
         collect(text_of(x.path()), functions, names);
   }
 
-  /// "name: what, …" stands for one that begins so.
+  /// "name: what, …" stands for a name that begins so.
   bool have(std::string_view cited) const {
     constexpr std::string_view dots = " …";
     if (!cited.ends_with(dots))

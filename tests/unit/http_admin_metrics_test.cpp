@@ -16,7 +16,7 @@ using namespace troupe::http;
 
 namespace {
 
-/// The value of a series by all that stands before it; none if there is no such line.
+/// The value of a series by the text before it; none if there is no such line.
 std::optional<double> value(const std::string& page, const std::string& series) {
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);)

@@ -78,7 +78,7 @@ TEST_CASE("The metrics of all sources are one page, in their order", "[http][adm
   options.metrics.push_back([&](metrics_callback then) { late = std::move(then); });
   options.metrics.push_back([](const metrics_callback& then) { then(std::string{"b 2\n"}); });
   options.metrics.push_back([](const metrics_callback& then) { then(fail(errc::unreachable, "the actor\nis gone")); });
-  // The last is asked last, so the first has been.
+  // The last source is asked last, so the first one was asked.
   std::atomic<bool> asked{false};
   options.metrics.push_back([&](const metrics_callback& then) {
     asked = true;

@@ -17,7 +17,7 @@ struct pem {
   std::string key;
 };
 
-/// An authority, or who it vouches for.
+/// An authority, or an identity signed by one.
 class identity {
 public:
   enum class key_kind { elliptic, rsa };
@@ -61,7 +61,7 @@ public:
   /// Whether the handshake succeeded, as far as this side can tell.
   bool is_connected() const { return is_connected_; }
   bool send(std::string_view bytes) override;
-  /// Says goodbye as TLS has it.
+  /// Sends the TLS close notification.
   void shut_down();
 
 protected:

@@ -264,7 +264,7 @@ TEST_CASE("The memory for parsing JSON bodies is bounded in total", "[http][host
   const auto refused = second.call(post("/json", large));
   CHECK(refused.code == 503);
   CHECK(refused.body.find("all the memory they may") != std::string::npos);
-  // Small ones are read with what the thread has.
+  // Small bodies are parsed with the buffer of the thread.
   CHECK(second.call(post("/json", "[1,2,3]")).code == 204);
   go_on.set_value();
   CHECK(first.must_read().code == 204);

@@ -274,7 +274,7 @@ TEST_CASE("Hundreds of connections beyond the limit do not affect those within i
   CHECK(in.call(get("/ok")).code == 200);
   client other{s->port()};
   CHECK(other.call(get("/ok")).code == 200);
-  // They never read and never close: the last few wait for a while, the others are cut off.
+  // They never read and never close: the last few wait for a while, and the others are disconnected.
   std::vector<std::unique_ptr<client>> out;
   for (int i = 0; i < 400; ++i)
     out.push_back(std::make_unique<client>(s->port()));

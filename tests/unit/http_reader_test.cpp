@@ -263,7 +263,7 @@ TEST_CASE("Damaged requests are refused or incomplete, in any pieces", "[http]")
       else
         bytes.insert(at, 1, "\r\n :;0\xff"[random() % 7]);
     }
-    // A header that came in pieces is looked at when it is complete, so its refusal may be yet to come.
+    // A header that arrives in pieces is checked when it is complete, so its refusal may still follow.
     const auto all = read_at_once(bytes);
     const auto requests = all.substr(0, all.rfind('\n', all.size() - std::min<std::size_t>(all.size(), 2)) + 1);
     for (const std::size_t most : {1U, 9U}) {
@@ -332,7 +332,7 @@ TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]")
     CHECK(budget.used() == 0);
     request_reader c{1024, &budget};
     CHECK(receive(c, head(90'000) + std::string(90'000, 'c')));
-    // Also of what is read but not wanted.
+    // The same holds for bytes that are read and discarded.
     CHECK_FALSE(c.space().empty());
     CHECK(budget.used() <= 100'000);
     request_reader d{1024, &budget};

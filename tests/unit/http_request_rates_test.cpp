@@ -38,7 +38,7 @@ TEST_CASE("A token bucket grants one second of requests at once and then one at 
   CHECK(bucket.take(start + 250ms) == 250ms);
   CHECK_FALSE(bucket.is_full(start + 1249ms));
   CHECK(bucket.is_full(start + 1250ms));
-  // However long it rests, it holds no more than it can.
+  // However long it is idle, it holds no more than its maximum.
   for (int i = 0; i < 4; ++i)
     CHECK_FALSE(bucket.take(start + 1h));
   CHECK(bucket.take(start + 1h) == 250ms);

@@ -46,7 +46,7 @@ private:
   std::deque<responder> held_;
 };
 
-/// Answers with what it got.
+/// Echoes the request.
 void echo(const request& r, responder reply) {
   std::string body{to_string(r.method())};
   body.append(" ").append(r.path("rank")).append(" ").append(r.query("q").value_or("-")).append(" ").append(r.body());

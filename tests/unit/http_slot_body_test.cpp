@@ -36,7 +36,7 @@ slots::client_keys::secret secret_of(unsigned char first) {
   return out;
 }
 
-/// A body with what has to follow it.
+/// A body with the padding that the parser needs.
 class padded {
 public:
   explicit padded(std::string text) : size_(text.size()), text_(std::move(text)) { text_.append(body_padding, '\0'); }

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A server with one route whose answers the test gives.
+/// A server with one route, whose answers the test sends.
 class fixture {
 public:
   fixture() {

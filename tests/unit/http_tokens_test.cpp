@@ -114,7 +114,7 @@ TEST_CASE("Tokens with the same name are one caller, and others are not", "[http
   const auto again = token_table::parse("# moved\nwrite " + b + "\nread " + a + "\n", "tokens");
   REQUIRE(again);
   CHECK(again->find(a)->identity == unnamed->find(a)->identity);
-  // No token shows in what is logged.
+  // No log line contains a token.
   CHECK(unnamed->find(a)->name == "read");
   CHECK(refusal("read " + a + " name=x\nwrite " + b + " name=x\n") ==
         "tokens, line 2: this name stands for another role or other namespaces on a line before");

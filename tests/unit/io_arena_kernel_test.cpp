@@ -36,7 +36,7 @@ std::string flags_of_mapping(const void* at) {
   return {};
 }
 
-/// A host that has huge pages, as it says, made of ordinary ones; it gives the first `given` extents, and then none.
+/// A host that claims to have huge pages, made of ordinary ones; it provides the first `given` extents and no more.
 struct promising_host {
   huge_page_room room{huge_page_counts{8, 8}, std::nullopt};
   int given = 0;

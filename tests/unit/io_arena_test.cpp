@@ -41,7 +41,7 @@ std::size_t pages_there(arena& x) {
   return static_cast<std::size_t>(std::ranges::count_if(there, [](unsigned char c) { return (c & 1U) != 0; }));
 }
 
-/// A number that stands in a file behind this word.
+/// The number after this word in a file.
 std::uint64_t number_in(const char* path, const std::string& word) {
   std::ifstream file(path);
   for (std::string next; file >> next;)

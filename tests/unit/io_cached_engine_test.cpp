@@ -11,8 +11,8 @@
 
 namespace io_cached_engine_test {
 
-// Transfers of files that are nothing but page cache: the kernel's workers carry out large reads side by side. When
-// something ends depends on them, what comes of it must not.
+// Transfers of files in the page cache only: kernel workers carry out large reads in parallel. The time of completion
+// depends on them, and the result must not.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -133,7 +133,7 @@ TEST_CASE("pages in the page cache are read back unchanged", "[io][engine][cache
   aligned_buffer written(slots * slot);
   aligned_buffer read(slots * slot);
   fill_random(written.bytes(), random);
-  std::vector<std::uint64_t> lengths; // on both sides of what is left to workers
+  std::vector<std::uint64_t> lengths; // on both sides of the part that is left to workers
   for (std::uint64_t i = 0; i < slots; ++i)
     lengths.push_back((random() % (slot / block) + 1) * block);
   completion_log log;

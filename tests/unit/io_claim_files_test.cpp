@@ -132,7 +132,7 @@ TEST_CASE("A silent claim keeper loses its claim and learns it at its next look"
   const auto adopter = begin(data.path(), "adopter", claim_kind::adopter, short_lease);
   REQUIRE(settled(*adopter).state == claim_state::holding);
   CHECK_FALSE(adopter->gate()->is_open());
-  // A claim is made before it says whose it is.
+  // A claim file is created before its owner is written to it.
   adopter->on_lost([&](const claim_status& x) { lost += !x.other || x.other->holder == "back" ? 1 : 100; });
   const auto back = begin(data.path(), "back", claim_kind::owner, long_lease);
   REQUIRE(settled(*back).state == claim_state::holding);

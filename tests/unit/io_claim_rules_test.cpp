@@ -16,7 +16,7 @@ namespace {
 constexpr duration lease = seconds(10);
 constexpr duration wait = claim_rules::wait_of(lease);
 
-/// The claims of one directory, and a time that goes on as a test says.
+/// The claims of one directory, with a simulated clock.
 struct claims {
   std::map<claim_number, std::pair<claim_record, std::uint64_t>> files;
   std::uint64_t writes = 0;
@@ -296,7 +296,7 @@ TEST_CASE("Of two adopters one takes over and the other continues to watch", "[c
   while (x.state() != claim_state::holding)
     c.step(x.next().at <= y.next().at ? x : y);
   CHECK(y.state() == claim_state::watching);
-  // The adopter dies as well: another one follows, and need not wait for who cannot write.
+  // The adopter dies too: another one follows and does not wait for a holder that cannot write.
   const auto begun = c.now;
   c.until(y, claim_state::holding);
   CHECK(y.number() == 3);

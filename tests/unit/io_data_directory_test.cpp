@@ -199,7 +199,7 @@ TEST_CASE("a data directory stays locked when its lock file is removed, which is
   fs::remove(data / "lock");
   CHECK_FALSE(lock->is_there());
   CHECK(lock_data_directory(data).error().code == errc::busy);
-  fs::remove(data / "lock"); // the one who tried has made one
+  fs::remove(data / "lock"); // the attempt has created one
   REQUIRE(lock->renew());
   CHECK(lock->is_there());
   CHECK(mode_of(data / "lock") == 0600);

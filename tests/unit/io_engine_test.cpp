@@ -135,7 +135,7 @@ TEST_CASE("pages are read back from where they were written, many at a time", "[
                          .where = {static_cast<slot_number>(slot), 1},
                          .payload_bytes = 3 * block - 5};
   };
-  // Slot i of the file goes through some other place of the memory, in a random order.
+  // Slot i of the file uses another place in memory, in random order.
   std::vector<std::uint64_t> places(slots);
   for (std::uint64_t i = 0; i < slots; ++i)
     places[i] = i;

@@ -111,7 +111,7 @@ TEST_CASE("held requests end when they are released", "[io][fault_engine]") {
   CHECK(f.io.held() == std::vector<std::uint64_t>{0, 1, 2});
   f.io.cancel(1);
   f.io.set_now(timestamp{} + 2s);
-  CHECK(f.log.all().empty()); // the disk has not let go of them
+  CHECK(f.log.all().empty()); // the disk still holds them
   CHECK(f.file_at(block, 1) == std::string(1, '\0'));
   CHECK(f.io.release(1));
   CHECK(f.log.all().back().status == errc::cancelled);

@@ -24,7 +24,7 @@ timestamp now() {
   return std::chrono::steady_clock::now();
 }
 
-/// A node's slab, and who reads it from elsewhere.
+/// The slab of a node, and a reader elsewhere.
 struct shared_disk {
   explicit shared_disk(engine_kind kind = engine_kind::threads)
       : owner(slab_file::open(spec(), true).value()), reader(open_reader(kind)), pages(options()) {}

@@ -80,7 +80,7 @@ TEST_CASE("another file under the same name is not taken for the named slab", "[
   other = wanted;
   other.slot_bytes = 12288;
   CHECK(refused(other) == errc::identity_mismatch);
-  // Made anew, with the same name, shape and contents.
+  // The slab is created again with the same name, shape and contents.
   std::filesystem::remove(wanted.path);
   static_cast<void>(slab_file::open(four_slots(scratch), false).value());
   CHECK(refused(wanted) == errc::identity_mismatch);

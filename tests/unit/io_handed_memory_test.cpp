@@ -73,7 +73,7 @@ TEST_CASE("the proof selects the memory of the right node", "[io][arena]") {
   (*found)->bytes()[0] = std::byte{2};
   CHECK(two->bytes()[0] == std::byte{2});
   CHECK(one->bytes()[0] == std::byte{0});
-  // Goes with the connection; what is mapped stays.
+  // The descriptors are closed with the connection, and mappings stay.
   second.reset();
   CHECK(all->map(told(two->name()), 8192).error().code == errc::unreachable);
   CHECK((*found)->bytes()[0] == std::byte{2});

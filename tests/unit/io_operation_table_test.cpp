@@ -39,7 +39,7 @@ TEST_CASE("requests start in the order of arrival", "[io][operation_table]") {
 TEST_CASE("a handle matches only the current use of a running row", "[io][operation_table]") {
   operation_table table;
   const auto i = table.add(waiting_request(1));
-  CHECK(table.find_running(table.handle_of(i)) == nullptr); // waits: the kernel does not know it
+  CHECK(table.find_running(table.handle_of(i)) == nullptr); // it waits and is unknown to the kernel
   table.start_next();
   const auto first = table.handle_of(i);
   REQUIRE(table.find_running(first) != nullptr);

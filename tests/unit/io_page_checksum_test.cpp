@@ -192,7 +192,7 @@ TEST_CASE("typical storage corruption changes the checksum", "[io][checksum]") {
     const auto span = std::span(page);
     std::size_t unseen = 0;
     const auto look = [&](const bytes& damaged) { unseen += damaged != page && checksum_of(damaged) == sound ? 1 : 0; };
-    // A tail that was never written: zeroes, what was there before, or nothing.
+    // The tail was never written: it has zeroes, earlier contents, or is missing.
     const auto older = random_bytes(page.size(), 99);
     for (std::size_t cut = 0; cut < page.size(); cut += sector) {
       auto zeroed = page;

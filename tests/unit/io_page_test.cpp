@@ -131,7 +131,7 @@ TEST_CASE("a valid page of another identity is refused as a mismatch", "[io][pag
     auto expected = written;
     change.make(expected);
     CHECK(verify_page(slot, expected) == errc::identity_mismatch);
-    // Loads ask this one: it decides by itself, and asks the other only for the name of what is wrong.
+    // Loads use this function: it decides alone, and the other one only names the error.
     const auto checksum = expected_checksum(slot, expected);
     REQUIRE_FALSE(checksum);
     CHECK(checksum.error() == errc::identity_mismatch);

@@ -93,7 +93,7 @@ TEST_CASE("a growing slab has disk space for its first slots, and then for more"
   CHECK(slab->growth()->grow(1001).error().code == errc::out_of_range);
   const auto incarnation = slab->spec().incarnation;
   slab = slab_file::open(growing_spec(scratch / "other"), direct);
-  // Opened again, also by who would have made it with other sizes.
+  // The slab is opened again, also with other sizes in the config.
   auto wanted = growing_spec(spec.path, 8);
   wanted.slots = 77;
   slab = slab_file::open(wanted, direct);

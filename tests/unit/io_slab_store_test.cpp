@@ -26,7 +26,7 @@ slab_spec spec_in(const scratch_directory& scratch) {
   return {scratch / "slab", {3, 4}, "small", 2, slot_size, slots};
 }
 
-/// A store whose engine does what the test says.
+/// A store with a scripted engine.
 struct store_with_faults {
   store_with_faults() {
     auto slab = slab_file::open(spec_in(scratch), false);

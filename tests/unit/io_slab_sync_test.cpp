@@ -14,8 +14,8 @@
 
 namespace io_slab_sync_test {
 
-// What of a new slab is on the disk when the power goes, as far as the order of system calls decides it. The calls of
-// this program go through the functions below, which note what would be left.
+// The contents of a new slab on disk after a power loss, as far as they depend on the order of system calls. The system
+// calls of this program go through the functions below, which record the remaining state.
 
 using namespace troupe;
 using namespace troupe::io;

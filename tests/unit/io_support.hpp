@@ -130,7 +130,7 @@ private:
   std::size_t batches_ = 0;
 };
 
-/// Empty if `text` contains all parts, else what is missing where: to compare with "".
+/// Empty if `text` contains all parts, otherwise the missing parts and the text; for comparison with "".
 inline std::string missing(const std::string& text, std::initializer_list<std::string> parts) {
   for (const auto& part : parts)
     if (text.find(part) == std::string::npos)

@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <vector>
 
-/// A client whose process has no descriptors left, and a node that wants to come in.
+/// A client whose process has no free descriptors, and a node that connects.
 
 namespace io_tcp_exhausted_test {
 

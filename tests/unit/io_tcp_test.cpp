@@ -36,7 +36,7 @@ std::shared_ptr<io::remote_mover> new_mover(unsigned threads = 1, bool encrypted
   return *made;
 }
 
-/// A connection made by hand, whose calls wait.
+/// A raw connection with blocking calls.
 class raw_end {
 public:
   explicit raw_end(const io::remote_memory_name& name) {
@@ -76,7 +76,7 @@ public:
   bool hear(T& what) {
     return hear(std::as_writable_bytes(std::span(&what, 1)));
   }
-  /// The other end has hung up, and said nothing before.
+  /// The other end has closed without sending anything.
   bool is_refused() {
     std::byte one{};
     return !hear(std::span(&one, 1));
@@ -403,7 +403,7 @@ TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change end
   const auto outcome = ended.get();
   CHECK(outcome.has_value() == (spoilt_at == 0));
   CHECK(std::search(seen.begin(), seen.end(), secret.begin() + 100000, secret.begin() + 100032) == seen.end());
-  // Everything that has arrived is as it was sent.
+  // All bytes that arrived are as sent.
   const auto arrived = memory->bytes().first(secret.size());
   for (std::size_t i = 0; i < secret.size(); ++i)
     if (arrived[i] != secret[i]) {

@@ -19,7 +19,7 @@ timestamp now() {
   return std::chrono::steady_clock::now();
 }
 
-/// A pool whose transfers do what the test says.
+/// A pool with scripted transfers.
 struct fixture {
   fixture(std::uint32_t threads, thread_pool_engine::transfer_function transfer) {
     engine_options options;

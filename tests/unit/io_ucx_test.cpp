@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// What is exposed through UCX leaves a thread of UCX's behind (io/ucx/ucx_memory.cpp says why), and the search for
-// leaks at the end of the process trips over that thread. Only a process that has used UCX goes without that search.
+// Memory that was exposed through UCX leaves a UCX thread behind (io/ucx/ucx_memory.cpp explains why), and leak
+// detection at process exit fails because of that thread. Only a process that has used UCX skips that detection.
 #ifdef __SANITIZE_ADDRESS__
 namespace {
 bool ucx_was_used = false;
@@ -85,7 +85,7 @@ std::set<std::uint16_t> listening_ports() {
   return out;
 }
 
-/// Whether a connection comes about within a moment.
+/// Whether a connection succeeds within a short time.
 bool connects(std::uint16_t port, std::uint32_t from) {
   const unique_descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_in name{};

@@ -260,8 +260,8 @@ TEST_CASE("memory that may not be locked is used without registration, with one 
   bool ran = false;
   completion outcome;
   std::thread limited([&] {
-    // Enough for a ring, too little for the buffers. Root may lock all it wants, so this thread goes without:
-    // privileges belong to threads.
+    // The limit is enough for a ring and too small for the buffers. Root may lock any amount, so this thread drops its
+    // privileges, which belong to threads.
     rlimit before{};
     ::getrlimit(RLIMIT_MEMLOCK, &before);
     const rlimit little{256 << 10, before.rlim_max};

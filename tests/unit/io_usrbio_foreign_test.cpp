@@ -12,7 +12,7 @@
 
 namespace io_usrbio_foreign_test {
 
-/// Files of other nodes on 3FS, when its daemon is started again and the mount that comes back is another one.
+/// Files of other nodes on 3FS after a restart of its daemon with a new mount.
 
 using namespace troupe;
 using namespace troupe::io;

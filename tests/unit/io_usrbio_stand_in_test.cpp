@@ -13,8 +13,8 @@
 
 namespace io_usrbio_stand_in_test {
 
-/// Whether the stand-in is what is known of 3FS's client library and its daemon: what is proven with it is worth as
-/// much as this.
+/// Checks that the stand-in matches what is known of 3FS's client library and daemon. Tests with it are worth as much
+/// as this match.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::uint64_t page = 4096;
 
-/// The library itself, also with what the engine does not use.
+/// The library itself, including functions that the engine does not use.
 struct library {
   void* opened = ::dlopen(TROUPE_USRBIO_LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
@@ -427,7 +427,7 @@ TEST_CASE("3fs stand-in: reads and writes handle blocks, overlaps, ends and hole
   int refused = 0;
   for (const auto& x : b.wait(reads, 2))
     refused += x.result == -EINVAL ? 1 : 0;
-  CHECK(refused <= 1); // 0 where the daemon took the first before the second came
+  CHECK(refused <= 1); // 0 where the daemon took the first before the second arrived
   iov blocks;
   REQUIRE(b.f.iovcreate(&blocks, b.mount.c_str(), 8 * page, 2 * page, -1) == 0);
   b.f.prep_io(&reads, &blocks, true, blocks.base + page, b.file.get(), 0, 2 * page, nullptr);
@@ -435,7 +435,7 @@ TEST_CASE("3fs stand-in: reads and writes handle blocks, overlaps, ends and hole
   b.f.prep_io(&reads, &blocks, true, blocks.base + 2 * page, b.file.get(), 0, 2 * page, nullptr);
   CHECK(b.result(reads) == static_cast<std::int64_t>(2 * page));
   b.f.iovdestroy(&blocks);
-  // A hole is zeroes, or an error where that was asked for.
+  // A hole is zeroes, or an error where that was requested.
   const std::size_t from = 4 * page;
   const std::size_t to = 5 * page;
   if (b.f.punchhole(b.file.get(), 1, &from, &to, 0) != 0)

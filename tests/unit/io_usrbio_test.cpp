@@ -65,7 +65,7 @@ public:
     return std::any_of(all.begin(), all.end(), [&](const auto& c) { return c.tag == tag; });
   }
 
-  /// Asks again with new tags until it is so.
+  /// Repeats the request with new tags until the condition holds.
   bool works_again() {
     return eventually([this] { return ended(one(operation::read, next_tag_++)).status == errc::ok; },
                       std::chrono::milliseconds(5));
@@ -268,7 +268,7 @@ TEST_CASE("usrbio: rings that the next daemon refuses are retried with growing p
   const auto since = std::chrono::steady_clock::now();
   r.served.start();
   REQUIRE(eventually([&] { return control.rings_asked >= asked + 3; }));
-  // 100 ms, then 200 ms: no more tries than time allows.
+  // After 100 ms and then 200 ms: no more attempts than the time allows.
   CHECK(std::chrono::steady_clock::now() - since >= std::chrono::milliseconds(300));
   control.refuse_rings = 0;
   CHECK(r.works_again());

@@ -123,7 +123,7 @@ TEST_CASE("admission: a page that is pinned or being written is not evicted unwr
   CHECK(w.given_up.size() == 2);
   CHECK_FALSE(w.answered(placed));
   w.unpin(got.pin);
-  // Asked for: they are written first.
+  // Requested pages are written first.
   CHECK_FALSE(w.answered(placed));
   w.write_all();
   CHECK(w.answered(placed));
@@ -166,7 +166,7 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   save(w, {w.page(5)});
   const auto second = w.place({w.page(6)});
   CHECK_FALSE(w.answered(second));
-  // Asked for, fenced or in need of their frame: they are not what is waited for.
+  // Requested and fenced pages, and pages whose frame is needed, are not waited for.
   load(w, w.page(2));
   w.write_all();
   CHECK(w.answered(second));
@@ -174,7 +174,7 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   w.fence({{3, 1}});
   w.pass_time(200 * ms);
   CHECK(w.given_up == std::vector{w.page(1), w.page(0)});
-  // A drain asks for no time.
+  // A drain does not wait for the commit time.
   w.state.drain();
   w.flush();
   CHECK(w.state.stats().unasked_pages == 0);

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-/// Extents that go back: what holds them up, and what becomes of their pages.
+/// Released extents: what delays them, and where their pages move.
 
 namespace io_worker_emptying_test {
 
@@ -21,7 +21,7 @@ io_worker_options rules_with(bool eager, bool memory_only = false) {
   return out;
 }
 
-/// Asks for one extent back.
+/// Requests the release of one extent.
 void order(worker& w, bool must = false, duration limit = std::chrono::seconds(5)) {
   REQUIRE(w.state.begin_emptying(must, limit, w.now));
   w.flush();

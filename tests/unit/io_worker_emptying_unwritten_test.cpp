@@ -129,7 +129,7 @@ TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictabl
   CHECK(w.state.frames().expendable() == 4);
   for (const slot_number slot : {5, 6, 7, 8})
     save(w, {w.page(slot)});
-  // The last one of a save goes before the others.
+  // The last page of a save is evicted before the others.
   CHECK(w.given_up == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("emptying: prefetched pages move and are counted until they are fetche
   REQUIRE(has_left(w));
   CHECK(w.state.frames().in_slot(0) != before);
   CHECK(in_memory(w) == slots{0, 1, 14, 15});
-  // They are more than a quarter of what is left.
+  // They are more than a quarter of the rest.
   CHECK(reads(w).empty());
   SECTION("one after the other") {
     w.load({w.page(0)});

@@ -191,7 +191,7 @@ private:
       start_fence(slot);
   }
 
-  /// A shard says what a lookup has found.
+  /// A shard reports the pages of a lookup.
   void look_up() {
     prefetch_request x{draw(2), {somebody(), ++last_lookup_}, draw(3), {}};
     for (slot_number slot = 0; slot < slots; ++slot)
@@ -326,7 +326,7 @@ private:
     state_.complete(std::array{io::completion{x.tag, fails ? errc::io_error : errc::ok, 0}}, now_);
   }
 
-  /// An extent is to go back, or goes on going.
+  /// Starts the release of an extent, or continues it.
   void empty() {
     if (!state_.emptying())
       static_cast<void>(state_.begin_emptying(draw(4) == 0, std::chrono::milliseconds(draw(8000)), now_));

@@ -203,7 +203,7 @@ TEST_CASE("io worker: a page that a client has overwritten is not written and is
   CHECK(w.state.stats().resident_pages == 0);
   CHECK(w.state.stats().damaged_pages == 1);
   CHECK(w.state.at_rest());
-  // It is not in the slab either; what is read there is not the page, which a load sees.
+  // It is not in the slab either: the bytes there are not the page, which a load detects.
   w.fetch({w.page(0)});
   CHECK(w.requests.size() == 1);
 }

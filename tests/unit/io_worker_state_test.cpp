@@ -137,7 +137,7 @@ TEST_CASE("io worker: another extent is requested before pages are evicted", "[i
   CHECK(w.state.stats().demotions == 0);
   w.store({w.page(5), w.page(6), w.page(7), w.page(8)});
   CHECK(w.state.stats().demotions == 1);
-  // Asked for again after a while, if there is need.
+  // Another extent is requested after a while if needed.
   w.extents_left = 1;
   w.store({w.page(9)});
   CHECK(w.memory.size() == 2);

@@ -412,7 +412,7 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
     desk d(below(4) > 0);
     auto now = start;
     link_wait waits = 0;
-    std::vector<link_effect> open; // asked for, and not answered
+    std::vector<link_effect> open; // requested and not answered
     owner_id last_owner = 0;
     std::set<owner_id> known; // by the node
     std::set<owner_id> at_rest;

@@ -106,7 +106,7 @@ TEST_CASE("An endless message counts as flooding, and many complete ones do not"
   connection x;
   constexpr std::uint64_t most = 100;
   CHECK_FALSE(connection_table::is_flooding(x, 90, most));
-  // A message has come, so what had arrived by then is of it and of those before.
+  // A message was delivered, so the bytes up to then belong to it and to earlier ones.
   x.delivered = true;
   CHECK_FALSE(connection_table::is_flooding(x, 5000, most));
   CHECK_FALSE(connection_table::is_flooding(x, 5100, most));

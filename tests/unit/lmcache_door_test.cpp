@@ -73,7 +73,7 @@ struct dealer {
   void* context = zmq_ctx_new();
   void* socket = zmq_socket(context, ZMQ_DEALER);
 
-  /// `linger`: what it has sent goes out after its end, within the limit.
+  /// `linger`: sent data is still delivered after its end, within the limit.
   explicit dealer(std::uint16_t port, bool lingers = false) {
     const int linger = lingers ? static_cast<int>(std::chrono::milliseconds(limit).count()) : 0;
     const int wait = static_cast<int>(std::chrono::milliseconds(limit).count());
@@ -428,7 +428,7 @@ TEST_CASE("A listener closes a connection whose message does not end", "[lmcache
   std::string frames;
   for (int i = 0; i < 32768; ++i)
     frames.append({"\x01\x00", 2});
-  // Far more than the kernel's buffers have: the connection has been closed by then.
+  // This is far more than the buffers of the kernel: the connection is closed by then.
   bool open = true;
   for (int i = 0; i < 8192 && open; ++i)
     open = bad.send(frames);
@@ -475,7 +475,7 @@ TEST_CASE("A listener closes a connection whose message does not end while anoth
 
 namespace {
 
-/// This process can open no more files, but for two.
+/// Limits this process to two more open files.
 class few_files {
 public:
   few_files() {

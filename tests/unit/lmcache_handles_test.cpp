@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// How workers name memory that the node is to open, as lmcache 0.5.6 says it, and what becomes of it.
+/// The memory handles of workers in the format of lmcache 0.5.6, and the memory that the node opens for them.
 
 namespace lmcache_handles_test {
 
@@ -213,7 +213,7 @@ TEST_CASE("Invalid memory descriptions are refused", "[lmcache]") {
   auto engine = registration({shared_handle(good)});
   engine[4] = "trtllm";
   CHECK(why_not(engine).find("'trtllm'") != std::string::npos);
-  // Not even who it is.
+  // Even the instance id is missing.
   CHECK(read(1, {"x"})->malformed);
   CHECK(read(1, {})->malformed);
 }

@@ -240,7 +240,7 @@ TEST_CASE("server rules: a ping makes an unknown worker register again, and a re
   CHECK(x.rules.answer_ping(one.name()));
   CHECK_FALSE(x.rules.answer_ping(one.name()));
   const auto first = x.enroll(one, memory_named("/a"));
-  // It is under way: another one would only take its place.
+  // A registration is in progress: another one would only replace it.
   CHECK(x.rules.answer_ping(one.name()));
   CHECK(x.rules.answer_ping(one.name()));
   // Threads and descriptors may be there later.

@@ -157,7 +157,7 @@ TEST_CASE("No order of messages leaks a lock, or ends a lease twice", "[lmcache]
   std::mt19937 random{seed};
   lock_table x;
   std::uint64_t last_lease = 0;
-  // The model: every lease that was taken, who has it, and until when; lookups that are not answered.
+  // The model has every lease with its owner and deadline, and the unanswered lookups.
   struct taken {
     client_number client;
     std::string request;

@@ -10,7 +10,7 @@
 
 namespace lmcache_transfer_rules_test {
 
-/// Stores and retrieves of one worker, whose coordinators and lanes are the test.
+/// Stores and retrieves of one worker; the test acts as coordinators and lanes.
 
 using namespace troupe;
 using namespace troupe::lmcache;

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-/// Two versions of LMCache's protocol at once. tests/engines/lmcache_record.py has written what is read here with
-/// LMCache's own client.
+/// Two versions of LMCache's protocol at once. The messages were recorded with LMCache's own client by
+/// tests/engines/lmcache_record.py.
 
 namespace lmcache_versions_test {
 
@@ -97,7 +97,7 @@ TEST_CASE("Messages of either version are parsed, and differences reveal the ver
         continue;
       CHECK(message.why == problem::none);
       CHECK(message.versions.contains(own));
-      // Keys, and what has another number of payloads.
+      // The payloads have keys, or another number of payloads.
       const bool tells = x.frames.size() > 2 && x.name != "ping" && x.name.find("session") == std::string::npos &&
                          x.name.find("status") == std::string::npos && x.name.find("unregister") != 0 &&
                          x.name != "clear";

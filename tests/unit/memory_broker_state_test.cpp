@@ -44,7 +44,7 @@ struct desk {
     CHECK(state.check() == "");
   }
   void pass(duration x) { now += x; }
-  /// All of them have had what they have for long.
+  /// All ranks have had their extents for a long time.
   void rest() { pass(seconds(100)); }
 };
 
@@ -60,7 +60,7 @@ TEST_CASE("broker: the rank with the clearly oldest page gives an extent", "[mem
   d.has(3, 4, seconds(10));
   d.has(4, 4, seconds(10), true);
   REQUIRE(d.state.take_orders() == orders{{2, false}});
-  // It is not fetched another one, and 2 is not asked for another.
+  // It gets no second extent, and 2 is not asked for another.
   d.has(4, 4, seconds(10), true);
   d.has(3, 4, seconds(10), true);
   CHECK(d.state.take_orders() == orders{{1, false}});
@@ -254,7 +254,7 @@ TEST_CASE("broker: every extent has exactly one place, whatever happens", "[memo
       } else {
         const auto extent = has[giver].extract(has[giver].begin()).value();
         d.state.given_back(giver, extent, d.now);
-        under_way.push_back({0, extent}); // until it is said where it goes
+        under_way.push_back({0, extent}); // until its destination is known
       }
     } else if (!under_way.empty() && under_way.front().to != 0) {
       const auto x = under_way.front();

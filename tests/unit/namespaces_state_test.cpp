@@ -25,7 +25,7 @@ namespace_spec spec(const std::string& name) {
   return out;
 }
 
-/// A state over two shards that say what a test wants, and allocators that are numbers.
+/// A state over two shards with scripted answers, and allocators that are numbers.
 struct desk {
   using state = namespaces_state;
 

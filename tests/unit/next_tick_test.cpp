@@ -28,7 +28,7 @@ TEST_CASE("The next tick: a tick that was superseded by an earlier one still ser
     it.came(after(i));
     CHECK_FALSE(it.plan(after(12)));
   }
-  // It comes a little late.
+  // It arrives a little late.
   it.came(after(11));
   CHECK(it.plan(after(12)));
 }

@@ -142,7 +142,7 @@ TEST_CASE("A node whose claim renewal is late reports it until it is renewed, an
 TEST_CASE("A node whose client slots are taken by disconnected clients reports it and the processes to end",
           "[condition]") {
   watched w;
-  CHECK(w.watch.look({3, 0, 3, ""}).empty()); // all attached: that is what it is for
+  CHECK(w.watch.look({3, 0, 3, ""}).empty()); // all of them are attached, as intended
   CHECK(w.watch.look({1, 1, 3, "4711"}).empty());
   const auto begun = w.watch.look({1, 2, 3, "4711, 4712"});
   REQUIRE(begun.size() == 1);

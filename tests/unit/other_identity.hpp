@@ -6,7 +6,7 @@
 
 namespace troupe::test {
 
-/// A way to differ from what a page is, in one field of its identity.
+/// A change of one field in the identity of a page.
 struct identity_change {
   const char* field;
   void (*make)(io::page_identity&);

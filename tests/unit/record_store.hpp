@@ -68,7 +68,7 @@ private:
   std::map<std::string, std::string> records_;
 };
 
-/// A store in memory that keeps what it is given, and is opened again by being asked for it.
+/// A store in memory, which can be opened again with its contents.
 class record_store final : public store::metadata_store {
 public:
   const store::node_identity& identity() const noexcept override { return identity_; }

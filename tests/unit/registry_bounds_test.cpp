@@ -45,16 +45,16 @@ struct bounded : one_registry {
 TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
   bounded r(20);
   CHECK(r.locate_as(alice, r.first(10), half) == errc::ok);
-  // Another lease of the same caller, and the same lease again, hold what they hold together.
+  // Several leases of one caller, and a repeated one, count together.
   CHECK(r.locate_as({1, 2}, r.part(10, 1), half) == errc::limit_exceeded);
   CHECK(r.locate_as(alice, r.part(10, 1), half) == errc::limit_exceeded);
   CHECK(r.leases_of(10) == 0);
   CHECK(r.leases_of(0) == 1);
-  // A key that it holds already is no more.
+  // A key that it holds already does not count again.
   CHECK(r.locate_as({1, 2}, r.first(10), half) == errc::ok);
-  // Nothing of what was refused is left: a lease that never was cannot be renewed.
+  // Nothing of a refused lease is left: it cannot be renewed.
   CHECK_FALSE(r.state.renew({r.space, {1, 3}, std::chrono::seconds(1)}, at(0)));
-  // Others have their own share, and what the node does for its own clients has none.
+  // Other callers have their own share, and requests for local clients have no bound.
   CHECK(r.locate_as(bob, r.part(10, 10), half) == errc::ok);
   CHECK(r.locate_as({3, 1}, r.keys, {}) == errc::ok);
   // Given back is given back: by release, and by time.
@@ -109,7 +109,7 @@ TEST_CASE("locations that readers received count with their leases until they ex
   CHECK(r.locate_as(alice, r.part(4, 1), {100, whole_share, quarter}, 1, 100) == errc::ok);
   CHECK(protect(r.part(5, 1), 1) == errc::limit_exceeded);
   CHECK(r.locate_as(bob, r.part(5, 1), {100, whole_share, quarter}, 1) == errc::limit_exceeded);
-  // Asked for again, it is kept from the second time on.
+  // A key that is requested again counts from the second time on.
   CHECK(protect(r.part(5, 1), 10) == errc::limit_exceeded);
   CHECK(protect(r.part(5, 4), 12) == errc::ok);
   CHECK(protect(r.part(9, 1), 12) == errc::limit_exceeded);
@@ -148,7 +148,7 @@ TEST_CASE("a strict release distinguishes a repeated one from one of an unknown 
   CHECK(r.release_as(bob) == errc::not_found);
   CHECK(r.leases_of(0) == 1);
   CHECK(r.release_as(alice) == errc::ok);
-  // The answer was lost, and the request comes again.
+  // The answer was lost, and the request is repeated.
   CHECK(r.release_as(alice) == errc::ok);
   CHECK(r.release_as(bob) == errc::not_found);
 }
@@ -206,7 +206,7 @@ TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the
   match(r.part(6, 3));
   trim(0, third.uses);
   CHECK(held() == "111100111000");
-  // A lease that holds nothing but what is given back ends.
+  // A lease without keys ends when it is trimmed.
   CHECK(r.release_as(alice) == errc::ok);
   trim(0, match(r.first(2)).uses);
   CHECK(r.state.stats().leases == 0);

@@ -1,4 +1,4 @@
-// A registry whose node cannot store pages any more.
+// A registry whose node can no longer store pages.
 
 #include "base/node_condition.hpp"
 #include "tests/catch.hpp"

@@ -90,7 +90,7 @@ TEST_CASE("a match returns the leading complete keys only", "[registry]") {
   r.save(keys, 0);
   CHECK(r.count(keys) == 0); // one of two ranks
   r.save({keys[0], keys[1], keys[3], keys[4]}, 1);
-  CHECK(r.count(keys) == 2); // the hole hides what is behind it
+  CHECK(r.count(keys) == 2); // the gap hides the keys after it
   CHECK(r.count({keys[3], keys[4]}) == 2);
   CHECK(r.count({}) == 0);
   CHECK(r.state.stats().complete_keys == 4);

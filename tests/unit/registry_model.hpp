@@ -28,7 +28,7 @@ inline duration span_of(ticks n) {
 struct model_page {
   /// Waiting and allocated for a slot client, reserved for a writer with a ticket, which may wait as well.
   enum kind { none, waiting, allocated, reserved, live } state = none;
-  /// Generation 0 while slots are being asked for.
+  /// The generation is 0 while slots are being requested.
   slot_ref where;
   bool shared = false;
   ticks deadline = 0;
@@ -123,7 +123,7 @@ public:
         l.keys.push_back(key);
   }
 
-  /// Slots that only a lease held; keys that nothing holds; the protection of what is not there.
+  /// Drops slots that only a lease held, keys without any holder, and the protection of missing keys.
   void settle() {
     std::vector<model_withheld> left;
     for (auto& w : withheld_) {

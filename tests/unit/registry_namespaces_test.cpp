@@ -31,7 +31,7 @@ TEST_CASE("a key is complete when every current rank has it", "[registry]") {
   r.save(keys, 2);
   CHECK(r.exists(keys) == codes_t(3, errc::ok));
   CHECK(r.state.stats().complete_keys == 3);
-  // A rank that comes late makes keys incomplete until it has them, not for good.
+  // A rank that is added late makes keys incomplete until it has them, and not permanently.
   must(r.state.add_rank(r.space, 0, 100));
   CHECK(r.exists(keys) == codes_t(3, errc::not_found));
   CHECK(r.state.stats().complete_keys == 0);

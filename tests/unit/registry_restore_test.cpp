@@ -87,7 +87,7 @@ TEST_CASE("pages are published with the incarnation of their rank, which is stor
   r.state.take_outbox();
   must(r.state.add_rank(r.space, 0, 1000, 77));
   must(r.state.add_rank(r.space, 0, 1000, 77));
-  must(r.state.add_rank(r.space, 0, 1000)); // as it is
+  must(r.state.add_rank(r.space, 0, 1000)); // unchanged
   r.save(some_keys(1, 1));
   CHECK(words(r.state.take_outbox()) == lines_t{"rank 0 of 1000 life 77", "page 1 after 0 rank 0 at 0/7 life 77"});
   // Not as long as there are pages that would be the new one's.

@@ -1,5 +1,5 @@
-// Random requests of slot clients, among some with tickets and leases, to one shard of a namespace whose ranks come one
-// by one. Each answer and the whole state are compared with a naive model of maps, and so is what the feed says.
+// Random requests of slot clients, mixed with tickets and leases, to one shard of a namespace whose ranks are added one
+// by one. Each answer, the whole state and the change feed are compared with a naive model of maps.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_model.hpp"
@@ -111,7 +111,7 @@ public:
     REQUIRE(stats.leases == leases_.size());
   }
 
-  /// A new run over what the feed has said.
+  /// Starts a new run from the change feed.
   void restore() {
     registry_state next({.hash_seed = 5});
     must(next.add_namespace(spec_, {true, true, most_ranks}));
@@ -341,7 +341,7 @@ private:
     }
     if (p->shared)
       protect_until(key, p->deadline);
-    else // the only writer says that it has ended
+    else // the only writer reports that it has ended
       promised_.erase({rank, p->where});
     publish(key, rank);
     return errc::ok;

@@ -29,7 +29,7 @@ TEST_CASE("exists reports which keys are complete or on one rank, and has no eff
   CHECK(r.exists(keys, 0) == codes_t{errc::ok, errc::ok, errc::not_found});
   CHECK(r.exists(keys, 1) == codes_t{errc::ok, errc::not_found, errc::not_found});
   CHECK(r.exists({}) == codes_t{});
-  // It counts as no use: what was asked for is evicted as if it had not been.
+  // It does not count as a use: the key is evicted as if it had not been requested.
   r.save({keys[2]}, 0);
   r.exists({keys[1]});
   r.evict(1);
@@ -101,7 +101,7 @@ TEST_CASE("the slot of a page that is unpublished while protected is released wh
   CHECK(r.state.stats().withheld_slots == 1);
   CHECK_FALSE(r.knows(keys[0]));
   CHECK(r.state.next_deadline() == at(5));
-  // Protection asked for later is about the new page.
+  // A later protection applies to the new page.
   const auto again = r.save({keys[0]}, 0, 1);
   CHECK(again[0] != slots[0]);
   r.protect({keys[0]}, 1, 60'000);
@@ -492,7 +492,7 @@ TEST_CASE("slots are released by number alone, once", "[registry]") {
   CHECK_FALSE(r.knows(k[1]));
   CHECK(r.knows(k[2]));
   CHECK(r.look_up(k[3]).pages[0].where.generation == 0);
-  // The entries of the keys are used again, for others; what the index remembers of them does no harm.
+  // The index entries of the keys are reused for others, and leftovers in the slot index do no harm.
   r.save(some_keys(50, 4));
   CHECK(r.reclaim({a, b}) == codes_t{errc::not_found, errc::not_found});
   CHECK(r.exists(some_keys(50, 4), 0) == codes_t(4, errc::ok));

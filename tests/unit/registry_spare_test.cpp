@@ -197,7 +197,7 @@ TEST_CASE("a transient key stays until it is read, is evicted first afterwards, 
   CHECK(r.evict(4).slots == 4);
   CHECK(r.count_of(old) == 4);
   CHECK(r.state.check_invariants() == "");
-  // The key that comes into the place of one is none.
+  // A new key in the entry of an evict-first one is normal.
   r.save(guests);
   CHECK(r.count(guests) == 4);
   CHECK(r.state.stats().spare_keys == 0);

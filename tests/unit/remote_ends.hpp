@@ -12,7 +12,7 @@ namespace troupe::test {
 
 inline constexpr std::uint32_t loopback = 0x7f000001;
 
-/// A node's end of exposed memory, whose calls can be waited for.
+/// The node's end of exposed memory, with blocking calls.
 struct remote_end_of {
   remote_end_of(std::shared_ptr<io::remote_mover> by, const io::remote_memory_name& name) : mover(std::move(by)) {
     // The callback may run after this object is destroyed.

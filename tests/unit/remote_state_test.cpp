@@ -71,7 +71,7 @@ struct desk {
     CHECK(state.check().empty());
   }
 
-  /// A fetch whose pages are about to move.
+  /// Starts a fetch up to the transfer of its pages.
   remote_job begin_fetch(std::uint32_t pages, pin_number pin, std::uint64_t from = 10) {
     const auto job = state.fetch(request_of(0, pages));
     REQUIRE(job);
@@ -116,7 +116,7 @@ TEST_CASE("a fetch is answered when its pages are in the memory of the client, a
   CHECK(counts.got_pages + counts.put_failures + counts.got_failures + counts.lost == 0);
   CHECK(d.state.take_counts().put_pages == 0);
   CHECK(d.nothing_more());
-  // The client's until it says so, once.
+  // The client holds the frames until it unpins them once.
   CHECK(d.state.free_frames() == 2);
   CHECK(d.state.unpin(told.reply->pin + 1).error().code == errc::not_found);
   CHECK(d.state.unpin(told.reply->pin));
@@ -144,7 +144,7 @@ TEST_CASE("a save is read from the client, checked here, and filled with the res
   CHECK(d.state.free_frames() == 1);
   d.state.on_filled(*job, io_reply{fill.request.gathered});
   CHECK(d.take<remote_answer_fill>().reply);
-  // One of two was not what it should be; the third was never to move.
+  // One of the two pages was invalid; the third one was never to be transferred.
   const auto counts = d.state.take_counts();
   CHECK(counts.got_pages == 1);
   CHECK(counts.got_bytes == frame_size);
@@ -274,7 +274,7 @@ TEST_CASE("a stalled client is lost, and every request is answered when the peer
   d.take<remote_close>();
   CHECK(d.nothing_more());
   CHECK(d.state.fetch(request_of(0, 1)).error().code == errc::unreachable);
-  // The frame that is being read stays pinned until the transport has let go of it.
+  // The frame that is being read stays pinned until the transport has released it.
   d.state.end();
   CHECK(d.nothing_more());
   d.state.on_moved(moving, fail(errc::unreachable, "closed"), start);

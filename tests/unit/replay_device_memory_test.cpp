@@ -200,7 +200,7 @@ TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, 
   CHECK(check(std::uint64_t{2} << 20U) == kv_geometry{32, 2, 8, 128, 2, 16});
   for (std::uint64_t k = 1; k <= 600; ++k)
     check(k * 4096);
-  // Primes, of which no model has layers: the largest that there is.
+  // They are primes, which no model has as its number of layers: the largest possible ones.
   for (const std::uint64_t k : {1021U, 1031U, 4093U, 16381U})
     check(k * 4096);
   for (unsigned shift = 12; shift <= 26; ++shift)

@@ -213,7 +213,7 @@ TEST_CASE("Progress is one line, at any point", "[replay]") {
     CHECK(!contains(text, "left"));
   }
   CHECK(contains(progress_line({1, 1000, 1, 1, 1, 1, 0, 1s}), "16 min 39 s left"));
-  // Never says 100 % before the end.
+  // It never shows 100 % before the end.
   CHECK(contains(progress_line({9'999, 10'000, 1, 1, 1, 1, 0, 1s}), " 99 %"));
 }
 

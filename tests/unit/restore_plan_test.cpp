@@ -18,7 +18,7 @@ namespace {
 
 constexpr incarnation_number first_fresh = 1000;
 
-/// A store, and what a start makes of it.
+/// A store and the plan of a startup from it.
 struct world {
   record_table disk;
   restore_terms terms;
@@ -118,7 +118,7 @@ TEST_CASE("restore: namespaces created at run time come back, with any options",
   CHECK(x.served.size() == 3);
   for (const auto& id : {fixed, automatic, wire})
     CHECK(x.pages_of(id) == 2);
-  CHECK(w.stored_incarnations(fixed) == std::vector<incarnation_number>{5}); // as it was
+  CHECK(w.stored_incarnations(fixed) == std::vector<incarnation_number>{5}); // unchanged
   CHECK(x.absent.empty());
   CHECK(x.outlived + x.left_aside == 0);
 }
@@ -128,7 +128,7 @@ TEST_CASE("restore: pages of a rank that was registered again are rejected and e
   const auto id = w.add("native", space_origin::api, 5);
   w.put(store::page_record{id, key_number(3), 0, {3, 7}, {}, 4});
   w.put(store::page_record{id, key_number(4), 0, {4, 7}, {}, 0}); // of before there were incarnations
-  w.put(store::page_record{id, key_number(5), 1, {5, 7}, {}, 5}); // of a rank that there is not
+  w.put(store::page_record{id, key_number(5), 1, {5, 7}, {}, 5}); // of a rank that does not exist
   const auto x = w.start();
   CHECK(x.pages_of(id) == 2);
   CHECK(x.outlived == 3);

@@ -33,7 +33,7 @@ public:
   small_cache(eviction_factory factory, std::size_t capacity)
       : capacity_(capacity), policy_(factory([this](entry_index i) { return scrambled(keys_[i]); })) {}
 
-  /// A chain is asked for: returns how many of its first keys are there; then all are.
+  /// Requests a chain: returns how many of its first keys are present, and inserts all.
   std::size_t use(const std::vector<std::uint64_t>& chain) {
     entries_t found;
     for (const auto key : chain) {
@@ -209,7 +209,7 @@ TEST_CASE("a fetched key does not advance the clock, and its uses count from the
   CHECK(policy->knowledge()->counts.seen() == 4);
   policy->touched(fetched, {});
   CHECK(policy->knowledge()->counts.seen() == 7);
-  // A peer that looks up what is here, and what is not any more, uses it there.
+  // A lookup by a peer counts as a use there, for present and removed keys.
   policy->touched({fresh.data(), 2}, {.by_peer = true});
   policy->left(2, leave_reason::evicted);
   policy->used_elsewhere(scrambled(2));

@@ -264,7 +264,7 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   CHECK(place("a") < place("b"));
   CHECK(x.press(top_key::sort)); // lookups
   CHECK(has(joined(x.lines(80, 24)), "sort: lookups"));
-  // Rows picture what they are sorted by.
+  // The bars show the sorted column.
   CHECK(has(joined(x.lines(80, 24)), "EVICTED LOOKUPS"));
   CHECK(place("b") < place("a"));
   CHECK(has(joined(x.lines(80, 24)), "rank 0"));

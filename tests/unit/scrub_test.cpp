@@ -48,7 +48,7 @@ struct scrubbing_worker : worker {
     state.scrub_some(now);
     flush();
   }
-  /// The read of the scrub that is under way.
+  /// The read of the scrub in progress.
   std::optional<io::page_request> read() const {
     const auto found = std::ranges::find(requests, 99, &io::page_request::buffer);
     return found == requests.end() ? std::nullopt : std::optional(*found);
@@ -67,7 +67,7 @@ struct scrubbing_worker : worker {
   }
 };
 
-/// Slabs of one node, each with what it has read by now. A read takes no time.
+/// Slabs of one node, each with the bytes that were read so far. A read takes no time.
 struct scrubbed_slabs {
   struct slab {
     slab(const std::shared_ptr<scrub_pace>& pace, std::uint64_t page_bytes)
@@ -75,7 +75,7 @@ struct scrubbed_slabs {
     std::uint64_t bytes;
     scrub rules;
     std::uint64_t read = 0;
-    /// That it has, all of them sound.
+    /// The number of its pages, which are all valid.
     slot_number pages = 8;
   };
 

@@ -37,8 +37,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The workload: step n puts three pages and erases the three of step n - `kept`, in one batch. So what is found
-/// says exactly which steps are in the store, and whether a step came apart.
+/// The workload: step n puts three pages and erases the three of step n - `kept`, in one batch. The contents show
+/// exactly which steps are in the store and whether a step was torn.
 constexpr std::uint64_t pages_per_step = 3;
 constexpr std::uint64_t kept = 16;
 
@@ -154,7 +154,7 @@ public:
       kill();
   }
 
-  /// The next step that was answered, or nothing if there will be no more.
+  /// The next step that was answered, or nothing if there are no more.
   std::optional<std::uint64_t> next_answer() {
     std::uint64_t step = 0;
     const auto got = ::read(report_.get(), &step, sizeof step);
@@ -221,7 +221,7 @@ TEST_CASE("kill -9 at any moment loses no acknowledged batch and tears none", "[
     const auto store = open_store(options_for(directory.path(), level));
     last = last_step(*store);
     CHECK(last >= answered);
-    // One for each start of the child, if it came so far, and for each of ours.
+    // There is one run for each start of the child that came so far, and for each start here.
     CHECK(store->identity().run >= static_cast<std::uint64_t>(round + 1));
   }
 }
@@ -277,7 +277,7 @@ TEST_CASE("a power loss reverts only the newest batches of relaxed, and no ackno
     CHECK(steps.answered() == enough);
     faults.files().copy_as_after_power_loss(directory / "live", directory / "after", random);
     const auto after = open_store(options_for(directory / "after"));
-    // It may be any state that once was, as long as no page comes back whose slot was handed on.
+    // It may be any earlier state, as long as no page comes back whose slot was reassigned.
     const auto last = last_step(*after);
     CHECK(last >= steps.answered_erase());
     CHECK(last <= enough);
@@ -360,7 +360,7 @@ TEST_CASE("a full disk is waited for, and a batch torn by it is neither read nor
   for (int round = 0; round < 8; ++round) {
     for (auto more = 1 + random() % 20; more > 0; --more)
       REQUIRE(steps.commit(*store));
-    // None where the barrier would stand in the log by itself: nothing is in memory then that could be written anew.
+    // There is none where the barrier would be alone in the log: then no data is in memory that could be written again.
     if (random() % 4 != 0)
       barrier(*store);
     faults.files().fail_log_writes(rocksdb::IOStatus::NoSpace("injected"), random() % 200);

@@ -65,7 +65,7 @@ TEST_CASE("an index belongs to the last run only if it recorded its epoch", "[st
   CHECK(continues_epoch(5, 6, 5)); // the next run died before it began
   CHECK(continues_epoch(5, 6, 6)); // or before it could note that it had begun
   CHECK_FALSE(continues_epoch(5, 6, 7));
-  CHECK_FALSE(continues_epoch(0, 6, 5)); // what was not believed once is not believed later
+  CHECK_FALSE(continues_epoch(0, 6, 5)); // an index that was rejected once stays rejected
   CHECK_FALSE(continues_epoch(5, 6, std::nullopt));
   CHECK_FALSE(continues_epoch(0, 0, std::nullopt)); // an index of before there were epochs
   CHECK_FALSE(continues_epoch(0, 0, 0));

@@ -46,8 +46,8 @@ public:
     return log_syncs_;
   }
 
-  /// Copies the directory as a loss of power at this moment would leave it: of what was written to a file after its
-  /// last sync, any part may be there, and may be garbage towards its end.
+  /// Copies the directory as a power loss at this moment would leave it. Of the data written after the last sync of a
+  /// file any part may exist, with garbage towards its end.
   void copy_as_after_power_loss(const std::filesystem::path& from, const std::filesystem::path& to,
                                 std::mt19937_64& random) {
     const std::lock_guard guard(mutex_);

@@ -54,7 +54,7 @@ void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages)
 TEST_CASE("a store needs no file besides those that hold its data", "[store][rocksdb][full]") {
   scratch_directory directory;
   for (int round = 0; round < 2; ++round) {
-    // Enough for some pages, and for less than what RocksDB says of its options.
+    // This is enough for some pages, and too little for the options file of RocksDB.
     const file_size_limit full(8192);
     const auto store = open_store(directory.path() / "index");
     write_batch batch;

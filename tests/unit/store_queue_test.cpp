@@ -22,7 +22,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A log that notes what is done with it, and does it only when a test says so.
+/// A log that records its operations and executes them when a test allows it.
 class scripted_log final : public group_writer {
 public:
   result<void> write(std::span<const write_batch> group) override {
@@ -115,7 +115,7 @@ private:
     what = error{code, text};
   }
 
-  // Once: who tries again afterwards would succeed.
+  // It fails once: a later attempt succeeds.
   static result<void> take(std::optional<error>& what) {
     if (!what)
       return {};
@@ -330,7 +330,7 @@ TEST_CASE("a batch beyond the limits is refused unchanged and accepted later", "
   answer_log answers;
   auto queue = start(log, options);
   log.hold();
-  // Under way is also what is being written.
+  // Batches that are being written count too.
   REQUIRE(queue->commit(batch_with(1), answers.expect(1)));
   log.wait_until_writing(1);
   REQUIRE(queue->commit(batch_with(2), answers.expect(2)));

@@ -214,14 +214,14 @@ TEST_CASE("a stored record of a later version is refused with its version", "[st
   CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 3", "versions 1 to 2"})
             .empty());
   value = value_of(record);
-  value[1] = 2; // a mode that there is not
+  value[1] = 2; // an unknown mode
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   value = value_of(record);
   value.back() = 4; // an origin that there was not in this version
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   value[0] = 4;
   CHECK(decode_namespace(key_of(record), value)->origin == store::space_origin::client);
-  value.back() = 5; // and one that there is not
+  value.back() = 5; // an unknown one too
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   auto made = record;
   made.origin = store::space_origin::client;

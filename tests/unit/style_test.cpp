@@ -36,7 +36,7 @@ constexpr std::array plain_folders{
     "base/", "metrics/", "io/", "gpu/", "config/", "http/server/", "workload/engine_model/", "workload/replay/",
     "store/"};
 
-/// Libraries of folders that hold other things too, whose files must not either; and all that are named *_states.
+/// Libraries in mixed folders whose files must not include it either; and all that are named *_states.
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
 
 /// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards

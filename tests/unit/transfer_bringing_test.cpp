@@ -25,7 +25,7 @@ std::vector<key_digest> keys_of(std::uint32_t count) {
   return test_task(count).keys.items;
 }
 
-/// The shards of a node, which hold what is leased, and one lookup.
+/// The shards of a node with their leases, and one lookup.
 struct shelf {
   explicit shelf(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
                  timestamp deadline = timestamp::max(), duration peers_limit = duration::max())
@@ -240,7 +240,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
     REQUIRE(s.lookup.outcome());
     CHECK(s.lookup.outcome()->error().code == errc::cancelled);
   } else {
-    // It had asked for what is behind the seven, and found it: nothing is asked a second time.
+    // It had asked for the keys after the seven and found them: nothing is requested a second time.
     CHECK(s.found().matched == 9);
     s.check_held({77, 2}, 9);
   }

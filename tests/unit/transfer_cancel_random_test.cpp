@@ -94,7 +94,7 @@ private:
       t.cancelled |= t.tag == tag && !answered_.contains(name);
   }
 
-  /// Takes what the state has to say, and checks what can be checked at once.
+  /// Takes the effects of the state, and checks what can be checked at once.
   void look_around() {
     for (auto& x : saver_.take<save_reserve>())
       reserves_.push_back(std::move(x));

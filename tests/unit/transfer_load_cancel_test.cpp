@@ -106,7 +106,7 @@ TEST_CASE("load: a fetch that is partly wanted keeps its pin until that part is 
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
   s.fetched(s.one<load_fetch>(), t0, {errc::ok, errc::full, errc::ok});
-  CHECK(s.state.window_left() == 6); // what has no frame has left the window
+  CHECK(s.state.window_left() == 6); // pages without a frame have left the window
   CHECK(s.end_pins() == 0);
   const auto scatter = s.one<load_scatter>();
   CHECK(scatter.order.items.size() == 2);

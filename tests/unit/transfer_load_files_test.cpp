@@ -2,7 +2,7 @@
 
 namespace transfer_load_files_test {
 
-/// Pages that are read from the slab file of a node whose storage is shared.
+/// Pages that are read from the slab file of a node with shared storage.
 
 namespace {
 
@@ -29,7 +29,7 @@ struct file_loader : loader {
       out.results.items.push_back(static_cast<std::uint8_t>(code));
     state.on_read(x.call, out, now);
   }
-  /// Over the network, whatever is asked for there.
+  /// Completes everything that is requested over the network.
   void by_wire(timestamp now = t0) {
     for (auto all = take<load_fetch>(); !all.empty(); all = take<load_fetch>())
       for (const auto& x : all) {
@@ -201,7 +201,7 @@ TEST_CASE("load from files: when the node is lost, blocks belong to the task unt
   const auto read = s.one<load_read>();
   s.state.unbind(errc::unreachable);
   CHECK(s.take<task_finished>().empty());
-  // Bound anew, to another run of the node with another file: what comes of the old one is of the old task.
+  // It is bound to another run of the node with another file: results of the old one belong to the old task.
   s.state.bind(sharing());
   REQUIRE(s.state.start(test_task(1, 50), t0));
   s.located(s.one<load_locate>(), {1});

@@ -4,7 +4,7 @@
 
 namespace transfer_one_order_test {
 
-/// Coordinators whose caller has one answer for all pages of a task.
+/// Coordinators whose caller needs one answer for all pages of a task.
 
 using namespace troupe;
 using namespace troupe::test;

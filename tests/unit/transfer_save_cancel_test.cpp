@@ -4,8 +4,8 @@
 
 namespace transfer_save_cancel_test {
 
-/// A save that is cancelled, in each phase. Nothing is published that was not in frames by then, each slot is given
-/// back or committed once, each pin ended once, and nothing is left.
+/// A save that is cancelled in each phase. No page is published that was not in its frame by then, each slot is
+/// released or committed once, each pin is ended once, and nothing is left.
 
 namespace {
 

@@ -220,7 +220,7 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers are ignor
   s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
-  CHECK(s.worker.open_pins() == 1); // the one whose gather outlived the node: it ends with that attachment
+  CHECK(s.worker.open_pins() == 1); // the pin whose gather outlived the node: it ends with that attachment
   CHECK(s.state.window_left() == 2);
   CHECK(s.state.calls_under_way() == 0);
 }

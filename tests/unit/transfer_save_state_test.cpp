@@ -368,7 +368,7 @@ TEST_CASE("save: a page that cannot be gathered or filled releases its slot and 
 
   const auto fill = s.one<save_fill>();
   CHECK(fill.request.gathered == codes({errc::ok, errc::out_of_range, errc::ok, errc::ok}));
-  // What was said of the page that was not gathered does not matter.
+  // The result of the page that was not gathered does not matter.
   s.state.on_fill(fill.call, io_reply{codes({errc::no_space, errc::ok, errc::ok, errc::timeout})}, t0);
   CHECK(s.state.window_left() == 8);
   const auto second_abort = s.one<save_abort>();
@@ -380,7 +380,7 @@ TEST_CASE("save: a page that cannot be gathered or filled releases its slot and 
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{errc::no_space, errc::out_of_range, errc::ok, errc::timeout});
   CHECK(done.result.bytes == test_page_bytes);
-  // Answered, although the aborts are under way; whatever comes of them.
+  // It is answered although the aborts are in progress, whatever their results.
   CHECK(s.state.calls_under_way() == 2);
   s.state.on_abort(first_abort.call, no_answer(), t0);
   s.aborted(second_abort);
