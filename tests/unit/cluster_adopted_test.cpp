@@ -141,7 +141,7 @@ TEST_CASE("Records that the dead node would reject at startup are not adopted", 
     node.put(nowhere);
     CHECK(node.read()->pages() == 6);
   }
-  SECTION("an index that was marked as abandoned") {
+  SECTION("an index of an earlier epoch") {
     REQUIRE(store::write_epoch(node.data, epoch + 1));
     CHECK(node.read()->pages() == 0);
   }

@@ -139,7 +139,7 @@ TEST_CASE("A slab has room for several slots", "[config]") {
                  "4294967295 can be numbered: "));
 }
 
-TEST_CASE("Durability is refused for pages that are only in memory", "[config]") {
+TEST_CASE("Strict durability is refused for pages that are only in memory", "[config]") {
   const auto refused =
       "registry.durability: \"strict\" promises that a page that was saved is on the disk, and those of "
       "\"chat\" are in memory only: choose \"relaxed\" or \"none\", or let them have slabs\n";

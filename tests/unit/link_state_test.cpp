@@ -80,8 +80,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one atte
   CHECK(d.take<link_attach>().empty());
 }
 
-TEST_CASE("link state: the pause is reset after a success, and attaching alone is no success while there is something "
-          "to bind",
+TEST_CASE("link state: a success resets the pause, and attaching alone counts only with nothing to bind",
           "[link_state]") {
   const bool binds = GENERATE(false, true);
   desk d;

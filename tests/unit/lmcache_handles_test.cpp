@@ -107,7 +107,7 @@ TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") 
     const std::vector<block_run> expected{{0, 200, 4000, 1024}, {0, 1224, 4000, 1024}};
     CHECK(x->memory->runs == expected);
   }
-  SECTION("one plane with heads outside: each head is a page, also derived from the block size") {
+  SECTION("one plane with heads outside is another namespace, and so is another block size") {
     const auto meta = metadata({10, 4, 16, 8}, {512, 128, 8, 1});
     const auto outside = opened(registration({shared_handle(meta)}, {{"kv_layout", "HND"}}));
     const auto inside = opened(registration({shared_handle(meta)}));

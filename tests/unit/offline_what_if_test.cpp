@@ -61,7 +61,7 @@ TEST_CASE("equal prefixes have equal numbers, and earlier blocks are counted up 
   CHECK(x.repeated == 3);
 }
 
-TEST_CASE("no choice of kept blocks beats the optimum", "[offline]") {
+TEST_CASE("the computed optimum equals that of an exhaustive search", "[offline]") {
   const auto seed = GENERATE(range(0U, 40U));
   std::mt19937 random(seed);
   std::vector<std::vector<std::uint64_t>> requests;
@@ -146,7 +146,7 @@ TEST_CASE("an invalid policy or capacity is refused", "[offline]") {
   CHECK(what_if(trace, how, silent).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a report is written as text, JSON and HTML", "[offline]") {
+TEST_CASE("a report is written as text, JSON and SVG", "[offline]") {
   const auto trace = trace_of({{1, 2}, {1, 2}, {3}});
   what_if_options how;
   how.capacities = {100, 16, 100};

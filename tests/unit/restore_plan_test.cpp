@@ -148,7 +148,7 @@ TEST_CASE("restore: leftovers of removed namespaces are erased", "[restore]") {
   CHECK(w.disk.ranks().empty());
 }
 
-TEST_CASE("restore: an index that an earlier run did not use keeps namespaces and ranks, and no page", "[restore]") {
+TEST_CASE("restore: an index of an earlier epoch keeps namespaces and ranks, and no page", "[restore]") {
   world w;
   w.terms.continues = false;
   const auto native = w.add("native", space_origin::api, 5);
