@@ -27,7 +27,7 @@ key_digest chain_of(const std::vector<std::string>& blocks) {
   return key;
 }
 
-// Keys as a client makes them that numbers its blocks instead of hashing them.
+// The keys of a client that numbers its blocks instead of hashing them.
 std::vector<key_digest> numbered_keys(std::uint64_t count, unsigned shift) {
   std::vector<key_digest> keys;
   keys.reserve(count);

@@ -1,4 +1,4 @@
-// Every door holds a geometry to the same bounds: the config, the HTTP API, the registry, and what describes memory.
+// Every interface applies the same bounds to a geometry: the config, the HTTP API, the registry, and KV layouts.
 
 #include "actors/node/registry/registry_state.hpp"
 #include "base/geometry_bounds.hpp"

@@ -18,7 +18,7 @@ using namespace troupe;
 namespace {
 
 constexpr std::chrono::seconds patience{60};
-/// Long enough that a writer which can go on does so, for checks that it cannot.
+/// A time in which a writer that can continue does so, for checks that it cannot.
 constexpr std::chrono::milliseconds moment{20};
 
 std::string notice(std::uint64_t dropped) {

@@ -24,7 +24,7 @@ using namespace troupe;
 
 namespace {
 
-/// Nothing that is right waits that long.
+/// A limit that no correct program reaches.
 constexpr std::chrono::seconds patience{60};
 
 /// Sends what this process writes to stderr into a file while it lives.

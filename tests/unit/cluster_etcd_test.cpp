@@ -34,7 +34,7 @@ std::string base64(std::string_view x) {
   return json::parse(put_body(x, "", 1)).at("key").get<std::string>();
 }
 
-/// An etcd with one prefix, as far as the rules see it. Answers are in its own words.
+/// A model of etcd with one prefix, as far as the rules see it. Answers are in etcd's format.
 struct etcd_model {
   struct row {
     std::string value;

@@ -14,7 +14,7 @@ namespace {
 
 const std::filesystem::path source_dir{TROUPE_SOURCE_DIR};
 
-/// Nothing, with a warning, where the tests run without the sources.
+/// Returns an empty text, with a warning, where the tests run without the sources.
 std::string read_source(const std::filesystem::path& file) {
   std::ifstream stream{source_dir / file, std::ios::binary};
   if (!stream) {

@@ -32,7 +32,7 @@ std::vector<rank_number> kv_ranks(const parallel_layout& layout) {
   return ranks;
 }
 
-/// Readers of a page as LMCache concludes them: one, and further ones where tensor parallelism exceeds the world size.
+/// The readers of a page as LMCache infers them: one, and more where tensor parallelism exceeds the world size.
 std::uint32_t inferred_readers(const parallel_layout& layout) {
   const auto world_size = kv_world_size(layout);
   const auto tensor_parallel = layout.tensor_parallel <= 1 ? world_size : layout.tensor_parallel;

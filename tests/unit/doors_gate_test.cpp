@@ -38,7 +38,7 @@ frame_gate new_gate() {
                                std::vector<std::string>{std::string("\0\0\0\x04what", 8), known_kind})});
 }
 
-/// A frame with contents: the verdict of the payload, or that of the header if this refuses.
+/// Sends a frame with contents: returns the verdict on the payload, or that on the header if it is refused.
 verdict sent(frame_gate& gate, std::uint8_t operation, const std::string& contents, std::uint8_t flags = 0) {
   if (gate.header(header(operation, static_cast<std::uint32_t>(contents.size()), flags)) == verdict::refuse)
     return verdict::refuse;

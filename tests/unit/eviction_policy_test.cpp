@@ -1,5 +1,5 @@
-// What every eviction policy has to do, whatever order it keeps: tried on those that ship and on one with a hand, with
-// ghosts, and with keys' hashes. And that a whole shard runs on the latter.
+// The requirements of every eviction policy, whatever its order. They are tested on the shipped policies and on one
+// with a hand, with ghosts, and with hashes of keys. A whole shard is tested with the latter.
 
 #include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/reuse_policy.hpp"

@@ -14,7 +14,7 @@
 
 namespace gpu_page_mover_test {
 
-/// The mover against the plainest possible model: one element at a time, addressed by the index formula of the
+/// The mover is compared with the plainest possible model: one element at a time, addressed by the index formula of the
 /// layout's array shape instead of strides.
 
 namespace {

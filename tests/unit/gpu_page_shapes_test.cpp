@@ -10,8 +10,8 @@
 
 namespace gpu_page_shapes_test {
 
-/// Layers of several shapes, pages of several blocks, blocks that do not exist, and checksums: the mover for host
-/// memory against a model that finds each byte of a page by its indexes.
+/// The mover for host memory with layers of several shapes, pages of several blocks, missing blocks, and checksums. It
+/// is compared with a model that finds each byte of a page by its indexes.
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-/// Pages of hazards name the tests that keep them away: there have to be such tests.
+/// The pages about hazards name tests, which must exist.
 
 namespace hazards_documentation_test {
 

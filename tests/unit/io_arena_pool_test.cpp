@@ -25,7 +25,7 @@ std::shared_ptr<arena> memory_of(std::uint64_t extents, std::uint64_t extent_byt
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
 
-/// The next extent, when the host has given it.
+/// The next extent, once the host has provided it.
 result<extent> lend(arena_pool& pool) {
   for (;;) {
     auto lent = pool.lend();

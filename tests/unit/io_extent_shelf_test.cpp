@@ -13,7 +13,7 @@ namespace {
 
 using node = extent_shelf::node;
 
-/// Extents 0, 1, 2 …, of which these nodes were expected, and which lie there.
+/// Extents 0, 1, 2 … that were expected on these NUMA nodes and lie there.
 extent_shelf with(const std::vector<node>& nodes) {
   extent_shelf out;
   for (const auto& x : nodes)

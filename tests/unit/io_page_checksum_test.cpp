@@ -27,7 +27,7 @@ bytes random_bytes(std::size_t n, std::uint64_t seed) {
   return out;
 }
 
-/// The definition, word by word.
+/// Computes the checksum as it is defined, word by word.
 page_checksum sum_of_words(std::span<const std::byte> payload, std::uint64_t first_word = 0) {
   page_checksum sum;
   for (std::size_t at = 0; at < payload.size(); at += checksum_word_bytes) {

@@ -517,7 +517,7 @@ TEST_CASE("A listener decides on a connection that arrived without free descript
   auto few = std::make_unique<few_files>();
   const raw_peer client((*opened)->port());
   REQUIRE(comes_true([&] { return few->all_taken(); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the door has tried, mostly
+  std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the listener has usually tried
   few.reset();
   client.greet();
   client.wait_until_ready();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// Messages as lmcache 0.5.6 sends them, field by field and by another writer's hand, in both spellings.
+/// Messages as lmcache 0.5.6 sends them, field by field, encoded by another library, in both spellings.
 
 namespace lmcache_wire_test {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// Namespaces that clients make, as rules: over two shards, and something that opens and closes.
+/// The rules for namespaces that clients create, over two shards and a stand-in that opens and closes namespaces.
 
 namespace namespace_making_test {
 

@@ -23,7 +23,7 @@ replay::trace trace_of(const std::vector<std::vector<std::uint64_t>>& requests) 
   return out;
 }
 
-/// The most that any choice of what to keep finds: all of them are tried.
+/// The most hits of any choice of kept blocks: all choices are tried.
 std::uint64_t best_of_all(const numbered_trace& what, std::size_t capacity) {
   using content = std::set<std::uint32_t>;
   std::function<std::uint64_t(std::size_t, const content&)> best = [&](std::size_t t, const content& there) {

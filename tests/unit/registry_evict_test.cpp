@@ -1,4 +1,4 @@
-// Eviction, and the parents that it must not take.
+// Eviction, and the parents that it must not evict.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"

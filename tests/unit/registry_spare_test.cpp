@@ -9,7 +9,7 @@
 
 namespace registry_spare_test {
 
-/// Keys of which another node has pages as well, and which therefore go before others.
+/// Keys of which a peer has pages too, and which are therefore evicted first.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -104,7 +104,7 @@ std::string joined(const std::vector<screen_line>& lines) {
   return out;
 }
 
-/// Exactly as large as it should be, also where characters have several bytes.
+/// Checks the exact size, also with characters of several bytes.
 void check_size(const std::vector<screen_line>& lines, std::size_t columns, std::size_t rows) {
   CHECK(lines.size() == rows);
   for (const auto& x : lines) {

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// Ten pages a second.
+/// A scrub rate of ten pages per second.
 scrub_options ten_a_second() {
   return {.pace = std::make_shared<scrub_pace>(10 * slot_bytes), .slot_bytes = slot_bytes};
 }

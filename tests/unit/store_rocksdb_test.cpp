@@ -31,7 +31,7 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>{in}, {}};
 }
 
-/// Puts a record into the database of a store past the store.
+/// Puts a record directly into the database of a store.
 void plant(const fs::path& directory, const std::string& key, const std::string& value) {
   rocksdb::DB* opened = nullptr;
   REQUIRE(rocksdb::DB::Open(rocksdb::Options(), directory.string(), &opened).ok());

@@ -7,7 +7,7 @@
 
 namespace transfer_cancel_random_test {
 
-/// Saves that are cancelled at random moments, while everything that they wait for ends in any order and any way.
+/// Saves that are cancelled at random moments, while all operations end in any order and with any result.
 
 namespace {
 

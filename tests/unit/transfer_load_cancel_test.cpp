@@ -4,8 +4,7 @@
 
 namespace transfer_load_cancel_test {
 
-/// A load that is cancelled, in each phase. No block is written but those that are being written, and neither a lease
-/// nor a pin is left.
+/// A load that is cancelled in each phase. No further block is written, and neither a lease nor a pin is left.
 
 namespace {
 
