@@ -32,7 +32,7 @@ allocator_state ten() {
   return allocator_state({.slots = 10, .elastic = true});
 }
 
-/// The slots of the only answer that there is.
+/// The slots of the only answer.
 slots_t answer(allocator_state& state) {
   auto out = state.take_outbox();
   REQUIRE(out.answers.size() == 1);
@@ -41,7 +41,7 @@ slots_t answer(allocator_state& state) {
 
 } // namespace
 
-TEST_CASE("slots are had before any is evicted", "[allocator]") {
+TEST_CASE("memory is requested before any slot is evicted", "[allocator]") {
   auto state = ten();
   CHECK(state.stats().total == 0);
   state.take(1, 3, at(500), at(0));
@@ -50,7 +50,7 @@ TEST_CASE("slots are had before any is evicted", "[allocator]") {
   CHECK(out.evict == 0);
   CHECK(out.answers.empty());
   state.take(2, 1, at(500), at(1));
-  CHECK(state.take_outbox().empty()); // the answer is under way
+  CHECK(state.take_outbox().empty()); // the answer is in progress
   state.resize(2);
   CHECK(state.take_outbox().grow > 0); // not enough yet
   state.resize(4);
@@ -64,7 +64,7 @@ TEST_CASE("slots are had before any is evicted", "[allocator]") {
   check_sum(state);
 }
 
-TEST_CASE("where there are no more slots, some are evicted, and after a while more are asked for", "[allocator]") {
+TEST_CASE("without free memory the allocator evicts slots and later requests memory again", "[allocator]") {
   auto state = ten();
   state.take(1, 2, at(500), at(0));
   state.take_outbox();
@@ -77,13 +77,13 @@ TEST_CASE("where there are no more slots, some are evicted, and after a while mo
   auto out = state.take_outbox();
   CHECK(out.grow == 0);
   CHECK(out.evict == 1);
-  SECTION("what is evicted is given out") {
+  SECTION("evicted slots are handed out") {
     state.release(std::span(mine).first(1));
     state.eviction_done(1, false);
     out = state.take_outbox();
     state.fenced(out.fence);
     CHECK(answer(state).size() == 1);
-    // Not asked again at once.
+    // More memory is not requested again at once.
     state.take(3, 1, at(700), at(600));
     out = state.take_outbox();
     CHECK(out.grow == 0);
@@ -94,7 +94,7 @@ TEST_CASE("where there are no more slots, some are evicted, and after a while mo
     state.take(4, 1, at(2500), at(1300));
     CHECK(state.take_outbox().grow > 0);
   }
-  SECTION("nothing can go: whoever waits is told") {
+  SECTION("nothing can be evicted: waiting requests are answered full") {
     state.eviction_done(0, false);
     out = state.take_outbox();
     REQUIRE(out.answers.size() == 1);
@@ -104,7 +104,7 @@ TEST_CASE("where there are no more slots, some are evicted, and after a while mo
   check_sum(state);
 }
 
-TEST_CASE("whoever asks for all that there can be gets what there is", "[allocator]") {
+TEST_CASE("a request for more than the maximum gets all existing slots", "[allocator]") {
   auto state = ten();
   state.take(1, 20, at(500), at(0));
   CHECK(state.take_outbox().grow > 0);
@@ -115,7 +115,7 @@ TEST_CASE("whoever asks for all that there can be gets what there is", "[allocat
   REQUIRE(out.answers.size() == 1);
   CHECK(out.answers[0].code == errc::full);
   CHECK(out.answers[0].reply.slots.size() == 10);
-  // There never is none at all for ever.
+  // An allocator without any slot answers too.
   auto none = ten();
   none.take(1, 1, at(500), at(0));
   none.take_outbox();
@@ -123,7 +123,7 @@ TEST_CASE("whoever asks for all that there can be gets what there is", "[allocat
   CHECK(none.take_outbox().answers.at(0).code == errc::full);
 }
 
-TEST_CASE("what is taken away is evicted, and counted as long as it is in use", "[allocator]") {
+TEST_CASE("revoked slots are evicted and counted while they are in use", "[allocator]") {
   auto state = ten();
   state.take(1, 8, at(500), at(0));
   state.take_outbox();
@@ -147,7 +147,7 @@ TEST_CASE("what is taken away is evicted, and counted as long as it is in use", 
   check_sum(state);
 }
 
-TEST_CASE("watermarks are shares of what there is", "[allocator]") {
+TEST_CASE("watermarks are shares of the slots that exist", "[allocator]") {
   allocator_state state({.slots = 100, .low_watermark = 10, .high_watermark = 20, .elastic = true});
   state.take(1, 45, at(500), at(0));
   state.take_outbox();
@@ -162,7 +162,7 @@ TEST_CASE("watermarks are shares of what there is", "[allocator]") {
   CHECK(state.take_outbox().evict == 6);
 }
 
-TEST_CASE("random life of an elastic allocator keeps its books, and answers everybody", "[allocator]") {
+TEST_CASE("random operations on an elastic allocator keep its accounting and answer every request", "[allocator]") {
   const auto seed = GENERATE(range(1U, 9U));
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -204,7 +204,7 @@ TEST_CASE("random life of an elastic allocator keeps its books, and answers ever
     CHECK_FALSE((grow && out.grow > 0));
     grow = grow || out.grow > 0;
     evict += out.evict;
-    // Never more than there is room for, but for what was in use when some was taken away.
+    // The number of free slots exceeds the limit only by slots that were in use when it was lowered.
     REQUIRE(state.stats().free <= limit);
     check_sum(state);
   };
@@ -255,7 +255,7 @@ TEST_CASE("random life of an elastic allocator keeps its books, and answers ever
   CHECK(given > 300);
 }
 
-TEST_CASE("slots whose memory is taken away are evicted, also when they could not be before", "[allocator]") {
+TEST_CASE("slots whose memory is revoked are evicted as soon as they can be", "[allocator]") {
   auto state = ten();
   state.take(1, 8, at(500), at(0));
   state.resize(8);
@@ -271,7 +271,7 @@ TEST_CASE("slots whose memory is taken away are evicted, also when they could no
   CHECK(state.take_outbox().evict == 4);
   state.eviction_done(0, false);
   CHECK(state.take_outbox().evict == 0);
-  // Said again, when leases may have ended.
+  // The request is repeated when leases may have ended.
   state.set_limit(8);
   CHECK(state.take_outbox().evict == 0);
   state.set_limit(4);
@@ -281,7 +281,7 @@ TEST_CASE("slots whose memory is taken away are evicted, also when they could no
   state.fenced(std::span(slots).first(4));
   CHECK(state.take_outbox().evict == 0);
   CHECK(state.stats().free == 0);
-  // More that is there by itself serves who waits, and the answer to a question of before is still to come.
+  // Additional slots serve waiting requests although the answer to an earlier request is still pending.
   state.take(2, 2, at(500), at(10));
   const auto out = state.take_outbox();
   CHECK(out.grow > 0);
@@ -290,7 +290,7 @@ TEST_CASE("slots whose memory is taken away are evicted, also when they could no
   state.resize(6);
 }
 
-TEST_CASE("slots of a file that grows are given out when they are there", "[allocator]") {
+TEST_CASE("new slots of a growing file are handed out once they exist", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 2});
   CHECK(state.stats().total == 2);
   CHECK(state.stats().free == 2);
@@ -300,7 +300,7 @@ TEST_CASE("slots of a file that grows are given out when they are there", "[allo
   CHECK(mine[0].slot == 0);
   CHECK(mine[1].slot == 1);
   state.publish(mine);
-  // One comes back: it is given out before a slot that is not there.
+  // A released slot is given out before a new one of the file.
   state.release(std::span(mine).first(1));
   state.fenced(state.take_outbox().fence);
   state.take(2, 1, at(500), at(0));
@@ -324,7 +324,7 @@ TEST_CASE("slots of a file that grows are given out when they are there", "[allo
   check_sum(state);
 }
 
-TEST_CASE("while a file takes long to grow, slots are evicted for who waits", "[allocator]") {
+TEST_CASE("slots are evicted for waiting requests while a file is slow to grow", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 2});
   state.take(1, 2, at(5000), at(0));
   const auto mine = answer(state);
@@ -343,14 +343,14 @@ TEST_CASE("while a file takes long to grow, slots are evicted for who waits", "[
   state.fenced(state.take_outbox().fence);
   state.eviction_done(1, true);
   CHECK(answer(state).size() == 1);
-  // The answer comes after all.
+  // The delayed answer arrives.
   state.resize(6);
   CHECK(state.stats().total == 6);
   CHECK(state.stats().free == 4);
   check_sum(state);
 }
 
-TEST_CASE("claims of slots that a file does not have are refused", "[allocator]") {
+TEST_CASE("claims on slots that the file does not have are refused", "[allocator]") {
   allocator_state state({.slots = 10, .elastic = true, .there = 3});
   CHECK(state.restore(slots_t{{2, 7}, {3, 7}}) == std::vector{errc::ok, errc::out_of_range});
   state.take(1, 3, at(500), at(0));

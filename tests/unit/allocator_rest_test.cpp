@@ -1,4 +1,4 @@
-// Slots of slab files that engines write themselves: nobody fences them, and some of them rest.
+// Slots of slab files that engines write themselves: they are not fenced, and some of them rest.
 
 #include "actors/node/allocator/allocator_state.hpp"
 #include "tests/catch.hpp"
@@ -25,7 +25,7 @@ timestamp at(std::int64_t seconds) {
   return timestamp{std::chrono::seconds(1000 + seconds)};
 }
 
-/// Without an io worker; slots rest for three seconds.
+/// An allocator without an io worker; slots rest for three seconds.
 struct unfenced {
   explicit unfenced(std::uint32_t slots)
       : state(
@@ -67,8 +67,7 @@ struct unfenced {
 
 } // namespace
 
-TEST_CASE("where all slots rest, whoever asks is told at once that there is none, until they are given out",
-          "[allocator]") {
+TEST_CASE("a request is answered full at once while all slots are resting", "[allocator]") {
   unfenced a(4);
   a.state.close(at(0));
   const auto none = a.take(2, 0);
@@ -89,7 +88,7 @@ TEST_CASE("where all slots rest, whoever asks is told at once that there is none
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("slots are given out from the first one on that is named, and those before it last", "[allocator]") {
+TEST_CASE("slots are handed out from the configured first slot on and wrap around", "[allocator]") {
   for (const slot_number first : {0U, 1U, 3U, 4U}) {
     allocator_state a({.slots = 4, .fenced = false, .first_slot = first, .rest = std::chrono::seconds(3)});
     CHECK(a.check_invariants().empty());
@@ -102,7 +101,7 @@ TEST_CASE("slots are given out from the first one on that is named, and those be
   }
 }
 
-TEST_CASE("what need not rest is free at once, and what has to rest is free in time", "[allocator]") {
+TEST_CASE("a slot that needs no rest is free at once and others are free after the rest time", "[allocator]") {
   unfenced a(4);
   const auto reserved = a.taken(2, 0);
   const auto live = a.live(2);
@@ -125,7 +124,7 @@ TEST_CASE("what need not rest is free at once, and what has to rest is free in t
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("a slot is given back once, at rest or not", "[allocator]") {
+TEST_CASE("a slot is released once, resting or not", "[allocator]") {
   unfenced a(2);
   const auto live = a.live(2);
   const slots_t twice{live[0], live[0]};
@@ -138,7 +137,7 @@ TEST_CASE("a slot is given back once, at rest or not", "[allocator]") {
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("a small full pool takes in as much as it evicts, without any time passing", "[allocator]") {
+TEST_CASE("a small full pool accepts as much as it evicts without waiting", "[allocator]") {
   constexpr std::uint32_t slots = 8;
   unfenced a(slots);
   auto live = a.live(slots);
@@ -155,24 +154,24 @@ TEST_CASE("a small full pool takes in as much as it evicts, without any time pas
   CHECK(a.state.check_invariants().empty());
 }
 
-TEST_CASE("whoever waits is not made to wait for slots that rest for longer", "[allocator]") {
+TEST_CASE("requests do not wait for slots whose rest ends after their deadline", "[allocator]") {
   unfenced a(4);
   const auto reserved = a.taken(2, 0);
   const auto live = a.live(2);
   a.state.abort(reserved, rests, at(0));
-  SECTION("others are evicted instead") {
+  SECTION("other slots are evicted instead") {
     CHECK_FALSE(a.take(2, 0).has_value());
     CHECK(a.wanted == 2);
     a.state.release(live, at_once, at(0));
     a.state.eviction_done(2, false);
     CHECK(a.answer()->code == errc::ok);
   }
-  SECTION("and if none can be, the answer comes at once") {
+  SECTION("the answer comes at once if none can be evicted") {
     CHECK_FALSE(a.take(2, 0).has_value());
     a.state.eviction_done(0, false);
     CHECK(a.answer()->code == errc::full);
   }
-  SECTION("for those that have rested in time it waits") {
+  SECTION("it waits for slots whose rest ends in time") {
     CHECK_FALSE(a.take(2, 1).has_value());
     CHECK(a.wanted == 0);
     a.state.tick(at(3));

@@ -43,7 +43,7 @@ TEST_CASE("restored slots are live, all others free with fresh generations", "[a
   CHECK(a.check_invariants() == "");
 }
 
-TEST_CASE("a slot that is claimed more than once is nobody's, whatever the generations", "[allocator]") {
+TEST_CASE("a slot that is claimed more than once belongs to no key, whatever the generations", "[allocator]") {
   allocator_state a({.slots = 4, .first_generation = 100});
   CHECK(a.restore(slots_t{{0, 5}, {0, 6}, {0, 4}}) == codes_t{errc::ok, errc::stale, errc::stale});
   CHECK(a.restore(slots_t{{1, 5}, {1, 5}, {1, 5}, {1, 4}}) == codes_t{errc::ok, errc::stale, errc::stale, errc::stale});
@@ -56,11 +56,11 @@ TEST_CASE("a slot that is claimed more than once is nobody's, whatever the gener
   CHECK(a.check_invariants() == "");
 }
 
-TEST_CASE("nothing is given out while slots are being restored, and who waits is served then", "[allocator]") {
+TEST_CASE("no slots are handed out during a restore, and waiting requests are served afterwards", "[allocator]") {
   allocator_state a({.slots = 4, .low_watermark = 1, .high_watermark = 2, .first_generation = 0});
   CHECK(a.restore(slots_t{{0, 1}}) == codes_t{errc::ok});
   a.take(9, 2, now + std::chrono::seconds(5), now);
-  CHECK(a.take_outbox().empty()); // no eviction is asked for either
+  CHECK(a.take_outbox().empty()); // no eviction is requested either
   CHECK(a.restore(slots_t{{1, 1}}) == codes_t{errc::ok});
   a.restored();
   const auto out = a.take_outbox();
@@ -68,7 +68,7 @@ TEST_CASE("nothing is given out while slots are being restored, and who waits is
   CHECK(out.answers[0].reply.slots.items == slots_t{{2, 1}, {3, 1}});
 }
 
-TEST_CASE("restoring asks for no eviction before somebody asks for slots", "[allocator]") {
+TEST_CASE("a restore requests no eviction before slots are requested", "[allocator]") {
   // The shards would evict keys whose slots on other ranks are not restored yet.
   allocator_state a({.slots = 4, .low_watermark = 2, .high_watermark = 3, .first_generation = 0});
   CHECK(a.restore(slots_t{{0, 1}, {1, 1}, {2, 1}}) == codes_t{errc::ok, errc::ok, errc::ok});
@@ -81,14 +81,14 @@ TEST_CASE("restoring asks for no eviction before somebody asks for slots", "[all
   CHECK(out.evict == 3);
 }
 
-TEST_CASE("slots in service are not restored", "[allocator]") {
+TEST_CASE("slots in use are not restored", "[allocator]") {
   SECTION("after restoring") {
     allocator_state a({.slots = 2});
     a.restored();
     CHECK(a.restore(slots_t{{0, 1}}) == codes_t{errc::invalid_argument});
     CHECK(take(a, 2).size() == 2);
   }
-  SECTION("after slots were given out") {
+  SECTION("after slots were handed out") {
     allocator_state a({.slots = 2});
     CHECK(take(a, 1).size() == 1);
     CHECK(a.restore(slots_t{{1, 1}}) == codes_t{errc::invalid_argument});
@@ -126,7 +126,7 @@ TEST_CASE("claims in any order leave the same slots", "[allocator]") {
       held.erase({slot, a.generation_of(slot)});
     }
   }
-  REQUIRE(held.empty()); // what was said to be ok and not lost is live
+  REQUIRE(held.empty()); // all successful claims that were not lost are live
   REQUIRE(a.check_invariants() == "");
 }
 

@@ -40,7 +40,7 @@ void check_sum(const allocator_state& state) {
 
 } // namespace
 
-TEST_CASE("a slot goes round: free, reserved, live, quarantined, free, with a new generation", "[allocator]") {
+TEST_CASE("a slot goes through free, reserved, live, quarantined and free again with a new generation", "[allocator]") {
   allocator_state state({.slots = 4});
   const auto slots = take_now(state, 2);
   CHECK(slots == slots_t{{0, 1}, {1, 1}});
@@ -58,7 +58,7 @@ TEST_CASE("a slot goes round: free, reserved, live, quarantined, free, with a ne
   check_sum(state);
 }
 
-TEST_CASE("a rank of many slots takes memory as its slots are used, and gives them out in their order", "[allocator]") {
+TEST_CASE("a rank with many slots allocates memory as slots are used and hands them out in order", "[allocator]") {
   const auto resident = [] {
     std::ifstream in("/proc/self/statm");
     std::uint64_t total = 0;
@@ -69,7 +69,7 @@ TEST_CASE("a rank of many slots takes memory as its slots are used, and gives th
   constexpr std::uint32_t many = 1U << 26U;
   const auto before = resident();
   allocator_state state({.slots = many, .first_generation = 0xfffffffe});
-#ifndef __SANITIZE_THREAD__                             // which has memory of its own for what is allocated
+#ifndef __SANITIZE_THREAD__                             // the sanitizer needs memory for each allocation
   CHECK(resident() < before + std::uint64_t{2} * many); // of nine bytes for each
 #else
   CHECK(resident() > before);
@@ -83,7 +83,7 @@ TEST_CASE("a rank of many slots takes memory as its slots are used, and gives th
   CHECK(state.stats().free == many - 2);
 }
 
-TEST_CASE("an aborted slot is quarantined as well, and nothing is free before the fence", "[allocator]") {
+TEST_CASE("an aborted slot is quarantined and not free before the fence", "[allocator]") {
   allocator_state state({.slots = 1});
   const auto slots = take_now(state, 1);
   CHECK(state.abort(slots) == codes_t{errc::ok});
@@ -91,14 +91,14 @@ TEST_CASE("an aborted slot is quarantined as well, and nothing is free before th
   state.take(2, 1, at(10), at(0));
   auto out = state.take_outbox();
   CHECK(out.answers.empty());
-  CHECK(out.evict == 0); // what is on its way is enough
+  CHECK(out.evict == 0); // the eviction in progress is enough
   state.fenced(out.fence);
   out = state.take_outbox();
   REQUIRE(out.answers.size() == 1);
   CHECK(out.answers[0].reply.slots.items == slots_t{{0, 2}});
 }
 
-TEST_CASE("what the allocator does not know so is refused, counted and changes nothing", "[allocator]") {
+TEST_CASE("operations that do not match the slot state are refused, counted and change nothing", "[allocator]") {
   allocator_state state({.slots = 3});
   const auto slots = take_now(state, 2);
   const slots_t foreign{{2, 1}, {3, 1}, {0, 2}, {0, 0}, {0xffffffff, 1}};
@@ -120,7 +120,7 @@ TEST_CASE("what the allocator does not know so is refused, counted and changes n
   check_sum(state);
 }
 
-TEST_CASE("a generation is never 0, also after the last one", "[allocator]") {
+TEST_CASE("a generation is never 0, even after it wraps around", "[allocator]") {
   allocator_state state({.slots = 1, .first_generation = 0xfffffffe});
   auto slots = take_now(state, 1);
   CHECK(slots[0].generation == 0xffffffff);
@@ -164,7 +164,7 @@ TEST_CASE("requests that cannot be served wait and are served in order", "[alloc
   check_sum(state);
 }
 
-TEST_CASE("a request that waits is answered with what there is at its deadline", "[allocator]") {
+TEST_CASE("a waiting request is answered at its deadline with the slots that are free", "[allocator]") {
   allocator_state state({.slots = 4});
   const auto held = take_now(state, 3);
   state.publish(held);
@@ -186,13 +186,14 @@ TEST_CASE("a request that waits is answered with what there is at its deadline",
   CHECK(out.answers[0].reply.slots.empty());
   CHECK_FALSE(state.next_deadline().has_value());
 
-  // Already late when it arrives: not parked for ever.
+  // It is already late when it arrives and is not parked for ever.
   state.take(12, 1, at(6), at(6));
   CHECK(state.take_outbox().answers.size() == 1);
   CHECK(state.parked() == 0);
 }
 
-TEST_CASE("when nothing can be evicted, those who wait get what there is once the quarantine is empty", "[allocator]") {
+TEST_CASE("when nothing can be evicted, waiting requests get the remaining slots once the quarantine is empty",
+          "[allocator]") {
   allocator_state state({.slots = 4});
   const auto held = take_now(state, 4);
   state.publish(held);
@@ -213,7 +214,7 @@ TEST_CASE("when nothing can be evicted, those who wait get what there is once th
   CHECK(out.answers[0].code == errc::full);
   CHECK(out.answers[0].reply.slots.items == slots_t{{0, 2}});
 
-  // Somebody asks again: so do we.
+  // After another request, eviction is requested again.
   state.take(11, 1, at(10), at(0));
   out = state.take_outbox();
   CHECK(out.answers.empty());
@@ -226,7 +227,7 @@ TEST_CASE("when nothing can be evicted, those who wait get what there is once th
   CHECK(out.answers[0].reply.slots.empty());
 }
 
-TEST_CASE("of many slots no more stays free than eviction needs to be ahead", "[allocator]") {
+TEST_CASE("a large pool keeps no more slots free than eviction needs", "[allocator]") {
   const auto few = options_for_slots(1000, 0.01, 0.02);
   CHECK(few.low_watermark == 10);
   CHECK(few.high_watermark == 20);
@@ -237,7 +238,7 @@ TEST_CASE("of many slots no more stays free than eviction needs to be ahead", "[
   CHECK(options_for_slots(1000, 0, 0).high_watermark == 0);
 }
 
-TEST_CASE("below the low watermark eviction is asked for, up to the high one", "[allocator]") {
+TEST_CASE("eviction is requested below the low watermark, up to the high watermark", "[allocator]") {
   allocator_state state({.slots = 10, .low_watermark = 3, .high_watermark = 6});
   const auto held = take_now(state, 7);
   CHECK(state.stats().free == 3);
@@ -256,7 +257,7 @@ TEST_CASE("below the low watermark eviction is asked for, up to the high one", "
   state.eviction_done(1, true);
   out = state.take_outbox();
   CHECK(out.evict == 0);
-  // Between the two nothing is asked for.
+  // Between the watermarks nothing is requested.
   state.fenced(held);
   state.take(4, 3, at(10), at(0));
   out = state.take_outbox();
@@ -267,14 +268,14 @@ TEST_CASE("below the low watermark eviction is asked for, up to the high one", "
   check_sum(state);
 }
 
-TEST_CASE("what a late request takes may lead below the low watermark", "[allocator]") {
+TEST_CASE("a late request may take the pool below the low watermark", "[allocator]") {
   allocator_state state({.slots = 4, .low_watermark = 3, .high_watermark = 3});
   const auto held = take_now(state, 3);
   state.publish(held);
   state.release(std::span(held).first(2));
-  state.eviction_done(2, true); // asked for when they were taken
+  state.eviction_done(2, true); // requested when they were taken
   state.take(10, 3, at(5), at(0));
-  CHECK(state.take_outbox().evict == 0); // one is free, two are on their way
+  CHECK(state.take_outbox().evict == 0); // one is free, two are being evicted
   state.tick(at(5));
   const auto out = state.take_outbox();
   REQUIRE(out.answers.size() == 1);
@@ -282,7 +283,7 @@ TEST_CASE("what a late request takes may lead below the low watermark", "[alloca
   CHECK(out.evict == 1);
 }
 
-TEST_CASE("too many waiting requests are refused with an answer", "[allocator]") {
+TEST_CASE("requests beyond the limit of waiting requests are refused", "[allocator]") {
   allocator_state state({.slots = 2, .max_parked = 2});
   const auto held = take_now(state, 1);
   state.take(10, 2, at(10), at(0));
@@ -298,7 +299,7 @@ TEST_CASE("too many waiting requests are refused with an answer", "[allocator]")
   check_sum(state);
 }
 
-TEST_CASE("more than there is, nothing, and no slots at all", "[allocator]") {
+TEST_CASE("requests for more slots than exist, for none, and in an empty pool", "[allocator]") {
   allocator_state state({.slots = 3});
   state.take(1, 5, at(10), at(0));
   auto out = state.take_outbox();
@@ -310,7 +311,7 @@ TEST_CASE("more than there is, nothing, and no slots at all", "[allocator]") {
   CHECK(take_now(none, 1).empty());
 }
 
-TEST_CASE("random life of an allocator keeps its books", "[allocator]") {
+TEST_CASE("random operations on an allocator keep its accounting", "[allocator]") {
   const auto seed = GENERATE(range(0U, 40U));
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -14,7 +14,7 @@ constexpr std::uint8_t byte(errc code) {
 
 } // namespace
 
-TEST_CASE("an answer says nothing of what it leaves out, nor by a code that is not known", "[messages]") {
+TEST_CASE("a missing or unknown code in an answer counts as an internal error", "[messages]") {
   const packed<std::uint8_t> codes{{byte(errc::ok), byte(errc::busy), static_cast<std::uint8_t>(errc_count), 0xff}};
   CHECK(code_at(codes, 0) == errc::ok);
   CHECK(code_at(codes, 1) == errc::busy);

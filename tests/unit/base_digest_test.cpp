@@ -27,7 +27,7 @@ key_digest chain_of(const std::vector<std::string>& blocks) {
   return key;
 }
 
-// Keys as a client makes them that numbers its blocks instead of hashing them.
+// The keys of a client that numbers its blocks instead of hashing them.
 std::vector<key_digest> numbered_keys(std::uint64_t count, unsigned shift) {
   std::vector<key_digest> keys;
   keys.reserve(count);
@@ -139,7 +139,7 @@ TEST_CASE("every key has a shard, and one shard owns everything", "[base][digest
 }
 
 TEST_CASE("numbered keys spread evenly over shards and over the buckets inside of one", "[base][digest]") {
-  // In the high half, the low half, or far up in the high half: a client may number its keys in any of them.
+  // A client may number its keys in the high half, the low half, or in the upper bits of the high half.
   const auto shift = GENERATE(0U, 20U, 44U);
   INFO("numbers shifted by " << shift);
   const std::uint64_t total = 64'000;

@@ -1,4 +1,4 @@
-// Every door holds a geometry to the same bounds: the config, the HTTP API, the registry, and what describes memory.
+// Every interface applies the same bounds to a geometry: the config, the HTTP API, the registry, and KV layouts.
 
 #include "actors/node/registry/registry_state.hpp"
 #include "base/geometry_bounds.hpp"
@@ -124,7 +124,7 @@ kv_geometry small() {
 
 } // namespace
 
-TEST_CASE("All doors take a number of a geometry at its bounds, and none beyond", "[base][geometry_bounds]") {
+TEST_CASE("All interfaces accept geometry numbers at their bounds and none beyond", "[base][geometry_bounds]") {
   for (const auto* members : {&members_of_first(), &members_of_further()})
     for (const auto& x : *members) {
       INFO(x.name);
@@ -142,7 +142,7 @@ TEST_CASE("All doors take a number of a geometry at its bounds, and none beyond"
     }
 }
 
-TEST_CASE("All doors want elements of 1, 2 or 4 bytes", "[base][geometry_bounds]") {
+TEST_CASE("All interfaces require elements of 1, 2 or 4 bytes", "[base][geometry_bounds]") {
   for (const std::uint32_t bytes : {1U, 2U, 3U, 4U, 5U, 8U}) {
     auto first = small();
     first.element_bytes = bytes;
@@ -153,7 +153,7 @@ TEST_CASE("All doors want elements of 1, 2 or 4 bytes", "[base][geometry_bounds]
   }
 }
 
-TEST_CASE("All doors take 64 further groups of layers", "[base][geometry_bounds]") {
+TEST_CASE("All interfaces accept 64 additional groups of layers", "[base][geometry_bounds]") {
   auto g = small();
   g.further.resize(64, {1, {1, 1, 1, 2}});
   CHECK(by_all(g));
@@ -162,8 +162,7 @@ TEST_CASE("All doors take 64 further groups of layers", "[base][geometry_bounds]
   CHECK(check_geometry(g).error().text == "geometry: further_layers has 65 groups, and at most 64 are allowed");
 }
 
-TEST_CASE("Where only clients know their pages, numbers of the first layers may be missing",
-          "[base][geometry_bounds]") {
+TEST_CASE("Numbers of the first layers may be missing where only clients know their pages", "[base][geometry_bounds]") {
   CHECK(by_registry({}));
   for (const auto& x : members_of_first()) {
     INFO(x.name);
@@ -186,7 +185,7 @@ TEST_CASE("Where only clients know their pages, numbers of the first layers may 
   }
 }
 
-TEST_CASE("The largest geometry has a page whose bytes can be told", "[base][geometry_bounds]") {
+TEST_CASE("The largest geometry has a page size that fits into 64 bits", "[base][geometry_bounds]") {
   kv_geometry g{1024, 2, 1024, 16384, 4, 4096, {}};
   g.further.assign(64, {1024, {2, 1024, 16384, 4}});
   CHECK(check_geometry(g).has_value());

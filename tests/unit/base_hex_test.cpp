@@ -19,7 +19,7 @@ TEST_CASE("Bytes and words become lower-case hexadecimal digits, the first byte 
   CHECK(out == "0123456789abcdef");
 }
 
-TEST_CASE("A hexadecimal digit has its value in either case, and nothing else has one", "[base]") {
+TEST_CASE("A hexadecimal digit has a value in either case, and other characters have none", "[base]") {
   for (int c = -128; c < 128; ++c) {
     const auto at = std::string_view{"0123456789abcdefABCDEF"}.find(static_cast<char>(c));
     INFO(c);

@@ -38,7 +38,7 @@ private:
 
 constexpr auto none_of_version_1 = "9223372036854771712\n";
 
-/// As a host of control groups of version 1 alone.
+/// Prepares a host with cgroup v1 only.
 void be_version_1(const host& x, const std::string& group) {
   x.put("proc/self/cgroup", "9:name=systemd:/\n5:cpuacct,memory:" + group + "\n4:hugetlb:" + group + "\n");
   x.put("proc/self/mountinfo",
@@ -49,7 +49,7 @@ void be_version_1(const host& x, const std::string& group) {
 
 } // namespace
 
-TEST_CASE("What a host has of memory is read from the kernel's text", "[base]") {
+TEST_CASE("Host memory is parsed from the text of the kernel", "[base]") {
   const auto available = [](std::string_view text) { return bytes_of_meminfo(text, "MemAvailable:"); };
   CHECK(available("MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable:     512 kB\nBuffers: 3 kB\n") == 512 * 1024);
   CHECK_FALSE(available("MemTotal:  1000 kB\n"));
@@ -58,7 +58,7 @@ TEST_CASE("What a host has of memory is read from the kernel's text", "[base]") 
   CHECK(available("MemAvailable: 7") == 7 * 1024);
 }
 
-TEST_CASE("A limit of a control group is a number, and none is written in two ways", "[base]") {
+TEST_CASE("A cgroup limit is a number, or one of two texts for unlimited", "[base]") {
   CHECK(limit_of_group("4096\n") == 4096);
   CHECK(limit_of_group("0\n") == 0);
   CHECK_FALSE(limit_of_group("max\n"));
@@ -69,7 +69,7 @@ TEST_CASE("A limit of a control group is a number, and none is written in two wa
   CHECK(group_limit{4096, 8192, {}}.left() == 0);
 }
 
-TEST_CASE("Without control groups a process has what the host has", "[base]") {
+TEST_CASE("Without cgroups a process may use the memory of the host", "[base]") {
   const host x;
   CHECK(available_memory(x.root()) == 800 * mebibyte);
   CHECK(memory_bound_of_process(x.root()) == memory_bound{900 * mebibyte, "this host has"});
@@ -79,7 +79,8 @@ TEST_CASE("Without control groups a process has what the host has", "[base]") {
   CHECK(memory_bound_of_process("/nowhere").bytes == 0);
 }
 
-TEST_CASE("Limits of control groups of version 2 count, also of those above, and what is idle is not used", "[base]") {
+TEST_CASE("cgroup v2 limits apply, including those of parent groups, and idle memory is not counted as used",
+          "[base]") {
   const host x;
   x.put("proc/self/cgroup", "0::/pods/kv\n");
   x.put("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
@@ -102,7 +103,7 @@ TEST_CASE("Limits of control groups of version 2 count, also of those above, and
   CHECK(memory_bound_of_process(x.root()).bytes == 200 * mebibyte);
 }
 
-TEST_CASE("Limits of control groups of version 1 count, also of those above", "[base]") {
+TEST_CASE("cgroup v1 limits apply, including those of parent groups", "[base]") {
   const host x;
   be_version_1(x, "/docker/kv");
   x.put("sys/fs/cgroup/memory/docker/kv/memory.limit_in_bytes", none_of_version_1);
@@ -115,12 +116,12 @@ TEST_CASE("Limits of control groups of version 1 count, also of those above", "[
   const auto bound = memory_bound_of_process(x.root());
   CHECK(bound.bytes == 400 * mebibyte);
   CHECK(bound.whose.find("memory.limit_in_bytes") != std::string::npos);
-  // A group that does not count what is below it.
+  // The group does not count its subgroups.
   x.put("sys/fs/cgroup/memory/docker/memory.use_hierarchy", "0\n");
   CHECK(available_memory(x.root()) == 800 * mebibyte);
 }
 
-TEST_CASE("Where a host has both versions, memory is limited by the one that has its controller", "[base]") {
+TEST_CASE("On a host with both cgroup versions, the one with the memory controller applies", "[base]") {
   const host x;
   be_version_1(x, "/kv");
   std::ofstream(x.root() / "proc/self/cgroup", std::ios::app) << "0::/\n";
@@ -131,25 +132,25 @@ TEST_CASE("Where a host has both versions, memory is limited by the one that has
   CHECK(available_memory(x.root()) == 300 * mebibyte);
 }
 
-TEST_CASE("In a container that sees its own group alone, its limit and those above count", "[base]") {
+TEST_CASE("In a container that sees only its own cgroup, its limit and those of its parents apply", "[base]") {
   const host x;
   x.put("proc/self/cgroup", "5:memory:/docker/0123\n");
   x.put("sys/fs/cgroup/memory/memory.limit_in_bytes", 500 * mebibyte);
   x.put("sys/fs/cgroup/memory/memory.usage_in_bytes", 100 * mebibyte);
-  SECTION("as its group is what is mounted") {
+  SECTION("its cgroup is the one that is mounted") {
     x.put("proc/self/mountinfo", "35 31 0:32 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     CHECK(available_memory(x.root()) == 400 * mebibyte);
   }
-  SECTION("as another one is mounted than it is said to be in") {
+  SECTION("another cgroup is mounted than /proc/self/cgroup names") {
     x.put("proc/self/mountinfo", "35 31 0:32 /docker/9 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     CHECK(available_memory(x.root()) == 400 * mebibyte);
   }
-  SECTION("as it is said to lie outside of what it sees") {
+  SECTION("/proc/self/cgroup names a path outside the mount") {
     x.put("proc/self/cgroup", "5:memory:/../0123\n");
     x.put("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     CHECK(available_memory(x.root()) == 400 * mebibyte);
   }
-  SECTION("and a limit that is set above it") {
+  SECTION("a limit is set in a parent group") {
     x.put("proc/self/mountinfo", "35 31 0:32 /docker/0123 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
     x.put("sys/fs/cgroup/memory/memory.stat",
           "cache 1\nhierarchical_memory_limit " + std::to_string(300 * mebibyte) + "\n");
@@ -158,7 +159,7 @@ TEST_CASE("In a container that sees its own group alone, its limit and those abo
   }
 }
 
-TEST_CASE("Limits on huge pages are read by their size, of what is used and of what is set aside", "[base]") {
+TEST_CASE("Limits on huge pages are parsed by size, for used and for reserved pages", "[base]") {
   const host x;
   be_version_1(x, "/b");
   CHECK(huge_page_limits_of_groups("2MB", x.root()).empty());
@@ -183,7 +184,7 @@ TEST_CASE("Limits on huge pages are read by their size, of what is used and of w
   CHECK(tightest({}) == nullptr);
 }
 
-TEST_CASE("This host says that it has some memory", "[base]") {
+TEST_CASE("This host reports some memory", "[base]") {
   CHECK(available_memory() > 0);
   CHECK(memory_bound_of_process().bytes > 0);
 }

@@ -18,7 +18,7 @@ using namespace troupe;
 namespace {
 
 constexpr std::chrono::seconds patience{60};
-/// Long enough that a writer which can go on does so, for checks that it cannot.
+/// A time in which a writer that can continue does so, for checks that it cannot.
 constexpr std::chrono::milliseconds moment{20};
 
 std::string notice(std::uint64_t dropped) {
@@ -40,7 +40,7 @@ public:
   }
   int in() const noexcept { return ends_[1]; }
 
-  /// Nobody can read any more.
+  /// Closes the reading end.
   void break_it() { ::close(std::exchange(ends_[0], -1)); }
 
   /// Until the pipe can take no byte.
@@ -77,7 +77,7 @@ private:
 
 } // namespace
 
-TEST_CASE("lines come out in the order in which they were written", "[base][log]") {
+TEST_CASE("lines are written in order", "[base][log]") {
   small_pipe pipe;
   line_writer writer(pipe.in(), {}, notice);
   for (int i = 0; i < 3; ++i)
@@ -87,7 +87,7 @@ TEST_CASE("lines come out in the order in which they were written", "[base][log]
   CHECK(writer.dropped() == 0);
 }
 
-TEST_CASE("a line longer than a pipe takes at once comes out whole", "[base][log]") {
+TEST_CASE("a line longer than the pipe buffer is written whole", "[base][log]") {
   small_pipe pipe;
   line_writer writer(pipe.in(), {}, notice);
   const std::string line(100'000, 'x');
@@ -96,7 +96,8 @@ TEST_CASE("a line longer than a pipe takes at once comes out whole", "[base][log
   CHECK(pipe.read_until("end") == std::vector<std::string>{line, "end"});
 }
 
-TEST_CASE("nobody reads: writing does not wait, the oldest lines go, and a line says how many", "[base][log]") {
+TEST_CASE("writing does not block without a reader: the oldest lines are dropped and counted in a notice",
+          "[base][log]") {
   small_pipe pipe;
   pipe.fill();
   line_writer writer(pipe.in(), {.lines = 10, .bytes = 1U << 20U}, notice);
@@ -125,7 +126,7 @@ TEST_CASE("nobody reads: writing does not wait, the oldest lines go, and a line 
     CHECK(lines[lines.size() - 10 + i] == written - 10 + static_cast<int>(i));
 }
 
-TEST_CASE("what waits is limited in bytes as well", "[base][log]") {
+TEST_CASE("the queue is limited in bytes too", "[base][log]") {
   small_pipe pipe;
   pipe.fill();
   line_writer writer(pipe.in(), {.lines = 1000, .bytes = 1000}, notice);
@@ -135,7 +136,7 @@ TEST_CASE("what waits is limited in bytes as well", "[base][log]") {
   CHECK(writer.dropped() <= 10);
 }
 
-TEST_CASE("a writer whose reader hangs ends all the same, and counts what it did not write", "[base][log]") {
+TEST_CASE("a writer whose reader hangs still ends and counts the lines it did not write", "[base][log]") {
   small_pipe pipe;
   pipe.fill();
   {
@@ -146,7 +147,7 @@ TEST_CASE("a writer whose reader hangs ends all the same, and counts what it did
   SUCCEED("the destructor came back");
 }
 
-TEST_CASE("a reader that is gone is no end of the writer: lines are dropped and counted", "[base][log]") {
+TEST_CASE("the writer survives a closed reader: lines are dropped and counted", "[base][log]") {
   small_pipe pipe;
   pipe.break_it();
   line_writer writer(pipe.in(), {}, notice);
@@ -156,7 +157,7 @@ TEST_CASE("a reader that is gone is no end of the writer: lines are dropped and 
   CHECK(writer.dropped() == 5);
 }
 
-TEST_CASE("many threads write at once, and each line stays whole", "[base][log]") {
+TEST_CASE("lines of concurrent threads stay whole", "[base][log]") {
   small_pipe pipe;
   constexpr int threads = 4;
   constexpr int each = 500;
@@ -190,7 +191,8 @@ TEST_CASE("many threads write at once, and each line stays whole", "[base][log]"
   }
 }
 
-TEST_CASE("a child of fork neither waits for the thread that it does not have nor touches its lines", "[base][log]") {
+TEST_CASE("a forked child neither waits for the missing writer thread nor writes the lines of the parent",
+          "[base][log]") {
   small_pipe pipe;
   pipe.fill();
   line_writer writer(pipe.in(), {}, notice);

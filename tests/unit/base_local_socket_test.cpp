@@ -28,7 +28,7 @@ mode_t mode_of(const fs::path& path) {
 
 } // namespace
 
-TEST_CASE("a local socket is its user's alone, whatever the umask", "[io][socket]") {
+TEST_CASE("a local socket is accessible to its user only, whatever the umask", "[io][socket]") {
   scratch_directory scratch;
   const auto before = ::umask(0);
   auto made = local_listener::open("actors.socket", scratch / "s");
@@ -37,7 +37,7 @@ TEST_CASE("a local socket is its user's alone, whatever the umask", "[io][socket
   CHECK(mode_of(scratch / "s") == 0600);
 }
 
-TEST_CASE("who connects to a local socket is known", "[io][socket]") {
+TEST_CASE("the process that connects to a local socket is known", "[io][socket]") {
   scratch_directory scratch;
   auto made = local_listener::open("actors.socket", scratch / "s");
   REQUIRE(made.has_value());
@@ -52,7 +52,7 @@ TEST_CASE("who connects to a local socket is known", "[io][socket]") {
   CHECK_FALSE(peer_of(-1));
 }
 
-TEST_CASE("a directory stands for the node that has its data there", "[io][socket]") {
+TEST_CASE("a directory path names the socket of the node with that data directory", "[io][socket]") {
   scratch_directory scratch;
   CHECK(missing(connect_local(scratch.path()).error().text, {"no socket", "troupe.sock"}) == "");
   auto made = local_listener::open("actors.socket", scratch / actors_socket_name);
@@ -60,7 +60,7 @@ TEST_CASE("a directory stands for the node that has its data there", "[io][socke
   CHECK(connect_local(scratch.path()).has_value());
 }
 
-TEST_CASE("a path may be longer than the system's", "[io][socket]") {
+TEST_CASE("a path may be longer than the limit of the system", "[io][socket]") {
   scratch_directory scratch;
   auto deep = scratch.path();
   for (int i = 0; i < 10; ++i)
@@ -72,7 +72,7 @@ TEST_CASE("a path may be longer than the system's", "[io][socket]") {
   CHECK(local_listener::open("actors.socket", scratch / std::string(120, 'n')).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("the socket of a dead node is replaced, that of a living one is not", "[io][socket]") {
+TEST_CASE("the socket of a dead node is replaced, that of a live node is not", "[io][socket]") {
   scratch_directory scratch;
   const auto path = scratch / "s";
   const auto child = ::fork();
@@ -96,7 +96,7 @@ TEST_CASE("the socket of a dead node is replaced, that of a living one is not", 
   CHECK(connect_local(path).has_value()); // the first is still there
 }
 
-TEST_CASE("what is no socket stays where it is", "[io][socket]") {
+TEST_CASE("a file that is not a socket is left in place", "[io][socket]") {
   scratch_directory scratch;
   std::ofstream(scratch / "file") << "precious";
   CHECK(local_listener::open("actors.socket", scratch / "file").error().code == errc::invalid_argument);
@@ -107,7 +107,7 @@ TEST_CASE("what is no socket stays where it is", "[io][socket]") {
   CHECK_FALSE(connect_local(scratch / "file").has_value());
 }
 
-TEST_CASE("a socket is removed at the end, unless it has become another one's", "[io][socket]") {
+TEST_CASE("a socket is removed at shutdown unless another process has replaced it", "[io][socket]") {
   scratch_directory scratch;
   const auto path = scratch / "s";
   {
@@ -127,7 +127,7 @@ TEST_CASE("a socket is removed at the end, unless it has become another one's", 
   CHECK(connect_local(path).has_value());
 }
 
-TEST_CASE("who may not open a socket hears so", "[io][socket]") {
+TEST_CASE("an error for missing permission on the socket says so", "[io][socket]") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become somebody else");
     return;
@@ -150,7 +150,7 @@ TEST_CASE("who may not open a socket hears so", "[io][socket]") {
   CHECK(status == 0);
 }
 
-TEST_CASE("a listener knows whether its socket is still found at its path", "[io][socket]") {
+TEST_CASE("a listener detects whether its socket is still at its path", "[io][socket]") {
   scratch_directory scratch;
   const auto path = scratch / "s";
   auto made = local_listener::open("actors.socket", path);
@@ -163,13 +163,13 @@ TEST_CASE("a listener knows whether its socket is still found at its path", "[io
     fs::remove(path);
     CHECK_FALSE(file.is_there());
   }
-  SECTION("replaced, and made again in its place") {
+  SECTION("replaced, then created again in its place") {
     fs::remove(path);
     auto again = local_listener::open("actors.socket", path);
     REQUIRE(again.has_value());
     CHECK_FALSE(file.is_there());
     CHECK(again->file().is_there());
-    // The first one leaves alone what is not its own.
+    // The first listener does not remove a socket that is not its own.
     made = std::move(again);
     CHECK(made->file().is_there());
     CHECK(connect_local(path).has_value());

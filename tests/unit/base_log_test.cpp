@@ -24,7 +24,7 @@ using namespace troupe;
 
 namespace {
 
-/// Nothing that is right waits that long.
+/// A limit that no correct program reaches.
 constexpr std::chrono::seconds patience{60};
 
 /// Sends what this process writes to stderr into a file while it lives.
@@ -85,7 +85,7 @@ TEST_CASE("a component has one logger", "[base][log]") {
   CHECK(first->name() == "log-test-one");
 }
 
-TEST_CASE("threads that ask at once get the same logger", "[base][log]") {
+TEST_CASE("concurrent requests for a logger get the same one", "[base][log]") {
   std::vector<log::logger> loggers(8);
   std::vector<std::thread> threads;
   for (auto& slot : loggers)
@@ -113,7 +113,7 @@ TEST_CASE("a line has time, level, component and text", "[base][log]") {
   CHECK(std::regex_match(lines[0], expected));
 }
 
-TEST_CASE("a name that somebody else chose can neither forge a line nor steer a terminal", "[base][log]") {
+TEST_CASE("an untrusted name can neither forge a line nor send control sequences to a terminal", "[base][log]") {
   level_guard restore;
   REQUIRE(log::set_level("info"));
   const std::string name = "x\n2026-01-31T12:00:00.123Z critical node: forged \x1b[2J\xff\xc2\x9b";
@@ -133,14 +133,14 @@ TEST_CASE("a name that somebody else chose can neither forge a line nor steer a 
     CHECK(lines[0].find("forged") != std::string::npos);
     CHECK(log::tail().back() == lines[0]);
     if (format == "json") {
-      // Also what a reader of JSON prints.
+      // The same holds for names that the JSON parser prints.
       const auto text = nlohmann::json::parse(lines[0]).at("text").get<std::string>();
       CHECK(is_single_line(text));
     }
   }
 }
 
-TEST_CASE("a level holds for loggers of before and after", "[base][log]") {
+TEST_CASE("a level applies to loggers created before and after it is set", "[base][log]") {
   level_guard restore;
   const auto before = log::get("log-test-before");
   std::vector<std::string> lines;

@@ -9,7 +9,7 @@ namespace base_memory_budget_test {
 
 using namespace troupe;
 
-TEST_CASE("A memory budget gives what there is, and says what is missing", "[memory]") {
+TEST_CASE("A memory budget grants what is free, and its error states what is missing", "[memory]") {
   memory_budget budget(112);
   CHECK(budget.take(60, "a").has_value());
   CHECK(budget.has_room(38));
@@ -27,7 +27,7 @@ TEST_CASE("A memory budget gives what there is, and says what is missing", "[mem
   CHECK_FALSE(budget.has_room_for_leases(15));
   budget.give_back(38);
   CHECK(budget.used() == 60);
-  // What is there already counts, also beyond the limit; sums that overflow are no way around it.
+  // Memory that is already in use counts, even beyond the limit, and overflowing sums do not get around it.
   budget.take_anyway(70);
   CHECK(budget.used() == 130);
   CHECK_FALSE(budget.has_room(0));
@@ -35,7 +35,7 @@ TEST_CASE("A memory budget gives what there is, and says what is missing", "[mem
   CHECK_FALSE(budget.take(~std::uint64_t{0}, "e"));
 }
 
-TEST_CASE("A share of a memory budget is given back once, by whoever has it last", "[memory]") {
+TEST_CASE("A share of a memory budget is returned once, by its last owner", "[memory]") {
   const auto budget = std::make_shared<memory_budget>(112);
   {
     auto first = memory_share::of(budget, 70, "a");
@@ -53,11 +53,11 @@ TEST_CASE("A share of a memory budget is given back once, by whoever has it last
     CHECK(budget->used() == 30);
   }
   CHECK(budget->used() == 0);
-  // Without a budget, all is granted.
+  // Without a budget every request is granted.
   CHECK(memory_share::of(nullptr, ~std::uint64_t{0}, "d"));
 }
 
-TEST_CASE("Threads that take from one memory budget never get more than there is", "[memory]") {
+TEST_CASE("Concurrent threads never take more than the memory budget", "[memory]") {
   const auto budget = std::make_shared<memory_budget>(1000);
   std::atomic<int> exceeded{0};
   std::vector<std::thread> threads;

@@ -77,7 +77,7 @@ TEST_CASE("the identity is the same in every version", "[base][namespace_spec]")
   CHECK(to_string(llama().id()) == "12d96a2ca583a5f8b3bd21ec50ea3d42");
 }
 
-TEST_CASE("everything that makes pages differ makes the identity differ", "[base][namespace_spec]") {
+TEST_CASE("every field that changes pages changes the identity", "[base][namespace_spec]") {
   const std::vector<std::pair<std::string, std::function<void(namespace_spec&)>>> changes{
       {"model", [](namespace_spec& x) { x.model += "-Instruct"; }},
       {"revision", [](namespace_spec& x) { x.revision = "v2"; }},
@@ -104,7 +104,7 @@ TEST_CASE("everything that makes pages differ makes the identity differ", "[base
   }
 }
 
-TEST_CASE("everything of further layers makes the identity differ", "[base][namespace_spec]") {
+TEST_CASE("every field of additional layers changes the identity", "[base][namespace_spec]") {
   const auto with = [](std::vector<kv_layer_group> further) {
     auto spec = llama();
     spec.geometry.further = std::move(further);
@@ -128,7 +128,7 @@ TEST_CASE("everything of further layers makes the identity differ", "[base][name
       CHECK((with(a) == with(b)) == (a == b));
 }
 
-TEST_CASE("layers of several shapes add up, in their order", "[base][namespace_spec]") {
+TEST_CASE("the sizes of layers of several shapes add up, in order", "[base][namespace_spec]") {
   kv_geometry geometry{2, 2, 4, 16, 2, 8};
   geometry.further = {{3, {1, 1, 132, 1}}, {1, {2, 2, 16, 4}}};
   CHECK(geometry.layer_count() == 6);
@@ -151,7 +151,7 @@ TEST_CASE("geometries of the same page size are different namespaces", "[base][n
   CHECK(swapped.id() != llama().id());
 }
 
-TEST_CASE("no field can pretend to be another", "[base][namespace_spec]") {
+TEST_CASE("no field value can be mistaken for another field", "[base][namespace_spec]") {
   auto one = llama();
   auto other = llama();
   SECTION("characters move from one field to the next") {
@@ -166,7 +166,7 @@ TEST_CASE("no field can pretend to be another", "[base][namespace_spec]") {
     other.model = "m";
     other.revision = "r";
   }
-  SECTION("a field ends in what looks like the end of a field") {
+  SECTION("a field ends with text that looks like a field end") {
     one.model = "m\n";
     other.model = "m";
   }

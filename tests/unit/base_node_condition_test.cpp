@@ -17,7 +17,7 @@ timestamp at(int seconds) {
 
 } // namespace
 
-TEST_CASE("A node is ready until something is wrong, and says all of it", "[condition]") {
+TEST_CASE("A node is ready until an error occurs, and reports every error", "[condition]") {
   node_condition x;
   x.add_slab({first, "a", 0});
   x.add_slab({first, "a", 1});
@@ -54,23 +54,23 @@ TEST_CASE("A node is ready until something is wrong, and says all of it", "[cond
   CHECK(x.has(trouble::index_failed));
 }
 
-TEST_CASE("A node is ready again when the namespace of a damaged slab is gone", "[condition]") {
+TEST_CASE("A node is ready again when the namespace of a damaged slab is removed", "[condition]") {
   node_condition x;
   x.add_slab({first, "a", 0});
   x.add_slab({second, "b", 0});
   CHECK(x.slab_damaged(first, 0, "it was truncated"));
-  SECTION("where nothing else is wrong that lasts") {
+  SECTION("no other lasting error exists") {
     CHECK(x.begins(trouble::memory_full, 0, "no memory"));
     x.remove_slab(first, 0);
     CHECK(x.ready());
     CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
     CHECK(x.slabs().size() == 1);
-    // And is told if it is damaged anew.
+    // It is reported if it is damaged again.
     x.add_slab({first, "a", 0});
     CHECK(x.slab_damaged(first, 0, "again"));
     CHECK(x.ready().error().text == "degraded: again");
   }
-  SECTION("and not before all of them are") {
+  SECTION("not before all damaged slabs are removed") {
     CHECK(x.slab_damaged(second, 0, "so was this"));
     x.remove_slab(first, 0);
     REQUIRE_FALSE(x.ready());
@@ -80,7 +80,7 @@ TEST_CASE("A node is ready again when the namespace of a damaged slab is gone", 
     x.remove_slab(second, 0);
     CHECK(x.ready());
   }
-  SECTION("nor where the index has failed") {
+  SECTION("not while the index has failed") {
     CHECK(x.index_failed("the disk is full"));
     x.remove_slab(first, 0);
     REQUIRE_FALSE(x.ready());
@@ -88,7 +88,7 @@ TEST_CASE("A node is ready again when the namespace of a damaged slab is gone", 
   }
 }
 
-TEST_CASE("What comes and goes is told for each part, and neither refuses saves nor readiness", "[condition]") {
+TEST_CASE("Transient conditions are reported per part and affect neither saves nor readiness", "[condition]") {
   node_condition x;
   CHECK(x.begins(trouble::index_slow, 0, "shard 0 is slow"));
   CHECK_FALSE(x.begins(trouble::index_slow, 0, "shard 0 is slower"));
@@ -104,7 +104,7 @@ TEST_CASE("What comes and goes is told for each part, and neither refuses saves 
   CHECK(x.ends(trouble::index_slow, 1));
   CHECK_FALSE(x.has(trouble::index_slow));
   CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
-  // What lasts is told by itself, and alone is a reason to send nothing.
+  // A lasting error is reported separately and is the only reason to refuse saves.
   CHECK(x.index_failed("the disk is full"));
   CHECK(x.ready().error().text == "degraded: the disk is full");
   CHECK(x.ready().error().code == errc::io_error);
@@ -118,7 +118,7 @@ TEST_CASE("Every reason for a degraded node has a name", "[condition]") {
   CHECK(to_string(static_cast<trouble>(trouble_count)) == "unknown");
 }
 
-TEST_CASE("A log tells the first few of many alike, and counts the others once", "[condition]") {
+TEST_CASE("A log line is rate-limited: the first few are written and the others are counted", "[condition]") {
   log_limit limit(3, std::chrono::seconds(10));
   CHECK(limit.take_untold(at(0)) == 0);
   for (int i = 0; i < 3; ++i)
@@ -128,18 +128,18 @@ TEST_CASE("A log tells the first few of many alike, and counts the others once",
   CHECK(limit.take_untold(at(9)) == 0);
   CHECK(limit.take_untold(at(10)) == 5);
   CHECK(limit.take_untold(at(11)) == 0);
-  // The next interval begins with what is told next.
+  // The next interval begins with the next line.
   CHECK(limit.tell(at(60)));
   CHECK(limit.tell(at(61)));
   CHECK(limit.tell(at(69)));
   CHECK_FALSE(limit.tell(at(69)));
-  // What was not told is not lost when the next one comes first.
+  // Lines that were not counted yet are not lost when the next one is written first.
   CHECK(limit.tell(at(70)));
   CHECK(limit.take_untold(at(79)) == 0);
   CHECK(limit.take_untold(at(80)) == 1);
 }
 
-TEST_CASE("A trouble of a slab comes and goes by itself, and goes with its slab", "[condition]") {
+TEST_CASE("A transient condition of a slab ends by itself or when the slab is removed", "[condition]") {
   node_condition x;
   x.add_slab({first, "a", 0});
   x.add_slab({first, "a", 1});

@@ -36,7 +36,7 @@ TEST_CASE("an empty batch is an empty string", "[base][packed]") {
   CHECK(round_trip(none) == none);
 }
 
-TEST_CASE("a batch arrives as it was sent", "[base][packed]") {
+TEST_CASE("a batch arrives unchanged", "[base][packed]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -74,7 +74,7 @@ TEST_CASE("a string that is not a whole number of records is refused and changes
   }
 }
 
-TEST_CASE("what a batch held before is gone after reading another", "[base][packed]") {
+TEST_CASE("reading a batch discards the previous contents", "[base][packed]") {
   packed<std::uint8_t> batch(std::vector<std::uint8_t>{1, 2, 3});
   REQUIRE(batch.from_bytes("\x09"));
   CHECK(batch == packed<std::uint8_t>(std::vector<std::uint8_t>{9}));
@@ -82,7 +82,7 @@ TEST_CASE("what a batch held before is gone after reading another", "[base][pack
   CHECK(batch.empty());
 }
 
-TEST_CASE("any bytes of the right length can be read, whatever they mean", "[base][packed]") {
+TEST_CASE("any bytes of the right length can be read", "[base][packed]") {
   const auto seed = GENERATE(11U, 12U);
   INFO("seed " << seed);
   std::mt19937_64 random(seed);

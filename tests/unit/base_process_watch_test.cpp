@@ -60,7 +60,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a process that is killed while it is watched is gone, before and after it is reaped", "[process_watch]") {
+TEST_CASE("a watched process that is killed is reported dead, before and after it is reaped", "[process_watch]") {
   child_process child;
   auto watch = process_watch::open(child.number());
   REQUIRE(watch);
@@ -73,7 +73,7 @@ TEST_CASE("a process that is killed while it is watched is gone, before and afte
   CHECK(watch->gone());
 }
 
-TEST_CASE("a process that ends by itself is gone, and another one is not", "[process_watch]") {
+TEST_CASE("a process that exits is reported dead and another one is not", "[process_watch]") {
   child_process child;
   child_process other;
   auto first = watch_process(child.number());
@@ -88,7 +88,7 @@ TEST_CASE("a process that ends by itself is gone, and another one is not", "[pro
   CHECK_FALSE((*second)->gone());
 }
 
-TEST_CASE("a process that does not exist cannot be watched, and it is said why", "[process_watch]") {
+TEST_CASE("watching a process that does not exist fails with the cause", "[process_watch]") {
   child_process child;
   const auto number = child.number();
   child.kill();
@@ -107,7 +107,7 @@ TEST_CASE("a process does not watch itself", "[process_watch]") {
   CHECK(*watch == nullptr);
 }
 
-TEST_CASE("the process that connects is watched, whatever number it says", "[process_watch]") {
+TEST_CASE("the process that connects is watched, whatever id it claims", "[process_watch]") {
   const scratch_directory scratch;
   auto listener = local_listener::open("actors.socket", scratch / "s");
   REQUIRE(listener);
@@ -136,7 +136,7 @@ TEST_CASE("the process that connects is watched, whatever number it says", "[pro
   CHECK(watch->gone());
 }
 
-TEST_CASE("what is no connection names no process", "[process_watch]") {
+TEST_CASE("a descriptor that is not a connection names no process", "[process_watch]") {
   CHECK_FALSE(process_watch::of_peer(-1));
 }
 

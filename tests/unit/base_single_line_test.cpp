@@ -19,7 +19,7 @@ std::string single_line(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("what can be printed stays as it is", "[base][single_line]") {
+TEST_CASE("printable text stays unchanged", "[base][single_line]") {
   for (const std::string_view text :
        {"", "peer 'cache-2' disconnected", R"(a \n that is two characters)", "größe 模型 😀"}) {
     INFO(text);
@@ -35,7 +35,7 @@ TEST_CASE("line ends and control characters are escaped", "[base][single_line]")
   CHECK_FALSE(is_single_line("a\nb"));
 }
 
-TEST_CASE("what terminals and viewers obey beyond ASCII is escaped", "[base][single_line]") {
+TEST_CASE("control characters beyond ASCII are escaped", "[base][single_line]") {
   CHECK(single_line("\xc2\x9b"
                     "2J") == R"(\u{009b}2J)");         // CSI in one character
   CHECK(single_line("\xe2\x80\xa8") == R"(\u{2028})"); // a line separator

@@ -22,7 +22,7 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// What `f` returns in a child of this process, which limits of its own do not outlive.
+/// Returns the result of `f` in a child process, whose limits do not outlive it.
 template <class F>
 int in_child(F f) {
   const auto child = ::fork();
@@ -36,7 +36,7 @@ int in_child(F f) {
 
 } // namespace
 
-TEST_CASE("threads and open files that may be had are found, and given back", "[base][threads]") {
+TEST_CASE("available threads and open files are probed and released", "[base][threads]") {
   for (int i = 0; i < 3; ++i)
     CHECK(check_threads(8, "a test"));
   const auto open_files = [] {
@@ -48,7 +48,7 @@ TEST_CASE("threads and open files that may be had are found, and given back", "[
   CHECK(open_files() == before);
 }
 
-TEST_CASE("open files that may not be had are an error with the way out", "[base][threads]") {
+TEST_CASE("a probe beyond the limit of open files fails with the way out", "[base][threads]") {
   const auto code = in_child([] {
     // Whatever other tests have left open.
     ::close_range(3, ~0U, 0);
@@ -66,7 +66,7 @@ TEST_CASE("open files that may not be had are an error with the way out", "[base
   CHECK(code == 0);
 }
 
-TEST_CASE("a thread that is started runs, and can be joined", "[base][threads]") {
+TEST_CASE("a started thread runs and can be joined", "[base][threads]") {
   bool ran = false;
   auto made = start_thread("a test", [&] { ran = true; });
   REQUIRE(made);
@@ -78,13 +78,13 @@ TEST_CASE("a thread that is started runs, and can be joined", "[base][threads]")
   CHECK(has(refused.text, "ulimit -u"));
 }
 
-TEST_CASE("an exception becomes an error that says what ran out", "[base][threads]") {
+TEST_CASE("an exception becomes an error that names the exhausted resource", "[base][threads]") {
   const auto threads = error_of(std::system_error(EAGAIN, std::generic_category()), "cannot start");
   CHECK(threads.code == errc::io_error);
   CHECK(has(threads.text, "cannot start: "));
   CHECK(has(threads.text, "pids.max"));
   CHECK(has(error_of(std::bad_alloc(), "cannot start").text, "out of memory"));
-  // As Asio throws it.
+  // Asio throws it like this.
   const auto files = error_of(std::runtime_error("epoll: Too many open files"), "cannot start");
   CHECK(files.code == errc::io_error);
   CHECK(has(files.text, "ulimit -n"));

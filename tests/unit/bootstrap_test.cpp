@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-/// What scripts install and run.
+/// Checks of the scripts: what they install and run.
 
 namespace bootstrap_test {
 
@@ -21,7 +21,7 @@ std::string output_of(const std::string& command) {
 
 } // namespace
 
-TEST_CASE("What the checks need is installed with --dev, so that no test of theirs is skipped", "[scripts]") {
+TEST_CASE("Tools that the checks need are installed with --dev, so that no test is skipped", "[scripts]") {
   const auto packages = "\n" + output_of(TROUPE_SOURCE_DIR "/scripts/bootstrap --dev --list");
   for (const auto* name : {"clang-format-14", "clang-tidy-14", "python3-requests", "curl", "valgrind"}) {
     INFO(name);

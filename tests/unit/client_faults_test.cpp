@@ -25,7 +25,7 @@ int bound_socket(std::uint16_t& port) {
   return socket;
 }
 
-/// Sends the same to whoever connects and has sent something, and closes; or does nothing at all with connections.
+/// Sends the same bytes to every client that has sent something, and closes; or never reacts to connections.
 class rude_server {
 public:
   /// Nothing: connections are never answered.
@@ -91,7 +91,7 @@ const std::vector<std::string> a_key{"a"};
 
 } // namespace
 
-TEST_CASE("A server that does not answer is given up in time", "[client]") {
+TEST_CASE("A request to a server that does not answer times out", "[client]") {
   scripted_server server({response::json(yes)});
   server.hold();
   auto options = client_options(server.port());
@@ -102,14 +102,14 @@ TEST_CASE("A server that does not answer is given up in time", "[client]") {
   CHECK(code_of(failed) == errc::timeout);
   CHECK(text_of(failed).find("(after 2 attempts)") != std::string::npos);
   CHECK(server.wait_for_requests(2).size() == 2);
-  // Its answer may still come: the connection is not used again.
+  // The late answer may still arrive: the connection is not reused.
   CHECK(client->idle_connections() == 0);
   // It may have arrived, and is not sent again.
   CHECK(code_of(client->confirm_write_for_keys(0, {}, std::vector<slot_number>{1})) == errc::timeout);
   CHECK(server.wait_for_requests(3).size() == 3);
 }
 
-TEST_CASE("A server that accepts and then says nothing is given up in time", "[client]") {
+TEST_CASE("A request to a server that accepts and then stays silent times out", "[client]") {
   const rude_server server("");
   auto options = client_options(server.port());
   options.answer_time = std::chrono::milliseconds{30};
@@ -120,7 +120,7 @@ TEST_CASE("A server that accepts and then says nothing is given up in time", "[c
   CHECK(code_of(make_client(options)->batch_key_exists(a_key)) == errc::timeout);
 }
 
-TEST_CASE("Half an answer is none", "[client]") {
+TEST_CASE("A truncated response is an error", "[client]") {
   for (const auto* half : {"HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{\"exists\":[true]",
                            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n11\r\n{\"exists\":[true]}\r\n",
                            "something else\r\n\r\n"}) {
@@ -131,7 +131,7 @@ TEST_CASE("Half an answer is none", "[client]") {
   }
 }
 
-TEST_CASE("A server that closes after each answer is connected to each time", "[client]") {
+TEST_CASE("The client reconnects to a server that closes after each response", "[client]") {
   const rude_server server("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 17\r\n\r\n" + yes);
   const auto client = make_client(client_options(server.port()));
   for (int i = 1; i <= 3; ++i) {
@@ -141,7 +141,7 @@ TEST_CASE("A server that closes after each answer is connected to each time", "[
   }
 }
 
-TEST_CASE("Bytes behind an answer are not taken for the next one", "[client]") {
+TEST_CASE("Bytes after a response are not taken for the next one", "[client]") {
   const rude_server server("HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n" + yes +
                            "HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{\"exists\":[false]}");
   const auto client = make_client(client_options(server.port()));
@@ -149,7 +149,7 @@ TEST_CASE("Bytes behind an answer are not taken for the next one", "[client]") {
     CHECK(client->batch_key_exists(a_key).value() == std::vector<bool>{true});
 }
 
-TEST_CASE("A server that was restarted is found again at once", "[client]") {
+TEST_CASE("A restarted server is found again at once", "[client]") {
   scripted_server server({response::json(yes)});
   const auto waited = std::make_shared<pauses>();
   const auto client = make_client(client_options(server.port(), waited));
@@ -164,7 +164,7 @@ TEST_CASE("A server that was restarted is found again at once", "[client]") {
   CHECK(server.requests().size() == 4);
 }
 
-TEST_CASE("A call that finds all connections taken waits, and then says so", "[client]") {
+TEST_CASE("A call waits for a free connection and then reports that none was free", "[client]") {
   scripted_server server({response::json(yes)});
   server.hold();
   auto options = client_options(server.port());
@@ -180,7 +180,7 @@ TEST_CASE("A call that finds all connections taken waits, and then says so", "[c
   first.join();
 }
 
-TEST_CASE("Connections that were unused for long are not used again", "[client]") {
+TEST_CASE("Connections that were idle for long are not reused", "[client]") {
   scripted_server server({response::json(yes)});
   auto options = client_options(server.port());
   options.max_idle_time = duration::zero();
@@ -190,7 +190,7 @@ TEST_CASE("Connections that were unused for long are not used again", "[client]"
   CHECK(server.connections_made() == 2);
 }
 
-TEST_CASE("With TLS, both sides check whom they talk to", "[client]") {
+TEST_CASE("With TLS both sides verify the certificate of the other", "[client]") {
   if (!http::knows_localhost()) {
     WARN("skipped: this machine has no name \"localhost\"");
     return;
@@ -227,7 +227,7 @@ TEST_CASE("With TLS, both sides check whom they talk to", "[client]") {
   CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
   wrong.ca.reset();
   CHECK(code_of(make_client(wrong)->batch_key_exists(a_key)) == errc::unreachable);
-  // Without TLS to a server that wants it: it says so.
+  // Without TLS, a server that requires it gives a clear error.
   wrong = options;
   wrong.url = "http://localhost:" + std::to_string(server.port());
   wrong.ca.reset();
@@ -235,7 +235,7 @@ TEST_CASE("With TLS, both sides check whom they talk to", "[client]") {
   CHECK(code_of(plain) == errc::invalid_argument);
   CHECK(text_of(plain).find("this port speaks TLS") != std::string::npos);
 
-  // A server that asks for certificates.
+  // The server requires client certificates.
   config.tls.client_ca = authority_file;
   scripted_server strict({response::json(yes)}, config);
   options.url = "https://localhost:" + std::to_string(strict.port());

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-/// A server that answers as the test says, and clients that do not wait between attempts.
+/// A server with scripted answers, and clients that do not wait between attempts.
 
 namespace troupe::test {
 
@@ -49,7 +49,7 @@ public:
     server_ = http::started(config_, std::move(routes), this);
     config_.port = server_->port();
   }
-  /// Ends all connections. `start` comes back at the same port.
+  /// Closes all connections. `start` listens at the same port again.
   void stop() { server_.reset(); }
 
   std::uint16_t port() const { return static_cast<std::uint16_t>(config_.port); }
@@ -57,13 +57,13 @@ public:
     const std::lock_guard guard(mutex_);
     return requests_;
   }
-  /// Waits until so many have come: whoever has given up waiting for an answer may be ahead of the server.
+  /// Waits until this many requests have arrived; a client whose request timed out may be ahead of the server.
   std::vector<seen_request> wait_for_requests(std::size_t count) const {
     std::unique_lock guard(mutex_);
     await(arrived_, guard, [&] { return requests_.size() >= count; });
     return requests_;
   }
-  /// From now on, requests get no answer.
+  /// Requests after this call get no answer.
   void hold() {
     const std::lock_guard guard(mutex_);
     hold_ = true;
@@ -93,7 +93,7 @@ private:
   std::unique_ptr<http::server> server_;
 };
 
-/// What a client waited between attempts.
+/// Records the pauses of a client between attempts.
 struct pauses {
   std::mutex mutex;
   std::vector<duration> all;
@@ -121,7 +121,7 @@ inline std::unique_ptr<metadata_client> make_client(metadata_client_options opti
   return std::move(*x);
 }
 
-/// A port at which nobody listens.
+/// A port without a listener.
 std::uint16_t closed_port();
 
 template <class T>

@@ -24,7 +24,7 @@ const namespace_id space = space_number(1);
 const kv_geometry geometry{2, 1, 1, 64, 2, 16};
 const std::uint64_t page_bytes = geometry.page_bytes();
 
-/// What a dead node has left: two ranks with pages, in slab files and index.
+/// The data directory of a dead node: two ranks with pages, in slab files and index.
 struct dead_node {
   explicit dead_node(std::uint64_t keys, std::uint64_t fewer_of_second = 0, std::uint64_t slots = 64) : slots_(slots) {
     fs::create_directories(data / "disks");
@@ -67,7 +67,7 @@ struct dead_node {
     REQUIRE(commit_now(*store_, std::move(batch)));
   }
 
-  /// The page as a node writes it, filled with a byte of its own.
+  /// The page as a node writes it, filled with a distinct byte.
   void write(std::uint64_t n, rank_number rank, std::byte fill) const {
     const auto what = page(n, rank);
     aligned_buffer buffer(io::slot_bytes(page_bytes));
@@ -77,7 +77,7 @@ struct dead_node {
                      static_cast<off_t>(what.where.slot * buffer.size())) == static_cast<ssize_t>(buffer.size()));
   }
 
-  /// It is killed: nothing is closed in good order, as far as that goes within a process.
+  /// Simulates a kill: nothing is closed in order, as far as possible within a process.
   void die() { store_.reset(); }
 
   std::shared_ptr<const adopted_index> read(const shared_budget& memory = nullptr) {
@@ -104,7 +104,8 @@ std::vector<key_digest> keys(std::uint64_t from, std::uint64_t count) {
 
 } // namespace
 
-TEST_CASE("The index of a dead node tells which keys it has of all ranks, and where they lie", "[cluster][adopted]") {
+TEST_CASE("The index of a dead node lists the keys it has of all ranks and where they are stored",
+          "[cluster][adopted]") {
   dead_node node(20, 5);
   const auto index = node.read();
   CHECK(index->keys() == 20);
@@ -126,9 +127,9 @@ TEST_CASE("The index of a dead node tells which keys it has of all ranks, and wh
   CHECK(index->rank(space, 2) == nullptr);
 }
 
-TEST_CASE("What a start of the dead node would not believe is not adopted", "[cluster][adopted]") {
+TEST_CASE("Records that the dead node would reject at startup are not adopted", "[cluster][adopted]") {
   dead_node node(3);
-  SECTION("pages of another file, or of no slot") {
+  SECTION("pages of another file, or without a slot") {
     auto strange = node.page(7, 0);
     strange.incarnation ^= 1;
     node.put(strange);
@@ -140,11 +141,11 @@ TEST_CASE("What a start of the dead node would not believe is not adopted", "[cl
     node.put(nowhere);
     CHECK(node.read()->pages() == 6);
   }
-  SECTION("an index that was left aside") {
+  SECTION("an index of an earlier epoch") {
     REQUIRE(store::write_epoch(node.data, epoch + 1));
     CHECK(node.read()->pages() == 0);
   }
-  SECTION("no index at all") {
+  SECTION("no index") {
     node.die();
     fs::remove_all(node.data / "index");
     const auto index = node.read();
@@ -153,7 +154,7 @@ TEST_CASE("What a start of the dead node would not believe is not adopted", "[cl
   }
 }
 
-TEST_CASE("An index for which there is no memory is not read", "[cluster][adopted][memory]") {
+TEST_CASE("An index that exceeds available memory is not read", "[cluster][adopted][memory]") {
   dead_node node(3);
   node.die();
   const auto little = std::make_shared<memory_budget>(1000);
@@ -169,11 +170,11 @@ TEST_CASE("An index for which there is no memory is not read", "[cluster][adopte
   CHECK(enough->used() == 0);
 }
 
-TEST_CASE("All memory that an index takes while it is read is asked for", "[cluster][adopted][memory]") {
+TEST_CASE("All memory for reading an index is reserved first", "[cluster][adopted][memory]") {
   constexpr std::uint64_t keys = 10'000;
   dead_node node(keys, 0, 16'384);
   node.die();
-  // A quarter of it, for what two ranks have in the end, and not for what is copied on the way there.
+  // The final size for two ranks is a quarter of the limit, without temporary copies.
   constexpr std::uint64_t in_the_end = 2 * keys * sizeof(adopted_rank::entry);
   const auto read = [&](std::uint64_t share) {
     const auto memory = std::make_shared<memory_budget>(4 * share);
@@ -186,7 +187,7 @@ TEST_CASE("All memory that an index takes while it is read is asked for", "[clus
   CHECK(read(3 * in_the_end));
 }
 
-TEST_CASE("An index that is being read is left where its reader ends", "[cluster][adopted]") {
+TEST_CASE("Reading an index stops when its reader is destroyed", "[cluster][adopted]") {
   dead_node node(3);
   node.die();
   const auto left = adopted_index::read(node.data, node.scratch.path(), nullptr, [] { return true; });
@@ -194,8 +195,7 @@ TEST_CASE("An index that is being read is left where its reader ends", "[cluster
   CHECK(left.error().code == errc::shutting_down);
 }
 
-TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than what is known of them",
-          "[cluster][adopted][memory]") {
+TEST_CASE("Open files of dead nodes are bounded and closed when their index is dropped", "[cluster][adopted][memory]") {
   dead_node node(4);
   for (rank_number rank = 0; rank < 2; ++rank)
     node.write(0, rank, std::byte{1});
@@ -223,7 +223,7 @@ TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than w
       CHECK(read(all.back(), rank, test_patience) == errc::ok);
   }
   CHECK(open_in_the_end(4) == 4);
-  // What was wanted by a time that is over is not waited for.
+  // A request past its deadline does not wait.
   CHECK(read(std::make_shared<passing_memory>(geometry, 2), 0, -std::chrono::seconds(1)) == errc::timeout);
   all.resize(19);
   reads.drop_unused();
@@ -233,8 +233,7 @@ TEST_CASE("Files of dead nodes are kept open within bounds, and no longer than w
   CHECK(open_in_the_end(0) == 0);
 }
 
-TEST_CASE("Whoever has the answer is the last to have the memory, and its file is let go of then",
-          "[cluster][adopted][memory]") {
+TEST_CASE("The last user of an adopted index releases its memory and closes its file", "[cluster][adopted][memory]") {
   dead_node node(4);
   node.write(0, 0, std::byte{1});
   const auto index = node.read();
@@ -253,7 +252,7 @@ TEST_CASE("Whoever has the answer is the last to have the memory, and its file i
   ask(std::make_shared<passing_memory>(geometry, 2), test_patience, [&](const transfer_result& x) {
     CHECK(static_cast<errc>(x.results.items.at(0)) == errc::ok);
     reads.drop_unused();
-    // Another thread has looked for what is unused by the time it answers this.
+    // When it answers this, another thread has searched for unused files.
     std::promise<void> looked;
     ask(std::make_shared<passing_memory>(geometry, 2), -std::chrono::seconds(1),
         [&](const transfer_result&) { looked.set_value(); });
@@ -263,12 +262,12 @@ TEST_CASE("Whoever has the answer is the last to have the memory, and its file i
   CHECK(left.get_future().get() == 0);
 }
 
-TEST_CASE("Pages of a dead node are read where they verify, and others are as they were", "[cluster][adopted]") {
+TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay unchanged", "[cluster][adopted]") {
   dead_node node(4);
   for (std::uint64_t n = 0; n < 3; ++n)
     node.write(n, 1, static_cast<std::byte>(n + 1));
   const auto index = node.read();
-  // Its owner had taken the slot for another one, and the index does not have that yet.
+  // Its owner had reused the slot for another page, which the index does not have yet.
   aligned_buffer other(io::slot_bytes(page_bytes));
   io::seal_page(other.bytes(), {space, key_number(99), 1, {62, 4}, page_bytes});
   REQUIRE(::pwrite(node.slabs[1].descriptor(), other.data(), other.size(), static_cast<off_t>(62 * other.size())) ==
@@ -303,7 +302,7 @@ TEST_CASE("Pages of a dead node are read where they verify, and others are as th
   }
 }
 
-TEST_CASE("Two adopters take over what a dead node has left: one has the claim, both read, and its owner gets it back",
+TEST_CASE("Two nodes take over a dead directory: one gets the claim, both read, and the owner gets it back",
           "[cluster][adopted][claims]") {
   dead_node node(6);
   node.die();
@@ -315,7 +314,7 @@ TEST_CASE("Two adopters take over what a dead node has left: one has the claim, 
     out.shared = node.scratch.path();
     out.own = node.scratch / name;
     out.node_name = name;
-    // Longer than any pause of a busy machine; what is waited for is the lease of the dead one.
+    // This is longer than any pause of a busy machine; the lease of the dead node is waited for.
     out.lease = std::chrono::seconds(3);
     out.changed = [&] { ++news; };
     return out;
@@ -337,7 +336,7 @@ TEST_CASE("Two adopters take over what a dead node has left: one has the claim, 
   CHECK(eventually([&] { return a.claims_lost() + b.claims_lost() >= 1; }));
 }
 
-TEST_CASE("A directory that is removed is not looked after any more, and is when it is there again",
+TEST_CASE("A removed directory is no longer watched, and is watched again when it returns",
           "[cluster][adopted][claims]") {
   scratch_directory scratch;
   const auto claim = [&] {

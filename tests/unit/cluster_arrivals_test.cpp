@@ -26,7 +26,7 @@ transfer_result all_ok(std::size_t pages) {
   return out;
 }
 
-/// Who sends, and what came of it.
+/// Provides the sender and records the answers and the end.
 struct desk {
   arrivals::sender sender() {
     return
@@ -51,13 +51,13 @@ struct desk {
   std::shared_ptr<arrivals> all = std::make_shared<arrivals>();
   std::vector<result<transfer_result>> answers;
   std::optional<sending_counts> ended;
-  /// What is left of it is answered in the end.
+  /// Unanswered requests are answered when they are destroyed.
   std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
 };
 
 } // namespace
 
-TEST_CASE("arrivals: what is expected is asked for in the time that is left", "[cluster]") {
+TEST_CASE("inbound transfers: an expected transfer is requested with the remaining time", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   CHECK_FALSE(d.ask(8, 1));
@@ -66,18 +66,17 @@ TEST_CASE("arrivals: what is expected is asked for in the time that is left", "[
   CHECK(d.asked[0].first.deadline == 400 * ms);
   CHECK(d.asked[0].first.keys.items == std::vector<key_digest>{key(0), key(1)});
   CHECK(d.asked[0].first.blocks.items == std::vector<std::uint32_t>{0, 1});
-  // It is nobody's event there.
+  // The receiving side has no event to wait for.
   CHECK(d.asked[0].first.ready_event == 0);
   d.asked[0].second(all_ok(2));
   REQUIRE(d.answers.size() == 1);
   CHECK(d.answers[0]);
-  // Too late, and not for ever.
+  // It is past its deadline, and the deadline does not become unlimited.
   REQUIRE(d.ask(7, 1, t0 + 600 * ms));
   CHECK(d.asked[1].first.deadline == 1 * ms);
 }
 
-TEST_CASE("arrivals: an end is told when all that was asked for has been answered, and nothing is asked for behind it",
-          "[cluster]") {
+TEST_CASE("inbound transfers: the end is reported after all answers, and later requests are refused", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
@@ -100,7 +99,7 @@ TEST_CASE("arrivals: an end is told when all that was asked for has been answere
   CHECK(d.answers.size() == 2);
 }
 
-TEST_CASE("arrivals: where nothing was asked for, or nothing is under way, the end is told at once", "[cluster]") {
+TEST_CASE("inbound transfers: the end is reported at once when no request is in progress", "[cluster]") {
   desk d;
   d.end(1);
   REQUIRE(d.ended);
@@ -113,7 +112,7 @@ TEST_CASE("arrivals: where nothing was asked for, or nothing is under way, the e
   CHECK(d.ended->failed == 0);
 }
 
-TEST_CASE("arrivals: a question that is dropped is answered, and its number ends", "[cluster]") {
+TEST_CASE("inbound transfers: a dropped request is answered with an error and its transfer ends", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
@@ -123,7 +122,7 @@ TEST_CASE("arrivals: a question that is dropped is answered, and its number ends
   CHECK(d.answers[0].error().code == errc::unreachable);
   REQUIRE(d.ended);
   CHECK(d.ended->failed == 2);
-  // Also by whoever does not even take it.
+  // The same holds for a sender that drops the request at once.
   d.ended.reset();
   d.all->expect(
       8, [](const transfer_task&, const arrivals::receiver&) {}, t0);
@@ -131,7 +130,7 @@ TEST_CASE("arrivals: a question that is dropped is answered, and its number ends
   CHECK(d.answers.size() == 2);
 }
 
-TEST_CASE("arrivals: what is under way outlives whoever has asked", "[cluster]") {
+TEST_CASE("inbound transfers: requests in progress outlive their requester", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
@@ -143,7 +142,7 @@ TEST_CASE("arrivals: what is under way outlives whoever has asked", "[cluster]")
   CHECK(is_there.expired());
 }
 
-TEST_CASE("arrivals: the receiver has its answer before the end is told", "[cluster]") {
+TEST_CASE("inbound transfers: the receiver is answered before the end is reported", "[cluster]") {
   desk d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   std::vector<int> order;
@@ -153,7 +152,7 @@ TEST_CASE("arrivals: the receiver has its answer before the end is told", "[clus
   CHECK(order == std::vector{1, 2});
 }
 
-TEST_CASE("arrivals: answers and ends in many threads at once are told once each", "[cluster]") {
+TEST_CASE("inbound transfers: concurrent answers and ends are reported once each", "[cluster]") {
   const auto all = std::make_shared<arrivals>();
   constexpr std::uint64_t rounds = 2000;
   std::atomic<std::uint64_t> answered = 0;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// How requests reach an etcd, for which a server of ours stands in: TLS, certificates, logins.
+/// Requests to etcd, for which a server of the test stands in: TLS, certificates, logins.
 
 namespace cluster_etcd_channel_test {
 
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr auto patience = std::chrono::seconds(20);
 
-/// A server that says what it was told.
+/// A server that echoes the token and body of each request.
 struct stand_in {
   explicit stand_in(const config::http_config& how = test_config()) {
     router routes;
@@ -114,7 +114,7 @@ struct with_tls {
 
 } // namespace
 
-TEST_CASE("etcd over TLS: it is asked where its certificate is for the address that the config has",
+TEST_CASE("etcd over TLS: etcd is reachable where its certificate matches the configured address",
           "[cluster][etcd][tls]") {
   with_tls x;
   stand_in etcd(x.served);
@@ -130,19 +130,19 @@ TEST_CASE("etcd over TLS: it is asked where its certificate is for the address t
   CHECK(etcd.came == 2);
 }
 
-TEST_CASE("etcd over TLS: nothing is said to one whose certificate is refused", "[cluster][etcd][tls]") {
+TEST_CASE("etcd over TLS: no data is sent to a server with a refused certificate", "[cluster][etcd][tls]") {
   with_tls x;
   std::string why;
   const identity stranger("stranger");
-  SECTION("of another authority") {
+  SECTION("issued by another authority") {
     x.config.tls.ca = x.directory.write("other.pem", stranger.certificate());
     why = "unable to get local issuer certificate";
   }
-  SECTION("for another address") {
+  SECTION("issued for another address") {
     x.serve(identity::for_names("IP:127.0.0.2,DNS:127.0.0.1", x.authority));
     why = "IP address mismatch";
   }
-  SECTION("for a name") {
+  SECTION("issued for a name") {
     x.serve(identity::for_names("DNS:localhost", x.authority));
     why = "IP address mismatch";
   }
@@ -159,7 +159,7 @@ TEST_CASE("etcd over TLS: nothing is said to one whose certificate is refused", 
   CHECK(etcd.came == 0);
 }
 
-TEST_CASE("etcd over TLS: files that have been replaced count at once", "[cluster][etcd][tls]") {
+TEST_CASE("etcd over TLS: replaced certificate files take effect at once", "[cluster][etcd][tls]") {
   with_tls x;
   stand_in etcd(x.served);
   asker one(x.at(etcd), x.config);
@@ -174,7 +174,8 @@ TEST_CASE("etcd over TLS: files that have been replaced count at once", "[cluste
   CHECK(etcd.came == 2);
 }
 
-TEST_CASE("etcd over TLS: one that asks for certificates gets one, by a key that is private", "[cluster][etcd][tls]") {
+TEST_CASE("etcd over TLS: a server that requires a client certificate gets one, whose key must be private",
+          "[cluster][etcd][tls]") {
   with_tls x;
   x.served.tls.client_ca = *x.config.tls.ca;
   const identity node("node", x.authority);
@@ -204,7 +205,7 @@ TEST_CASE("etcd over TLS: one that asks for certificates gets one, by a key that
   CHECK(etcd.came == 1);
 }
 
-TEST_CASE("etcd over TLS: there is no way back to the clear, nor into TLS by itself", "[cluster][etcd][tls]") {
+TEST_CASE("etcd over TLS: the client neither falls back to plain text nor upgrades to TLS", "[cluster][etcd][tls]") {
   with_tls x;
   stand_in clear;
   asker one(x.at(clear), x.config);
@@ -217,7 +218,7 @@ TEST_CASE("etcd over TLS: there is no way back to the clear, nor into TLS by its
   CHECK(etcd.came == 0);
 }
 
-TEST_CASE("etcd over TLS: a member whose certificate is refused is left for the next one", "[cluster][etcd][tls]") {
+TEST_CASE("etcd over TLS: a member with a refused certificate is skipped for the next one", "[cluster][etcd][tls]") {
   with_tls x;
   stand_in etcd(x.served);
   auto config = x.served;
@@ -231,7 +232,7 @@ TEST_CASE("etcd over TLS: a member whose certificate is refused is left for the 
   CHECK(stranger.came == 0);
 }
 
-TEST_CASE("A login at etcd has the password of the file as it is then", "[cluster][etcd]") {
+TEST_CASE("A login at etcd reads the password file each time", "[cluster][etcd]") {
   const scratch_directory directory;
   stand_in etcd;
   config::etcd_config config;

@@ -29,7 +29,7 @@ etcd_reply gives(const std::string& token) {
   return {200, R"({"header":{"revision":"1"},"token":")" + token + R"("})"};
 }
 
-/// As etcd 3.4 was seen to say them.
+/// The messages are as etcd 3.4 was seen to send them.
 const etcd_reply wrong_password{
     400,
     R"({"error":"etcdserver: authentication failed, invalid user ID or password","message":"etcdserver: authentication)"
@@ -73,7 +73,7 @@ struct guarded {
       return wrong_password;
     return gives(valid = "token" + std::to_string(logins));
   }
-  /// One step of what is due now; false if nothing is.
+  /// Executes one due step; false if none is due.
   bool step() {
     rules.on_time(now);
     const auto asked = effects.take<etcd_request>();
@@ -108,7 +108,7 @@ struct guarded {
   bool is_password_right = true;
   std::string valid;
   int logins = 0;
-  /// With which requests came.
+  /// The tokens with which requests came.
   std::vector<std::string> tokens;
   json kept = json::array();
   etcd_rules rules;
@@ -119,7 +119,7 @@ struct guarded {
 
 } // namespace
 
-TEST_CASE("etcd with users: a login comes first, and its token goes with everything", "[cluster][etcd]") {
+TEST_CASE("etcd with users: the login comes first, and every request carries its token", "[cluster][etcd]") {
   guarded x;
   x.rules.on_time(x.now);
   CHECK(x.effects.take<etcd_request>().empty());
@@ -142,7 +142,7 @@ TEST_CASE("etcd with users: a login comes first, and its token goes with everyth
   CHECK(x.logins == 1);
 }
 
-TEST_CASE("etcd with users: a token that it takes no more leads to another one, and is no trouble", "[cluster][etcd]") {
+TEST_CASE("etcd with users: a rejected token leads to a new login and no error", "[cluster][etcd]") {
   guarded x;
   x.settle();
   for (int i = 0; i < 5; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("etcd with users: a token that it takes no more leads to another one, 
   CHECK(x.rules.stats().leases_lost == 0);
 }
 
-TEST_CASE("etcd with users: a wrong password is a trouble until there is the right one", "[cluster][etcd]") {
+TEST_CASE("etcd with users: a wrong password is an error until the right one is given", "[cluster][etcd]") {
   guarded x;
   x.is_password_right = false;
   x.pass(20 * lease);
@@ -186,7 +186,7 @@ TEST_CASE("etcd with users: a wrong password is a trouble until there is the rig
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: a login that nobody answers is tried again", "[cluster][etcd]") {
+TEST_CASE("etcd with users: an unanswered login is retried", "[cluster][etcd]") {
   guarded x;
   for (int i = 0; i < 4; ++i) {
     x.rules.on_time(x.now);
@@ -201,7 +201,7 @@ TEST_CASE("etcd with users: a login that nobody answers is tried again", "[clust
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: while they are not enabled, it is asked without a login", "[cluster][etcd]") {
+TEST_CASE("etcd with users: no login is sent while users are not enabled", "[cluster][etcd]") {
   guarded x;
   x.has_users = false;
   x.pass(3 * lease);
@@ -219,7 +219,7 @@ TEST_CASE("etcd with users: while they are not enabled, it is asked without a lo
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: tokens that are good for nothing are a trouble, with pauses", "[cluster][etcd]") {
+TEST_CASE("etcd with users: tokens that stay invalid are an error and retried with pauses", "[cluster][etcd]") {
   guarded x;
   x.settle();
   const auto before = x.tokens.size();
@@ -237,7 +237,7 @@ TEST_CASE("etcd with users: tokens that are good for nothing are a trouble, with
   CHECK(x.rules.trouble().empty());
 }
 
-TEST_CASE("etcd with users: who has no login is told what is missing", "[cluster][etcd]") {
+TEST_CASE("etcd with users: the error for missing credentials names the config keys", "[cluster][etcd]") {
   guarded x{""};
   x.pass(lease);
   CHECK(x.logins == 0);
@@ -245,7 +245,7 @@ TEST_CASE("etcd with users: who has no login is told what is missing", "[cluster
   CHECK(std::ranges::all_of(x.tokens, &std::string::empty));
 }
 
-TEST_CASE("etcd with users: what it says of logins", "[cluster][etcd]") {
+TEST_CASE("etcd with users: login messages are written and read as etcd defines them", "[cluster][etcd]") {
   CHECK(login_body("me", "a\"b\\ü") == R"({"name":"me","password":"a\"b\\ü"})");
   CHECK(read_login(gives("nVXqrjvHxEKlMsqk.12")) == "nVXqrjvHxEKlMsqk.12");
   CHECK(read_login(wrong_password).error().code == errc::invalid_argument);
@@ -255,7 +255,7 @@ TEST_CASE("etcd with users: what it says of logins", "[cluster][etcd]") {
   for (const auto* token : {"", "a b", "a\\r\\nX: y", "a\\u0000", "\\u00fc"})
     CHECK(read_login(gives(token)).error().code == errc::corrupt);
   CHECK(read_login(gives(std::string(9000, 'x'))).error().code == errc::corrupt);
-  // What was said may be quoted, and goes into no log.
+  // An error may quote the answer, and it is not logged.
   const auto quoted = read_login({400, R"({"error":"etcdserver: no hunter2","code":3})"});
   CHECK_FALSE(contains(quoted.error().text, "hunter2"));
 

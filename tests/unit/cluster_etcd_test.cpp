@@ -30,11 +30,11 @@ constexpr duration longest_pause = 800 * ms;
 const std::string prefix = "/troupe/ours/nodes/";
 
 std::string base64(std::string_view x) {
-  // By the writer of bodies, which another test compares with what etcd takes.
+  // The body is built by the production code, which another test compares with what etcd accepts.
   return json::parse(put_body(x, "", 1)).at("key").get<std::string>();
 }
 
-/// An etcd with one prefix, as far as the rules see it. Answers are in its own words.
+/// A model of etcd with one prefix, as far as the rules see it. Answers are in etcd's format.
 struct etcd_model {
   struct row {
     std::string value;
@@ -86,7 +86,7 @@ struct etcd_model {
       out["kvs"].push_back(entry(key, kept));
     return fine(out);
   }
-  /// As a line of a watch.
+  /// Puts a key and returns it as a line of a watch.
   std::string put(const std::string& key, const std::string& value, std::int64_t of = 0) {
     rows[key] = {value, of, ++revision};
     return last_line = line({{"kv", entry(key, rows[key])}});
@@ -110,7 +110,7 @@ struct etcd_model {
   std::int64_t revision = 1;
   std::int64_t last_lease = 100;
   bool full = false;
-  /// As a watch says it.
+  /// The last change as a watch reports it.
   std::string last_line;
 };
 
@@ -126,7 +126,7 @@ struct listed {
       return std::nullopt;
     return all.front();
   }
-  /// Answers what is asked now, until nothing is due; with the time as it is.
+  /// Answers due requests until there are none, at the present time.
   void settle() {
     for (int i = 0; i < 100; ++i) {
       const auto x = request();
@@ -148,7 +148,7 @@ struct listed {
     REQUIRE(x);
     rules.on_answer(x->number, fail(errc::timeout, "it takes too long"), now);
   }
-  /// So long, with everything answered.
+  /// Advances the time by `by` and answers every request.
   void pass(duration by) {
     const auto until = now + by;
     while (rules.next_event() <= until) {
@@ -162,7 +162,7 @@ struct listed {
       last_members = x.addresses;
     return last_members;
   }
-  /// The one that goes on.
+  /// The watch in progress.
   etcd_watch watch() {
     look();
     REQUIRE_FALSE(watches.empty());
@@ -196,7 +196,7 @@ bool contains(const std::string& text, const char* part) {
 
 } // namespace
 
-TEST_CASE("etcd: a node puts itself into the list, reads it, and watches from there on", "[cluster][etcd]") {
+TEST_CASE("etcd: a node registers itself, reads the list and watches from that revision", "[cluster][etcd]") {
   listed x;
   x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.settle();
@@ -222,11 +222,11 @@ TEST_CASE("etcd: the lease is kept alive, and there is one only", "[cluster][etc
   CHECK(x.rules.stats().failed == 0);
   // Three times per lease, and the list once.
   CHECK(x.rules.stats().requests <= 20 * 4 + 10);
-  // What the watch has told is no news to the list that is read again.
+  // Entries that the watch has already reported are no changes when the list is read again.
   CHECK(x.watches.size() == 1);
 }
 
-TEST_CASE("etcd: a lease that is over is taken anew, and the entry put anew", "[cluster][etcd]") {
+TEST_CASE("etcd: an expired lease is replaced and the entry registered again", "[cluster][etcd]") {
   listed x;
   x.settle();
   x.etcd.end_leases();
@@ -235,7 +235,7 @@ TEST_CASE("etcd: a lease that is over is taken anew, and the entry put anew", "[
   CHECK(x.etcd.rows.contains(x.etcd.own_key));
   CHECK(x.rules.stats().leases_lost == 1);
   CHECK(x.warnings().size() == 1);
-  // Also where it is over between the grant and the put.
+  // The same holds where it expires between the grant and the put.
   listed y;
   auto grant = y.request();
   y.rules.on_answer(grant->number, y.etcd.answer(*grant), y.now);
@@ -245,16 +245,16 @@ TEST_CASE("etcd: a lease that is over is taken anew, and the entry put anew", "[
   CHECK(y.rules.stats().leases_lost == 1);
 }
 
-TEST_CASE("etcd: an entry that somebody has removed is put again", "[cluster][etcd]") {
+TEST_CASE("etcd: a removed entry is registered again", "[cluster][etcd]") {
   listed x;
   x.settle();
-  SECTION("as the watch says") {
+  SECTION("the watch reports it") {
     x.rules.on_watch(x.watch().number, x.etcd.remove(x.etcd.own_key), x.now);
   }
-  SECTION("as the list says, where the watch says nothing") {
+  SECTION("the list reports it and the watch does not") {
     x.etcd.remove(x.etcd.own_key);
   }
-  SECTION("and is no entry of a node") {
+  SECTION("the entry was replaced by invalid data") {
     x.rules.on_watch(x.watch().number, x.etcd.put(x.etcd.own_key, "?"), x.now);
   }
   x.pass(2 * lease);
@@ -263,7 +263,7 @@ TEST_CASE("etcd: an entry that somebody has removed is put again", "[cluster][et
   CHECK(x.etcd.leases.size() == 1);
 }
 
-TEST_CASE("etcd: its being away is told of once, and changes no list", "[cluster][etcd]") {
+TEST_CASE("etcd: an outage is reported once and changes no list", "[cluster][etcd]") {
   listed x;
   x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.settle();
@@ -286,7 +286,7 @@ TEST_CASE("etcd: its being away is told of once, and changes no list", "[cluster
   CHECK(std::ranges::count_if(told, [](const auto& t) { return contains(t.text, "answers again"); }) == 1);
 }
 
-TEST_CASE("etcd: one that is full is read as ever", "[cluster][etcd]") {
+TEST_CASE("etcd: a full etcd is still read", "[cluster][etcd]") {
   listed x;
   x.etcd.full = true;
   x.etcd.put(prefix + "a:7000", x.entry("a"));
@@ -299,22 +299,22 @@ TEST_CASE("etcd: one that is full is read as ever", "[cluster][etcd]") {
   CHECK(x.rules.stats().registered);
 }
 
-TEST_CASE("etcd: a watch that ends has the list read again, and is begun anew", "[cluster][etcd]") {
+TEST_CASE("etcd: after a watch ends the list is read again and the watch is restarted", "[cluster][etcd]") {
   listed x;
   x.settle();
   const auto watch = x.watch();
   x.etcd.put(prefix + "a:7000", x.entry("a"));
-  SECTION("since the connection has ended") {
+  SECTION("the connection ended") {
     x.rules.on_watch_end(watch.number, x.now);
   }
-  SECTION("since its revision was compacted") {
+  SECTION("the revision was compacted") {
     x.rules.on_watch(watch.number, R"({"result":{"header":{"raft_term":"2"},"canceled":true,"compact_revision":"4"}})",
                      x.now);
   }
-  SECTION("since it was refused") {
+  SECTION("the watch was refused") {
     x.rules.on_watch(watch.number, R"({"error":{"grpc_code":16,"message":"etcdserver: invalid auth token"}})", x.now);
   }
-  SECTION("since it makes no sense") {
+  SECTION("the event was invalid") {
     x.rules.on_watch(watch.number, R"({"result":{"events":[{"kv":{"key":"?"}}]}})", x.now);
   }
   CHECK(x.rules.next_event() <= x.now + longest_pause);
@@ -323,10 +323,10 @@ TEST_CASE("etcd: a watch that ends has the list read again, and is begun anew", 
   const auto next = x.watch();
   CHECK(next.number != watch.number);
   CHECK(next.body == watch_body(prefix, x.etcd.revision + 1));
-  // What comes of the old one is nothing.
+  // Events of the old watch are ignored.
   x.rules.on_watch(watch.number, x.etcd.remove(prefix + "a:7000"), x.now);
   CHECK(x.members() == names{"a:7000", "me:7000"});
-  // One that ends again and again is begun again with growing pauses.
+  // A watch that ends repeatedly is restarted with growing pauses.
   auto number = next.number;
   int begun = 0;
   const auto until = x.now + 10 * longest_pause;
@@ -340,7 +340,7 @@ TEST_CASE("etcd: a watch that ends has the list read again, and is begun anew", 
   CHECK(begun < 40);
 }
 
-TEST_CASE("etcd: a watch that has died in silence is noticed by the list", "[cluster][etcd]") {
+TEST_CASE("etcd: a silently dead watch is detected by the list", "[cluster][etcd]") {
   listed x;
   x.settle();
   x.etcd.put(prefix + "a:7000", x.entry("a"));
@@ -350,7 +350,7 @@ TEST_CASE("etcd: a watch that has died in silence is noticed by the list", "[clu
   CHECK(x.watch().body == watch_body(prefix, x.etcd.revision + 1));
 }
 
-TEST_CASE("etcd: news of before the list was read change nothing", "[cluster][etcd]") {
+TEST_CASE("etcd: events older than the list change nothing", "[cluster][etcd]") {
   listed x;
   const auto old = x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.etcd.remove(prefix + "a:7000");
@@ -359,7 +359,7 @@ TEST_CASE("etcd: news of before the list was read change nothing", "[cluster][et
   CHECK(x.members() == names{"me:7000"});
 }
 
-TEST_CASE("etcd: a store that was made anew, with lower revisions, is read and watched as it is", "[cluster][etcd]") {
+TEST_CASE("etcd: a new etcd store with lower revisions is read and watched", "[cluster][etcd]") {
   listed x;
   for (int i = 0; i < 50; ++i)
     x.etcd.put(prefix + "a:7000", x.entry("a"));
@@ -373,7 +373,7 @@ TEST_CASE("etcd: a store that was made anew, with lower revisions, is read and w
   CHECK(x.members() == names{"b:7000", "me:7000"});
 }
 
-TEST_CASE("etcd: in a store that was set back to before it was put, the entry is put again", "[cluster][etcd]") {
+TEST_CASE("etcd: after a restore from before the registration the entry is registered again", "[cluster][etcd]") {
   listed x;
   for (int i = 0; i < 50; ++i)
     x.etcd.put(prefix + "a:7000", x.entry("a"));
@@ -388,12 +388,12 @@ TEST_CASE("etcd: in a store that was set back to before it was put, the entry is
   CHECK(x.etcd.leases.size() == 1);
 }
 
-TEST_CASE("etcd: in a store that was set back and has gone on since, the entry is put again", "[cluster][etcd]") {
+TEST_CASE("etcd: after a restore and further writes the entry is registered again", "[cluster][etcd]") {
   listed x;
   for (int i = 0; i < 50; ++i)
     x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.settle();
-  // By revisions that count anew, what lies at its place is older than its entry, and the store is newer.
+  // Revisions restart, so the value at its place is older than its entry, and the store is newer.
   x.etcd.revision = 10;
   x.etcd.put(x.etcd.own_key, "?");
   for (int i = 0; i < 100; ++i)
@@ -403,14 +403,14 @@ TEST_CASE("etcd: in a store that was set back and has gone on since, the entry i
   CHECK(x.etcd.leases.size() == 1);
 }
 
-TEST_CASE("etcd: an entry that is put again and again keeps its lease alive", "[cluster][etcd]") {
+TEST_CASE("etcd: an entry that is registered repeatedly keeps its lease alive", "[cluster][etcd]") {
   listed x;
   x.settle();
   auto asked = x.now;
   std::size_t puts = 0;
   const auto until = x.now + 10 * lease;
   while (x.now < until) {
-    // Another program writes over it before each turn of the lease; or etcd takes no entry for a while.
+    // Another program overwrites the entry before each renewal of the lease, or etcd refuses writes for a while.
     x.etcd.full = x.now > t0 + 3 * lease && x.now < t0 + 6 * lease;
     x.rules.on_watch(x.watch().number, x.etcd.put(x.etcd.own_key, "?"), x.now);
     x.now = x.now + lease / 10;
@@ -427,7 +427,7 @@ TEST_CASE("etcd: an entry that is put again and again keeps its lease alive", "[
   CHECK(x.rules.stats().leases_lost == 0);
 }
 
-TEST_CASE("etcd: an entry that makes no sense is left out, counted, and told of once", "[cluster][etcd]") {
+TEST_CASE("etcd: an invalid entry is skipped, counted and reported once", "[cluster][etcd]") {
   listed x;
   x.etcd.put(prefix + "a:7000", "no JSON");
   x.etcd.put(prefix + "b:70000", x.entry("b"));
@@ -438,20 +438,21 @@ TEST_CASE("etcd: an entry that makes no sense is left out, counted, and told of 
   CHECK(x.members() == names{"e:7000", "me:7000"});
   CHECK(x.rules.stats().senseless == 4);
   CHECK(x.warnings().size() == 4);
-  // One that comes to make sense, and one that ceases to.
+  // One entry becomes valid, and another one becomes invalid.
   x.etcd.put(prefix + "a:7000", x.entry("a"));
   x.etcd.put(prefix + "e:7000", "{}");
   x.pass(lease);
   CHECK(x.members() == names{"a:7000", "me:7000"});
   CHECK(x.rules.stats().senseless == 4);
-  // More than anybody meant are not taken.
+  // Entries beyond the limit are skipped.
   for (int i = 0; i < 400; ++i)
     x.etcd.put(prefix + "host-" + std::to_string(i) + ":7000", x.entry("many"));
   x.pass(lease);
   CHECK(x.members().size() == 256);
 }
 
-TEST_CASE("etcd: nodes of one name are told of, and those of one address do not quarrel", "[cluster][etcd]") {
+TEST_CASE("etcd: equal node names are reported, and nodes with equal addresses do not overwrite each other",
+          "[cluster][etcd]") {
   listed x;
   x.etcd.put(prefix + "a:7000", x.entry("self"));
   x.settle();
@@ -468,7 +469,7 @@ TEST_CASE("etcd: nodes of one name are told of, and those of one address do not 
   REQUIRE(warned.size() == 1);
   CHECK(contains(warned.front(), "node 'other' is in etcd's list of nodes at me:7000"));
   CHECK(x.rules.stats().requests - requests < 20);
-  // When that one is gone, the place is free.
+  // When that one is removed, the place is free.
   x.etcd.remove(x.etcd.own_key);
   x.pass(2 * lease);
   CHECK(read_listed(x.etcd.rows.at(x.etcd.own_key).value)->node == "self");
@@ -482,8 +483,7 @@ TEST_CASE("etcd: an entry of an earlier run of this node is replaced", "[cluster
   CHECK(x.warnings().empty());
 }
 
-TEST_CASE("etcd: whatever fails in whatever order, in the end the list is right and this node is in it",
-          "[cluster][etcd]") {
+TEST_CASE("etcd: after any order of failures the list is right and contains this node", "[cluster][etcd]") {
   const auto seed = GENERATE(range(1U, 101U));
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -542,8 +542,8 @@ TEST_CASE("etcd: whatever fails in whatever order, in the end the list is right 
   CHECK(x.rules.stats().registered);
 }
 
-TEST_CASE("etcd: what is said to it is what it takes", "[cluster][etcd]") {
-  // As etcd 3.4 was seen to take and answer it.
+TEST_CASE("etcd: requests and responses match the format of etcd", "[cluster][etcd]") {
+  // The messages are as etcd 3.4 was seen to accept and answer them.
   CHECK(put_body("/troupe/a/1", "hi", 77) == R"({"key":"L3Ryb3VwZS9hLzE=","lease":"77","value":"aGk="})");
   CHECK(range_body("/troupe/a/") == R"({"key":"L3Ryb3VwZS9hLw==","range_end":"L3Ryb3VwZS9hMA=="})");
   CHECK(json::parse(range_body("\xff\xff")).at("range_end") == "AA==");
@@ -565,7 +565,7 @@ TEST_CASE("etcd: what is said to it is what it takes", "[cluster][etcd]") {
     CHECK_FALSE(is_listed_address(bad));
 }
 
-TEST_CASE("The corpus of etcd's answers is read as it was, and with errors makes sense or is refused",
+TEST_CASE("The corpus of etcd responses is read as before, and damaged ones are valid or refused",
           "[cluster][etcd][fuzz]") {
   const std::map<std::string, int> accepted{{"grant", 3},   {"put", 2},      {"range", 2},     {"keep-alive", 2},
                                             {"over", 2},    {"watch", 1},    {"refused", 1},   {"compacted", 1},

@@ -27,7 +27,7 @@ bring_request wanted(std::uint32_t count, std::uint64_t first = 0) {
   return out;
 }
 
-/// Peers with keys from 0 on, and what comes of asking them.
+/// Peers with keys from 0 on, and the results of requests to them.
 struct desk {
   explicit desk(std::vector<peer_number> all = {0, 1}, std::uint32_t blocks = 8, std::uint32_t ranks = 1)
       : peers(std::move(all)), state(options()), effects(state) {
@@ -57,7 +57,7 @@ struct desk {
     out.results.items.assign(x.keys.size(), static_cast<std::uint8_t>(code));
     return out;
   }
-  /// Has everything move that can.
+  /// Completes every possible transfer.
   void move(timestamp now = t0) {
     for (;;) {
       const auto moves = take<fetch_move>();
@@ -75,7 +75,7 @@ struct desk {
 
 } // namespace
 
-TEST_CASE("a dead node is fetched from only where none that lives has as much", "[cluster]") {
+TEST_CASE("a dead node is fetched from only where no live node has as much", "[cluster]") {
   desk d({0, 1, 900});
   auto how = d.options();
   how.first_dead = 900;
@@ -84,26 +84,26 @@ TEST_CASE("a dead node is fetched from only where none that lives has as much", 
   d.state.bring(wanted(4), t0);
   const auto asks = d.take<fetch_ask>();
   REQUIRE(asks.size() == 3);
-  // It answers at once, and has everything.
+  // It answers at once that it has everything.
   d.has(asks[2], 4);
   CHECK(d.take<fetch_move>().empty());
   d.has(asks[0], 0);
-  SECTION("one that lives has all of it as well") {
+  SECTION("a live node has all of it as well") {
     d.has(asks[1], 4);
     CHECK(d.one<fetch_move>().peer == 1);
     CHECK(d.one<fetch_release>().peer == 900);
   }
-  SECTION("one that lives has less") {
+  SECTION("a live node has less") {
     d.has(asks[1], 3);
     CHECK(d.one<fetch_move>().peer == 900);
   }
-  SECTION("one that lives does not answer") {
+  SECTION("a live node does not answer") {
     d.state.on_tick(t0 + 50 * ms);
     CHECK(d.one<fetch_move>().peer == 900);
   }
 }
 
-TEST_CASE("fetching: all peers are asked at once, and the one with most is fetched from", "[cluster]") {
+TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the one with most", "[cluster]") {
   desk x;
   const auto who = x.state.bring(wanted(10, 5), t0);
   const auto asks = x.take<fetch_ask>();
@@ -141,8 +141,7 @@ TEST_CASE("fetching: all peers are asked at once, and the one with most is fetch
   CHECK(x.state.counts(0).asked == 2);
 }
 
-TEST_CASE("fetching: who has waited before waits for the rest of its time, and not at all when there is none",
-          "[cluster]") {
+TEST_CASE("fetching: time that a request has already waited counts against its limit", "[cluster]") {
   desk x;
   auto late = wanted(4);
   late.waited = x.options().wait_limit - 10 * ms;
@@ -157,7 +156,7 @@ TEST_CASE("fetching: who has waited before waits for the rest of its time, and n
   x.state.bring(over, t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   CHECK(x.take<fetch_ask>().empty());
-  // What nobody can have waited gives nobody more time.
+  // An impossible waiting time does not extend the limit.
   auto liar = wanted(4, 200);
   liar.waited = -x.options().wait_limit;
   x.state.bring(liar, t0);
@@ -169,7 +168,7 @@ TEST_CASE("fetching: who has waited before waits for the rest of its time, and n
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: the peer is told of the pages that were made here, and of no others", "[cluster]") {
+TEST_CASE("fetching: the peer is notified of the copies that were created here and of no others", "[cluster]") {
   desk x({0}, 16, 2);
   x.state.bring(wanted(6), t0);
   x.has(x.one<fetch_ask>(), 6);
@@ -189,7 +188,7 @@ TEST_CASE("fetching: the peer is told of the pages that were made here, and of n
   CHECK(told.kept_here == std::vector<key_digest>{key(0), key(3), key(4)});
 }
 
-TEST_CASE("fetching: where copies go here first, they are guests, and the peer is told of none", "[cluster]") {
+TEST_CASE("fetching: copies that are evicted first here are transient, and the peer is not notified", "[cluster]") {
   desk x({0});
   auto how = x.options();
   how.keep_copies = false;
@@ -203,8 +202,7 @@ TEST_CASE("fetching: where copies go here first, they are guests, and the peer i
   CHECK(x.one<fetch_release>().kept_here.empty());
 }
 
-TEST_CASE("fetching: a round is cut into a chunk for each copy at once, neither tiny nor so large that copies wait",
-          "[cluster]") {
+TEST_CASE("fetching: a round is split into one chunk per parallel copy, within size bounds", "[cluster]") {
   desk x({0});
   auto how = x.options();
   how.chunk_pages = 16;
@@ -213,13 +211,13 @@ TEST_CASE("fetching: a round is cut into a chunk for each copy at once, neither 
   // Bytes of a page, pages, blocks, copies at once: pages of the first chunk.
   const auto [page_bytes, pages, blocks, copies, together] =
       GENERATE(table<std::uint64_t, std::uint32_t, std::uint32_t, std::uint32_t, std::size_t>({
-          {1024, 24, 64, 1, 16}, // no more pages than are taken in one request
+          {1024, 24, 64, 1, 16}, // limited by the pages of one request
           {2048, 24, 64, 1, 16}, // nor bytes than the most
           {4096, 24, 64, 1, 8},  //
           {4096, 24, 64, 4, 6},  // a share for each copy
-          {4096, 25, 64, 4, 7},  // the last one has what is left
+          {4096, 25, 64, 4, 7},  // the last one has the rest
           {4096, 24, 64, 16, 2}, // no fewer bytes than the least
-          {4096, 24, 24, 3, 4},  // half of the blocks, so that the next chunks are on their way
+          {4096, 24, 24, 3, 4},  // half of the blocks, so that the next chunks are in flight
           {4096, 24, 4, 4, 2},   // but the least
           {4096, 1, 64, 4, 1},   //
           {8193, 24, 64, 8, 3},  // a page is never cut
@@ -242,7 +240,7 @@ TEST_CASE("fetching: a round is cut into a chunk for each copy at once, neither 
   CHECK(x.one<fetch_answer>().keys == pages);
 }
 
-TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", "[cluster]") {
+TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched", "[cluster]") {
   desk x;
   x.state.bring(wanted(6), t0);
   // How many of the keys each of them has from the first missing one on, round by round.
@@ -254,20 +252,20 @@ TEST_CASE("fetching: parts of a prefix that lie at two peers in turn all come", 
   CHECK(x.one<fetch_answer>().keys == 6);
   CHECK(x.state.counts(0).pages == 4);
   CHECK(x.state.counts(1).pages == 2);
-  // One that has nothing more is not asked for it again.
+  // A peer that has nothing more is not asked again.
   CHECK(x.state.counts(0).asked == 2);
   CHECK(x.state.counts(1).asked == 2);
   CHECK(x.state.rounds() == 0);
 }
 
-TEST_CASE("fetching: one that has everything is not kept waiting for the others", "[cluster]") {
+TEST_CASE("fetching: a peer that has everything does not wait for the others", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
   x.has(asks[1], 4);
   const auto load = x.one<fetch_move>();
   CHECK(load.peer == 1);
-  // What the other one has leased goes back.
+  // The lease at the other peer is released.
   x.has(asks[0], 4);
   CHECK(x.one<fetch_release>().peer == 0);
   x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
@@ -276,7 +274,7 @@ TEST_CASE("fetching: one that has everything is not kept waiting for the others"
   CHECK(x.state.calls_under_way() == 0);
 }
 
-TEST_CASE("fetching: who is late costs its time, and what it says later is given back", "[cluster]") {
+TEST_CASE("fetching: a late peer costs its time, and its late answer is released", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
@@ -289,7 +287,7 @@ TEST_CASE("fetching: who is late costs its time, and what it says later is given
   CHECK(x.one<fetch_move>().peer == 0);
   x.has(asks[1], 4, t0 + 60 * ms);
   CHECK(x.one<fetch_release>().peer == 1);
-  // Nobody at all.
+  // No peer is left.
   desk y;
   y.state.bring(wanted(4), t0);
   y.state.on_tick(t0 + 50 * ms);
@@ -297,7 +295,7 @@ TEST_CASE("fetching: who is late costs its time, and what it says later is given
   CHECK(y.state.rounds() == 0);
 }
 
-TEST_CASE("fetching: without peers, without the namespace or beyond the limits there is nothing", "[cluster]") {
+TEST_CASE("fetching: no peers, an unknown namespace or an exceeded limit gives an empty answer", "[cluster]") {
   desk x(std::vector<peer_number>{});
   x.state.bring(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
@@ -313,7 +311,7 @@ TEST_CASE("fetching: without peers, without the namespace or beyond the limits t
   CHECK(y.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluster]") {
+TEST_CASE("fetching: a transfer in progress is shared and happens once", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   const auto first = x.state.bring(wanted(4), t0);
   const auto ask = x.one<fetch_ask>();
@@ -331,7 +329,7 @@ TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluste
   CHECK(answers[0].keys == 4);
   CHECK(answers[1].who == part);
   CHECK(answers[1].keys == 2);
-  // It was never asked for what follows there.
+  // It was never asked for the following keys.
   const auto rest = x.one<fetch_ask>();
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
   x.has(rest, 0);
@@ -340,7 +338,7 @@ TEST_CASE("fetching: what is on its way is waited for, and comes once", "[cluste
   CHECK(last.keys == 3);
 }
 
-TEST_CASE("fetching: who shares only the head of what is on its way does not wait for its tail", "[cluster]") {
+TEST_CASE("fetching: a request that shares only the head of a transfer does not wait for the tail", "[cluster]") {
   desk x({0});
   const auto all = x.state.bring(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
@@ -352,7 +350,7 @@ TEST_CASE("fetching: who shares only the head of what is on its way does not wai
   REQUIRE(moves.size() == 2);
   CHECK(x.take<fetch_ask>().empty());
   x.state.on_moved(moves[0].call, desk::all_of(moves[0].work), {}, t0);
-  // The rest of it is asked for while the tail of the other one is on its way.
+  // The rest of it is requested while the tail of the other one is in flight.
   const auto rest = x.one<fetch_ask>();
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
   x.has(rest, 0);
@@ -366,7 +364,7 @@ TEST_CASE("fetching: who shares only the head of what is on its way does not wai
   CHECK_FALSE(x.state.needs_ticks());
 }
 
-TEST_CASE("fetching: what comes of a peer that was left out meanwhile is counted for nobody", "[cluster]") {
+TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted for no peer", "[cluster]") {
   desk x({0});
   x.state.bring(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
@@ -381,7 +379,7 @@ TEST_CASE("fetching: what comes of a peer that was left out meanwhile is counted
   CHECK(x.state.counts(0).had == 0);
 }
 
-TEST_CASE("fetching: who waits is answered in time, and the pages come all the same", "[cluster]") {
+TEST_CASE("fetching: a waiting request is answered in time and the pages still arrive", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(8), t0);
   x.has(x.one<fetch_ask>(), 8);
@@ -399,7 +397,7 @@ TEST_CASE("fetching: who waits is answered in time, and the pages come all the s
   CHECK_FALSE(x.state.needs_ticks());
 }
 
-TEST_CASE("fetching: a page that does not come ends the prefix, and the next peer is asked for it", "[cluster]") {
+TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next peer is asked for it", "[cluster]") {
   desk x;
   x.state.bring(wanted(4), t0);
   auto asks = x.take<fetch_ask>();
@@ -420,7 +418,7 @@ TEST_CASE("fetching: a page that does not come ends the prefix, and the next pee
   CHECK(x.one<fetch_answer>().keys == 2);
 }
 
-TEST_CASE("fetching: a peer that dies in the middle leaves what has come, and all blocks free", "[cluster]") {
+TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrived and all blocks free", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 4);
   x.state.bring(wanted(12), t0);
   x.has(x.one<fetch_ask>(), 12);
@@ -436,7 +434,7 @@ TEST_CASE("fetching: a peer that dies in the middle leaves what has come, and al
   CHECK(x.one<fetch_move>().work.keys.size() == 4);
 }
 
-TEST_CASE("fetching: a key counts when all ranks have come", "[cluster]") {
+TEST_CASE("fetching: a key counts when the pages of all ranks have arrived", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 8, 2);
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
@@ -453,7 +451,7 @@ TEST_CASE("fetching: a key counts when all ranks have come", "[cluster]") {
   CHECK(x.state.counts(0).pages == 4);
 }
 
-TEST_CASE("fetching: a namespace that goes is in use until what is under way has come back", "[cluster]") {
+TEST_CASE("fetching: a removed namespace stays in use until transfers in progress have ended", "[cluster]") {
   desk x(std::vector<peer_number>{0});
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
@@ -469,7 +467,7 @@ TEST_CASE("fetching: a namespace that goes is in use until what is under way has
   CHECK(x.one<fetch_answer>().keys == 0);
 }
 
-TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, and nothing stays in use",
+TEST_CASE("fetching: whatever peers do, every request is answered once and in time, and nothing stays in use",
           "[cluster]") {
   const auto seed = GENERATE(range(0U, 200U));
   CAPTURE(seed);
@@ -477,7 +475,7 @@ TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, 
   const auto draw = [&](std::uint64_t below) { return random() % below; };
   const auto ranks = static_cast<std::uint32_t>(1 + draw(3));
   desk x({0, 1, 2}, static_cast<std::uint32_t>(1 + draw(12)), ranks);
-  // What is here in the end, by key: ranks.
+  // The ranks that each key has here in the end.
   std::map<key_digest, std::set<std::uint32_t>> here;
   std::map<bring_number, std::pair<bring_request, timestamp>> open;
   std::vector<fetch_effect> under_way;
@@ -570,7 +568,7 @@ TEST_CASE("fetching: whatever peers do, everybody is answered once and in time, 
     CHECK(held == 0);
 }
 
-TEST_CASE("fetching: what came from files of a peer is counted, and what was refused there", "[cluster]") {
+TEST_CASE("fetching: pages that came from files of a peer are counted, and so are those refused there", "[cluster]") {
   desk x({3});
   x.state.bring(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);

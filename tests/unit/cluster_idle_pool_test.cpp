@@ -10,7 +10,7 @@ using namespace troupe;
 using namespace troupe::cluster;
 using namespace std::chrono_literals;
 
-TEST_CASE("what was put in last is taken first", "[cluster][idle_pool]") {
+TEST_CASE("the most recently returned object is taken first", "[cluster][idle_pool]") {
   idle_pool<int> pool(2, 10s);
   const timestamp start{};
   CHECK(pool.take() == std::nullopt);
@@ -21,7 +21,7 @@ TEST_CASE("what was put in last is taken first", "[cluster][idle_pool]") {
   CHECK(pool.take() == std::nullopt);
 }
 
-TEST_CASE("of many that are idle, those beyond the few that are kept are ended in time", "[cluster][idle_pool]") {
+TEST_CASE("idle objects beyond the limit are destroyed in time", "[cluster][idle_pool]") {
   idle_pool<int> pool(2, 10s);
   const timestamp start{};
   for (int i = 0; i < 5; ++i)
@@ -35,7 +35,7 @@ TEST_CASE("of many that are idle, those beyond the few that are kept are ended i
   CHECK(pool.size() == 2);
 }
 
-TEST_CASE("what is taken in the meantime is not ended", "[cluster][idle_pool]") {
+TEST_CASE("objects that were taken meanwhile are not destroyed", "[cluster][idle_pool]") {
   idle_pool<int> pool(1, 10s);
   const timestamp start{};
   pool.put(1, start);

@@ -76,7 +76,7 @@ constexpr learning_shard peer0{peer_number{4}, 0};
 
 } // namespace
 
-TEST_CASE("learning: each own shard is told what all others have seen, and not what it has itself", "[cluster]") {
+TEST_CASE("learning: each local shard receives the counts of all others and not its own", "[cluster]") {
   desk x;
   x.state.follow(space, 2, {{4, 1, 1}});
   CHECK(x.state.next_event() <= t0);
@@ -88,7 +88,7 @@ TEST_CASE("learning: each own shard is told what all others have seen, and not w
   CHECK(x.taught_to(1) == 301);
   CHECK(x.state.learned_from(4) == 300);
   CHECK(x.state.learned_from(5) == 0);
-  // The next round comes after a pause.
+  // The next round starts after a pause.
   x.tick(t0 + 499 * ms);
   CHECK(x.asked.empty());
   CHECK(x.state.next_event() == t0 + 500 * ms);
@@ -96,7 +96,7 @@ TEST_CASE("learning: each own shard is told what all others have seen, and not w
   CHECK(x.asked.size() == 3);
 }
 
-TEST_CASE("learning: a node without peers asks nobody", "[cluster]") {
+TEST_CASE("learning: a node without peers requests nothing", "[cluster]") {
   desk x;
   x.state.follow(space, 4, {});
   CHECK(x.state.next_event() == timestamp::max());
@@ -104,7 +104,7 @@ TEST_CASE("learning: a node without peers asks nobody", "[cluster]") {
   CHECK(x.asked.empty());
 }
 
-TEST_CASE("learning: ages are moved by how fast keys come in", "[cluster]") {
+TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
@@ -113,16 +113,16 @@ TEST_CASE("learning: ages are moved by how fast keys come in", "[cluster]") {
   CHECK(x.taught_to(0, 1024) == 8);
   x.tick(t0 + std::chrono::seconds(1));
   x.answer({{own0, reply(3000, {})}, {peer0, reply(51'000, counts(8))}});
-  // Twice as many came in here: there an age of 1,024 is one of 2,048 here.
+  // Twice as many keys arrived here: an age of 1,024 there is one of 2,048 here.
   CHECK(x.taught_to(0, 1024) == 0);
   CHECK(x.taught_to(0, 2048) == Approx(8));
-  // One that begins anew has its clock at the beginning.
+  // A restarted node has its clock at the beginning.
   x.tick(t0 + std::chrono::seconds(2));
   x.answer({{own0, reply(5000, {})}, {peer0, reply(10, counts(8))}});
   CHECK(x.taught_to(0, 1024) == 8);
 }
 
-TEST_CASE("learning: who does not answer is left out until it does", "[cluster]") {
+TEST_CASE("learning: a node that does not answer is left out until it does", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
@@ -137,7 +137,7 @@ TEST_CASE("learning: who does not answer is left out until it does", "[cluster]"
   x.tick(t0 + std::chrono::seconds(2));
   x.answer({{peer0, reply(3, counts(5))}});
   CHECK(x.taught.size() == before);
-  // One that never says anything ends the round after a while; a late answer changes nothing.
+  // A node that never answers ends the round after a while; a late answer changes nothing.
   x.tick(t0 + std::chrono::seconds(3));
   REQUIRE(x.asked.size() == 3);
   const auto late = x.asked[1];
@@ -154,7 +154,7 @@ TEST_CASE("learning: who does not answer is left out until it does", "[cluster]"
   CHECK(x.taught_to(0) == 0);
 }
 
-TEST_CASE("learning: what is no answer counts for none", "[cluster]") {
+TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
@@ -163,7 +163,7 @@ TEST_CASE("learning: what is no answer counts for none", "[cluster]") {
   x.state.on_told(4711, reply(1, counts(1)));
 }
 
-TEST_CASE("learning: only so many are asked at once, and each of them once", "[cluster]") {
+TEST_CASE("learning: the number of parallel requests is bounded, and each node is asked once", "[cluster]") {
   desk x;
   x.state.follow(space, 16, {{4, 1, 16}, {5, 1, 16}});
   x.tick(t0);
@@ -192,11 +192,11 @@ TEST_CASE("learning: only so many are asked at once, and each of them once", "[c
   CHECK(x.state.next_event() == t0 + 1300 * ms);
 }
 
-TEST_CASE("learning: a peer that goes is forgotten, and one that began anew is another one", "[cluster]") {
+TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0);
-  // It goes while it is asked.
+  // The peer is removed during a request to it.
   x.state.follow(space, 1, {{4, 1, 1}});
   x.answer({{own0, reply(1, {})}, {peer0, reply(1, counts(5))}, {{peer_number{5}, 0}, reply(1, counts(9))}});
   CHECK(x.taught_to(0) == 5);
@@ -209,7 +209,8 @@ TEST_CASE("learning: a peer that goes is forgotten, and one that began anew is a
   CHECK(x.asked.empty());
 }
 
-TEST_CASE("learning: when the last peer of a namespace goes, each own shard is told to forget", "[cluster]") {
+TEST_CASE("learning: when the last peer of a namespace is removed, each local shard drops the learned counts",
+          "[cluster]") {
   desk x;
   x.state.follow(space, 2, {{4, 1, 1}});
   x.take();
@@ -217,7 +218,7 @@ TEST_CASE("learning: when the last peer of a namespace goes, each own shard is t
   x.tick(t0);
   x.answer({{own0, reply(10, counts(1))}, {own1, reply(10, counts(20))}, {peer0, reply(10, counts(300))}});
   CHECK(x.taught_to(0) == 320);
-  // It goes in the middle of a round, of which nothing is left.
+  // The peer is removed in the middle of a round, of which nothing is left.
   x.tick(t0 + std::chrono::seconds(1));
   REQUIRE(x.asked.size() == 3);
   x.state.follow(space, 2, {});
@@ -233,7 +234,7 @@ TEST_CASE("learning: when the last peer of a namespace goes, each own shard is t
   CHECK(x.state.next_event() == timestamp::max());
 }
 
-TEST_CASE("learning: what is not answered in a round is given up when that ends", "[cluster]") {
+TEST_CASE("learning: requests without an answer are abandoned at the end of the round", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
@@ -251,7 +252,7 @@ TEST_CASE("learning: what is not answered in a round is given up when that ends"
   CHECK(x.given_up.size() == 5);
 }
 
-TEST_CASE("learning: a namespace whose own shards learn nothing is not asked about again", "[cluster]") {
+TEST_CASE("learning: a namespace whose local shards do not learn is not asked about again", "[cluster]") {
   desk x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
@@ -265,7 +266,7 @@ TEST_CASE("learning: a namespace whose own shards learn nothing is not asked abo
   x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0 + std::chrono::hours(1));
   CHECK(x.asked.empty());
-  // A peer whose shards learn nothing keeps nobody from asking the others.
+  // A peer whose shards do not learn does not prevent requests to the others.
   desk y;
   y.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   y.tick(t0);

@@ -27,7 +27,7 @@ struct circle {
     return out;
   }
 
-  /// The hello under way to that peer.
+  /// The hello in progress to that peer.
   say_hello hello(peer_number peer, timestamp now) {
     members.on_time(now);
     for (const auto& x : effects.take<say_hello>())
@@ -51,7 +51,7 @@ struct circle {
 
 } // namespace
 
-TEST_CASE("membership: all are told hello at once, and those that answer are asked for pages", "[cluster]") {
+TEST_CASE("membership: hello is sent to all nodes at once, and those that answer are used", "[cluster]") {
   circle x;
   x.members.on_time(t0);
   const auto hellos = x.effects.take<say_hello>();
@@ -66,14 +66,14 @@ TEST_CASE("membership: all are told hello at once, and those that answer are ask
   CHECK(x.effects.take<peer_came>().size() == 1);
   CHECK(x.one_line() == "peer connected: node 'a' at host-0:7000 is available");
   CHECK(x.members.next_event() == t0 + hello_interval);
-  // The same again is no news.
+  // An unchanged list changes nothing.
   const auto next = x.hello(0, t0 + hello_interval);
   x.members.on_answer(0, next.number, x.welcome("a", 5), t0 + hello_interval);
   CHECK(x.effects.take<peer_came>().empty());
   CHECK(x.effects.take<peer_news>().empty());
 }
 
-TEST_CASE("membership: how long a hello took to be answered is known while the peer is up", "[cluster]") {
+TEST_CASE("membership: the round-trip time of a hello is known while the peer is up", "[cluster]") {
   circle x;
   CHECK(x.members.lag(0) == duration::zero());
   const auto first = x.hello(0, t0);
@@ -89,7 +89,7 @@ TEST_CASE("membership: how long a hello took to be answered is known while the p
   CHECK(x.members.lag(0) == duration::zero());
 }
 
-TEST_CASE("membership: a node in its own list knows itself, and leaves itself alone", "[cluster]") {
+TEST_CASE("membership: a node recognizes itself in its own list and does not connect to itself", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("self", 1), t0);
   CHECK(x.members.is_self(0));
@@ -103,7 +103,8 @@ TEST_CASE("membership: a node in its own list knows itself, and leaves itself al
   CHECK(y.members.is_usable(0));
 }
 
-TEST_CASE("membership: who does not answer is away, is asked with growing pauses, and is there again", "[cluster]") {
+TEST_CASE("membership: a node that does not answer is unreachable, is retried with growing pauses, and returns",
+          "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
   x.effects.take<peer_news>();
@@ -135,7 +136,7 @@ TEST_CASE("membership: who does not answer is away, is asked with growing pauses
   CHECK(x.one_line() == "peer connected: node 'a' at host-0:7000 is available after a restart");
 }
 
-TEST_CASE("membership: who is late is left out until it has answered a hello", "[cluster]") {
+TEST_CASE("membership: a late node is unusable until it has answered a hello", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
   x.members.on_late(0);
@@ -146,7 +147,7 @@ TEST_CASE("membership: who is late is left out until it has answered a hello", "
   CHECK(x.members.is_usable(0));
 }
 
-TEST_CASE("membership: an answer to a hello of before the connection was lost changes nothing", "[cluster]") {
+TEST_CASE("membership: the answer to a hello from before the connection loss changes nothing", "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);
   const auto now = t0 + hello_interval;
@@ -161,8 +162,7 @@ TEST_CASE("membership: an answer to a hello of before the connection was lost ch
   CHECK(x.members.is_up(0));
 }
 
-TEST_CASE("membership: a node of another cluster, and one that refuses, are told of once and asked again",
-          "[cluster]") {
+TEST_CASE("membership: a node of another cluster, or one that refuses, is reported once and retried", "[cluster]") {
   circle x;
   x.members.on_time(t0);
   const auto hellos = x.effects.take<say_hello>();
@@ -176,7 +176,7 @@ TEST_CASE("membership: a node of another cluster, and one that refuses, are told
   CHECK(x.effects.take<peer_news>().empty());
 }
 
-TEST_CASE("membership: who is not there from the start is told of when it has not come for a while", "[cluster]") {
+TEST_CASE("membership: a node that is unreachable from the start is reported after several attempts", "[cluster]") {
   circle x(1);
   auto now = t0;
   std::size_t told = 0;
@@ -188,7 +188,7 @@ TEST_CASE("membership: who is not there from the start is told of when it has no
   }
 }
 
-TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]") {
+TEST_CASE("membership: a namespace that is created at a peer is seen", "[cluster]") {
   circle x(1);
   auto said = x.welcome("a", 5);
   x.members.on_answer(0, x.hello(0, t0).number, said, t0);
@@ -200,11 +200,12 @@ TEST_CASE("membership: a namespace that is made at a peer is seen", "[cluster]")
   CHECK(x.members.spaces(0).size() == 2);
 }
 
-TEST_CASE("membership: nodes of a list come and go, and the list alone takes nobody away", "[cluster]") {
+TEST_CASE("membership: nodes of a list are added and removed, but a reachable node is not removed by the list",
+          "[cluster]") {
   circle x(1);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("seed", 3), t0);
   x.effects.take<peer_news>();
-  // What is there already is not there twice.
+  // A node that is already known is not added twice.
   x.members.on_listed({"host-0:7000", "a:7000", "b:7000"}, t0);
   REQUIRE(x.members.numbers() == std::vector<peer_number>{0, 1, 2});
   CHECK(x.members.address(1) == "a:7000");
@@ -215,34 +216,34 @@ TEST_CASE("membership: nodes of a list come and go, and the list alone takes nob
   x.members.on_answer(2, hellos[1].number, fail(errc::unreachable, "nobody listens"), t0);
   CHECK(x.members.is_usable(1));
   x.effects.take<peer_news>();
-  // The list is lost: who answers stays, as do those of the config; who does not is left out.
+  // The list is lost: nodes that answer stay, and so do those of the config; others are removed.
   x.members.on_listed({}, t0);
   CHECK(x.members.numbers() == std::vector<peer_number>{0, 1});
   CHECK(x.members.is_usable(1));
   CHECK_FALSE(x.members.is_known(2));
   CHECK_FALSE(x.members.is_up(2));
   CHECK(x.members.address(2).empty());
-  // What is said of one that was left out is nothing.
+  // Events of a removed node are ignored.
   x.members.on_answer(2, hellos[1].number, x.welcome("b", 6), t0);
   x.members.on_late(2);
   x.members.on_lost(2, t0);
   CHECK_FALSE(x.members.is_known(2));
-  // One that does not answer either is left out, and told of.
+  // A node that does not answer either is removed, and that is reported.
   x.members.on_lost(1, t0);
   CHECK_FALSE(x.members.is_known(1));
   const auto news = x.effects.take<peer_news>();
   REQUIRE(news.size() == 2);
   CHECK(news[1].text == "peer removed: node 'a' at a:7000 is not in the list of nodes any more and does not answer");
-  // A seed that is away is looked for as long as the config names it.
+  // An unreachable seed is retried as long as the config names it.
   x.members.on_lost(0, t0);
   x.members.on_listed({}, t0);
   CHECK(x.members.is_known(0));
-  // Whoever comes back is another one.
+  // A node that comes back gets a new number.
   x.members.on_listed({"a:7000"}, t0);
   CHECK(x.members.numbers() == std::vector<peer_number>{0, 3});
 }
 
-TEST_CASE("membership: one that is listed and away is looked for until its lease is over", "[cluster]") {
+TEST_CASE("membership: a listed unreachable node is retried until its lease has expired", "[cluster]") {
   circle x(0);
   x.members.on_listed({"a:7000"}, t0);
   x.members.on_answer(0, x.hello(0, t0).number, x.welcome("a", 5), t0);

@@ -29,9 +29,8 @@ bytes numbered_bytes(std::size_t count, std::size_t from = 1) {
 
 } // namespace
 
-TEST_CASE("passing memory: a page passes through it as it is, whatever its layers are, and by either mover",
-          "[cluster]") {
-  // A fraction of what is copied and summed at once, a whole one, and one and a bit.
+TEST_CASE("staging buffer: a page passes through unchanged, with any layers and either mover", "[cluster]") {
+  // The sizes are a part of a copy unit, a whole unit, and more than one.
   kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
   if (GENERATE(false, true))
     geometry.further.push_back({3, {1, 1, 20, 1}});
@@ -65,7 +64,7 @@ TEST_CASE("passing memory: a page passes through it as it is, whatever its layer
   }
 }
 
-TEST_CASE("passing memory: what is not what it should be is corrupt, and alone", "[cluster]") {
+TEST_CASE("staging buffer: an unexpected page is corrupt, and only that one", "[cluster]") {
   const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
   const auto memory = std::make_shared<passing_memory>(geometry, 5);
   const auto mover = make_passing_mover(memory);
@@ -83,14 +82,14 @@ TEST_CASE("passing memory: what is not what it should be is corrupt, and alone",
   CHECK(moves[1].verdict == errc::corrupt);
   CHECK(moves[2].verdict == errc::ok);
   CHECK(std::memcmp(memory->blocks().data() + 2 * size, pages[2].data(), size) == 0);
-  // Of which it is not known what it should be, everything is right.
+  // Without an expected checksum every page is valid.
   moves[1].checksum.reset();
   REQUIRE(mover->scatter(moves));
   CHECK(moves[1].verdict == errc::ok);
   CHECK_FALSE(moves[1].checksum);
 }
 
-TEST_CASE("passing memory: a list with an entry that cannot be is refused as a whole", "[cluster]") {
+TEST_CASE("staging buffer: a list with an invalid entry is refused as a whole", "[cluster]") {
   const kv_geometry geometry{1, 2, 1, 8, 2, 4, {}};
   const auto memory = std::make_shared<passing_memory>(geometry, 5);
   std::memset(memory->blocks().data(), 7, memory->blocks().size());
@@ -114,9 +113,9 @@ TEST_CASE("passing memory: a list with an entry that cannot be is refused as a w
   CHECK(moves[1].verdict == errc::out_of_range);
 }
 
-TEST_CASE("passing memory: where a frame stands in for a block, the page lands there, and the block is left alone",
+TEST_CASE("staging buffer: a page lands in the target frame that stands in for a block, and the block stays unchanged",
           "[cluster]") {
-  // A fraction of what is copied and summed at once, a whole one, and one and a bit.
+  // The sizes are a part of a copy unit, a whole unit, and more than one.
   const kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
   const auto memory = std::make_shared<passing_memory>(geometry, 5);
   std::memset(memory->blocks().data(), 7, memory->blocks().size());
@@ -130,14 +129,14 @@ TEST_CASE("passing memory: where a frame stands in for a block, the page lands t
   std::vector<block_move> moves{{2, pages[0].data(), size}, {3, pages[1].data(), size}};
   const auto sum = io::checksum_of(pages[0]);
   moves[0].checksum = sum;
-  SECTION("whole") {
+  SECTION("the whole page") {
     REQUIRE(mover->scatter(moves));
     CHECK(moves[0].verdict == errc::ok);
     CHECK(landing->arrived == sum);
     CHECK(std::memcmp(frame.data() + shift, pages[0].data(), size) == 0);
     CHECK(frame.back() == std::byte{0xa5});
   }
-  SECTION("other than it should be") {
+  SECTION("an unexpected page") {
     pages[0][GENERATE_COPY(std::size_t{0}, size / 2, size - 1)] ^= std::byte{1};
     REQUIRE(mover->scatter(moves));
     CHECK(moves[0].verdict == errc::corrupt);
@@ -145,7 +144,7 @@ TEST_CASE("passing memory: where a frame stands in for a block, the page lands t
   }
   CHECK(memory->blocks()[2 * size] == std::byte{7});
   CHECK(std::memcmp(memory->blocks().data() + 3 * size, pages[1].data(), size) == 0);
-  // Of its own again.
+  // The block gets its own memory again.
   memory->lead(2, nullptr);
   CHECK_FALSE(memory->landing(2));
   moves[0].checksum.reset();
@@ -153,8 +152,7 @@ TEST_CASE("passing memory: where a frame stands in for a block, the page lands t
   CHECK(std::memcmp(memory->blocks().data() + 2 * size, pages[0].data(), size) == 0);
 }
 
-TEST_CASE("passing memory: a page that somebody scribbles on while it lands is never taken for what it is not",
-          "[cluster]") {
+TEST_CASE("staging buffer: a page that is overwritten while it lands is never accepted as another one", "[cluster]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16, {}}; // 128 KiB
   const auto memory = std::make_shared<passing_memory>(geometry, 2);
   const auto mover = make_passing_mover(memory);
@@ -174,14 +172,14 @@ TEST_CASE("passing memory: a page that somebody scribbles on while it lands is n
     CHECK(landing->arrived.has_value() == (move[0].verdict == errc::ok));
     if (move[0].verdict != errc::ok)
       continue;
-    // Sealed with what has arrived, other bytes are found out by whoever reads the page.
+    // Other bytes that were sealed on arrival are detected by the reader of the page.
     CHECK(landing->arrived == io::checksum_of(right));
     ++sound;
   }
   CHECK(sound > 0);
 }
 
-TEST_CASE("passing memory: a page that somebody scribbles on meanwhile is whole or corrupt, in both directions",
+TEST_CASE("staging buffer: a page that is overwritten during a copy is whole or corrupt, in both directions",
           "[cluster]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16, {}}; // 128 KiB
   const auto memory = std::make_shared<passing_memory>(geometry, 2);
@@ -193,7 +191,7 @@ TEST_CASE("passing memory: a page that somebody scribbles on meanwhile is whole 
                                  [&] { return std::memcmp(memory->blocks().data() + size, right.data(), size) == 0; });
 }
 
-TEST_CASE("passing memory: it is there as long as its mover", "[cluster]") {
+TEST_CASE("staging buffer: it lives as long as its mover", "[cluster]") {
   auto memory = std::make_shared<passing_memory>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
   const std::weak_ptr<passing_memory> is_there = memory;
   auto mover = make_passing_mover(std::move(memory));
@@ -202,8 +200,7 @@ TEST_CASE("passing memory: it is there as long as its mover", "[cluster]") {
   CHECK(is_there.expired());
 }
 
-TEST_CASE("passing memory: a machine with many cores copies several pages at once, and no more with many ranks",
-          "[cluster]") {
+TEST_CASE("staging buffer: several pages are copied at once on many cores, and no more with many ranks", "[cluster]") {
   CHECK(calls_for(0, 1) == 1); // not known
   CHECK(calls_for(2, 1) == 2);
   CHECK(calls_for(2, 4) == 1);
@@ -218,7 +215,7 @@ TEST_CASE("passing memory: a machine with many cores copies several pages at onc
   CHECK(mover->calls_at_once(move_direction::scatter) == 3);
 }
 
-TEST_CASE("passing memory: what passes in many threads at once is right", "[cluster]") {
+TEST_CASE("staging buffer: concurrent transfers from many threads are correct", "[cluster]") {
   const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
   constexpr std::uint32_t threads = 4;
   const auto memory = std::make_shared<passing_memory>(geometry, 2 * threads);
@@ -244,12 +241,12 @@ TEST_CASE("passing memory: what passes in many threads at once is right", "[clus
   CHECK(wrong == std::vector<int>(threads));
 }
 
-TEST_CASE("passing memory: as many blocks as have room, and four at least", "[cluster]") {
+TEST_CASE("staging buffer: it has as many blocks as fit and at least four", "[cluster]") {
   CHECK(passing_blocks(1000, 100) == 10);
   CHECK(passing_blocks(10, 100) == 4);
 }
 
-TEST_CASE("passing memory: its blocks are taken once", "[cluster]") {
+TEST_CASE("staging buffer: each block is taken once", "[cluster]") {
   block_shelf shelf(4);
   const auto some = shelf.take(3);
   CHECK(some == std::vector<std::uint32_t>{2, 1, 0});

@@ -9,7 +9,7 @@ namespace cluster_terms_test {
 using namespace troupe;
 using namespace troupe::cluster;
 
-TEST_CASE("peers: nodes of one cluster and one version take each other, and others hear why not", "[cluster]") {
+TEST_CASE("peers: nodes of one cluster and version accept each other, and others get the reason", "[cluster]") {
   const cluster_card own{"ours", "a", 5};
   CHECK(judge_peer(own, 10, {10, {"ours", "b", 6}}));
   const auto other = judge_peer(own, 10, {10, {"theirs", "b", 6}});
@@ -24,7 +24,7 @@ TEST_CASE("peers: nodes of one cluster and one version take each other, and othe
   CHECK(alone.error().code == errc::unsupported);
 }
 
-TEST_CASE("peers: who came with the certificate of a client is no node until it has left", "[cluster]") {
+TEST_CASE("peers: a connection with a client certificate may not act as a node until it disconnects", "[cluster]") {
   node_roles roles;
   CHECK(roles.may_be_node("x"));
   roles.came_as_client("x");

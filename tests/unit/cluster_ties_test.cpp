@@ -19,7 +19,7 @@ using test::test_space;
 constexpr auto pause = 100 * ms;
 constexpr namespace_id other_space{44, 44};
 
-/// A node with two peers, which say what a test has them say.
+/// A node with two peers, whose replies the test defines.
 struct tied_node {
   tied_node()
       : peers({{"ours", "here", 1}, 10 * ms, 10 * ms, 40 * ms, 1}, {"first", "second"}),
@@ -54,7 +54,7 @@ struct tied_node {
     pages.add_space(test_space, 4096, 1, 8);
     rules.on_space_opened(test_space, true, now);
   }
-  /// With a tie to the first peer.
+  /// Opens the namespace with a session to the first peer.
   void open_all() {
     says(0, 5, {{test_space, "there"}});
     CHECK(follow() == names{"open mine"});
@@ -76,7 +76,7 @@ using names = tied_node::names;
 
 } // namespace
 
-TEST_CASE("ties: what both have is opened here first, then there", "[cluster]") {
+TEST_CASE("peer sessions: a namespace that both nodes have is opened here first, then at the peer", "[cluster]") {
   tied_node x;
   CHECK(x.follow().empty());
   x.says(0, 5, {{other_space, "not here"}});
@@ -90,7 +90,7 @@ TEST_CASE("ties: what both have is opened here first, then there", "[cluster]") 
   CHECK(x.follow().empty());
 }
 
-TEST_CASE("ties: a reply that is not of the namespace as it is here makes no tie", "[cluster]") {
+TEST_CASE("peer sessions: a reply that does not match the local namespace opens no session", "[cluster]") {
   kv_geometry geometry;
   geometry.layers = 4;
   space_shape reply{test_space, geometry, {0, 1}};
@@ -129,7 +129,7 @@ TEST_CASE("ties: a reply that is not of the namespace as it is here makes no tie
   }
 }
 
-TEST_CASE("ties: what could not be opened is tried again after a pause", "[cluster]") {
+TEST_CASE("peer sessions: a failed open is retried after a pause", "[cluster]") {
   tied_node x;
   x.says(0, 5, {{test_space, "there"}});
   CHECK(x.follow() == names{"open mine"});
@@ -147,8 +147,7 @@ TEST_CASE("ties: what could not be opened is tried again after a pause", "[clust
   CHECK(x.follow() == names{"tie to there"});
 }
 
-TEST_CASE("ties: a peer is tried one namespace after the other, and after a failure with none of them for a while",
-          "[cluster]") {
+TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a failure pauses all of them", "[cluster]") {
   tied_node x;
   x.here = {{test_space, "mine"}, {other_space, "my other"}};
   const std::vector<cluster_space> both{{test_space, "one"}, {other_space, "two"}};
@@ -164,7 +163,7 @@ TEST_CASE("ties: a peer is tried one namespace after the other, and after a fail
   CHECK(x.follow().empty());
   x.now += pause - ms;
   CHECK(x.follow().empty());
-  // The one that was not tried yet comes first, or one that always fails would keep it out.
+  // The one that was not tried yet comes first, since one that always fails would block it.
   x.now += ms;
   CHECK(x.follow() == names{"tie to two"});
   CHECK(x.follow().empty());
@@ -177,7 +176,7 @@ TEST_CASE("ties: a peer is tried one namespace after the other, and after a fail
   CHECK(x.follow() == names{"leave tie to 0", "tie to two"});
 }
 
-TEST_CASE("ties: a peer that cannot be attached to is no other one's trouble", "[cluster]") {
+TEST_CASE("peer sessions: a peer that cannot be attached to does not affect other peers", "[cluster]") {
   tied_node x;
   x.open_all();
   x.rules.on_answered(x.tie, false, x.now);
@@ -188,12 +187,13 @@ TEST_CASE("ties: a peer that cannot be attached to is no other one's trouble", "
   CHECK(x.follow() == names{"tie to at the second"});
 }
 
-TEST_CASE("ties: a tie is to one run of a peer, and ends where the namespace is gone there", "[cluster]") {
+TEST_CASE("peer sessions: a session belongs to one run of a peer and ends when its namespace is removed there",
+          "[cluster]") {
   tied_node x;
   x.open_all();
   x.says(0, 6, {{test_space, "there"}});
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
-  // It has begun anew once more while it was being opened.
+  // The peer has restarted again during the opening.
   x.says(0, 7, {{test_space, "there"}});
   CHECK(x.follow().empty());
   x.rules.on_tie_opened(x.tie, true, x.now);
@@ -204,7 +204,8 @@ TEST_CASE("ties: a tie is to one run of a peer, and ends where the namespace is 
   CHECK(x.rules.is_open(test_space));
 }
 
-TEST_CASE("ties: one over which nobody answers for a while is made anew, one that answers again is not", "[cluster]") {
+TEST_CASE("peer sessions: a session without answers for a while is reopened, one that answers again is not",
+          "[cluster]") {
   tied_node x;
   x.open_all();
   x.rules.on_answered(x.tie, false, x.now);
@@ -219,7 +220,7 @@ TEST_CASE("ties: one over which nobody answers for a while is made anew, one tha
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
 }
 
-TEST_CASE("ties: a namespace that goes is left when nothing is under way in its memory", "[cluster]") {
+TEST_CASE("peer sessions: a removed namespace is closed when no transfer in its memory is in progress", "[cluster]") {
   tied_node x;
   x.open_all();
   x.pages.bring({test_space, {}, packed<key_digest>({{1, 2}})}, x.now);
@@ -228,7 +229,7 @@ TEST_CASE("ties: a namespace that goes is left when nothing is under way in its 
   x.here.clear();
   CHECK(x.follow() == names{"leave tie to 0"});
   CHECK(x.follow().empty());
-  // It is here again, before that: it is left all the same, and opened anew.
+  // It exists again before that: it is still closed and opened again.
   x.here = {{test_space, "mine"}};
   CHECK(x.follow().empty());
   x.pages.on_tick(x.now);
@@ -240,7 +241,7 @@ TEST_CASE("ties: a namespace that goes is left when nothing is under way in its 
   CHECK(x.follow() == names{"tie to there"});
 }
 
-TEST_CASE("ties: a client that was sent away is opened anew with its ties", "[cluster]") {
+TEST_CASE("peer sessions: a client that was disconnected is opened again with its sessions", "[cluster]") {
   tied_node x;
   x.open_all();
   x.rules.on_space_lost(test_space);
@@ -250,7 +251,7 @@ TEST_CASE("ties: a client that was sent away is opened anew with its ties", "[cl
   CHECK(x.follow() == names{"tie to there"});
 }
 
-TEST_CASE("A namespace that a dead node has left is opened here without any peer", "[cluster][adopted]") {
+TEST_CASE("A namespace of a dead node is opened here without any peer", "[cluster][adopted]") {
   tied_node x;
   CHECK(x.follow().empty());
   x.rules.follow(x.here, x.peers, x.pages, x.now, {test_space, other_space});
@@ -261,7 +262,7 @@ TEST_CASE("A namespace that a dead node has left is opened here without any peer
   x.rules.follow(x.here, x.peers, x.pages, x.now, {test_space});
   CHECK(x.rules.take_outbox().empty());
   CHECK(x.rules.is_open(test_space));
-  // What was opened stays.
+  // Sessions that are open stay open.
   CHECK(x.follow().empty());
   CHECK(x.rules.is_open(test_space));
 }

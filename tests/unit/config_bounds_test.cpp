@@ -145,7 +145,7 @@ std::string concrete(std::string path) {
   return path;
 }
 
-/// Whether the value is outside of the key's own bounds; rules that tie it to other keys do not count.
+/// Whether the value is outside of the bounds of the key; rules that relate it to other keys do not count.
 bool out_of_bounds(const std::string& path, const std::string& value) {
   const std::vector overrides{path + "=" + value};
   const auto config = parse(small_config, "test.json", overrides);
@@ -158,7 +158,7 @@ bool out_of_bounds(const std::string& path, const std::string& value) {
 
 } // namespace
 
-TEST_CASE("Every bound is where it is said to be", "[config]") {
+TEST_CASE("Every bound is where the schema states it", "[config]") {
   for (const auto& b : all_bounds) {
     const auto path = concrete(b.path);
     INFO(path);

@@ -14,7 +14,7 @@ using namespace troupe::config;
 
 namespace {
 
-/// What a config says of `key`, of which there is one; empty if there is none.
+/// The only text for `key` in a config; empty if there is none.
 std::string line_of_key(const std::string& text, const std::string& key) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
@@ -33,7 +33,7 @@ TEST_CASE("A node without a config takes a quarter of the memory", "[config]") {
   CHECK(memory_for_pages(0) == memory_config{}.bytes);
 }
 
-TEST_CASE("A node without a config is sound, in memory only, and for this host", "[config]") {
+TEST_CASE("A node without a config is valid, memory only and local to this host", "[config]") {
   for (const auto available : {std::uint64_t{0}, 3 * gibibyte, 2 * tebibyte}) {
     const auto x = default_node(available);
     for (const auto& wrong : validate(x))
@@ -48,10 +48,10 @@ TEST_CASE("A node without a config is sound, in memory only, and for this host",
   }
 }
 
-TEST_CASE("A config with comments reads back to the same", "[config]") {
+TEST_CASE("A config with comments reads back unchanged", "[config]") {
   auto config = default_node(3 * gibibyte);
   config.node_name = "a-name";
-  SECTION("with what one may want to change") {
+  SECTION("with the commonly changed keys") {
     const auto keys = first_keys();
     const auto text = to_commented_json(config, std::vector<std::string>(keys.begin(), keys.end()));
     INFO(text);
@@ -66,7 +66,7 @@ TEST_CASE("A config with comments reads back to the same", "[config]") {
     CHECK(text.find("\"scheduler_threads\"") == std::string::npos);
     CHECK(text.find("// \"tokens_file\": not set") != std::string::npos);
   }
-  SECTION("with every key, lists and what is not set") {
+  SECTION("with every key, including lists and unset keys") {
     config.storage.ranks = {{gibibyte, "somewhere", {}}, {2 * gibibyte, {}, 1}};
     config.http.tokens_file = "tokens";
     config.memory.numa = "spread";
@@ -83,7 +83,7 @@ TEST_CASE("A config with comments reads back to the same", "[config]") {
   }
 }
 
-TEST_CASE("A config that is shown has no salts", "[config]") {
+TEST_CASE("A config that is printed has no salts", "[config]") {
   auto config = default_node(0);
   namespace_spec space;
   space.name = "one";

@@ -14,7 +14,7 @@ namespace {
 
 const std::filesystem::path source_dir{TROUPE_SOURCE_DIR};
 
-/// Nothing, with a warning, where the tests run without the sources.
+/// Returns an empty text, with a warning, where the tests run without the sources.
 std::string read_source(const std::filesystem::path& file) {
   std::ifstream stream{source_dir / file, std::ios::binary};
   if (!stream) {
@@ -26,7 +26,7 @@ std::string read_source(const std::filesystem::path& file) {
 
 } // namespace
 
-TEST_CASE("The documentation has every key, as it is", "[config]") {
+TEST_CASE("The documentation lists every key with its text", "[config]") {
   const auto text = read_source("docs/configuration.md");
   if (text.empty())
     return;
@@ -35,14 +35,14 @@ TEST_CASE("The documentation has every key, as it is", "[config]") {
     INFO("docs/configuration.md needs this row:\n" << key.row);
     CHECK(contains(text, "\n" + key.row + "\n"));
   }
-  // No more rows than keys: what is documented exists.
+  // There are no more rows than keys: every documented key exists.
   std::size_t rows = 0;
   for (auto at = text.find("\n| `"); at != std::string::npos; at = text.find("\n| `", at + 1))
     ++rows;
   CHECK(rows == keys.size());
 }
 
-TEST_CASE("The documentation has a section per group, with what the group is", "[config]") {
+TEST_CASE("The documentation has a section for each group with its description", "[config]") {
   const auto text = read_source("docs/configuration.md");
   if (text.empty())
     return;
@@ -54,7 +54,7 @@ TEST_CASE("The documentation has a section per group, with what the group is", "
   }
 }
 
-TEST_CASE("Every key is read by some code", "[config]") {
+TEST_CASE("Every key is read by the code", "[config]") {
   if (read_source("CMakeLists.txt").empty())
     return;
   std::string code;
@@ -71,7 +71,7 @@ TEST_CASE("Every key is read by some code", "[config]") {
   }
 }
 
-TEST_CASE("The config that comes with the program loads", "[config]") {
+TEST_CASE("The config in the package loads", "[config]") {
   const auto text = read_source("configs/single-node.json");
   if (text.empty())
     return;
@@ -90,7 +90,7 @@ TEST_CASE("The config that comes with the program loads", "[config]") {
   CHECK(static_cast<double>(config.memory.bytes) < 2 * blocks * static_cast<double>(page_bytes + 4 * kibibyte));
   CHECK(load(source_dir / "configs" / "single-node.json") == config);
 
-  // What differs is what the names say.
+  // The configs differ as their names say.
   auto memory_only = load(source_dir / "configs" / "memory-only.json").value();
   CHECK(static_cast<double>(memory_only.memory.bytes) > 2 * blocks * static_cast<double>(page_bytes + 4 * kibibyte));
   for (const auto& rank : memory_only.storage.ranks)

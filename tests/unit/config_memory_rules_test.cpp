@@ -14,7 +14,7 @@ memory_bound bound_of(std::uint64_t bytes) {
   return {bytes, "this host has"};
 }
 
-/// What `small_config` has with two slabs of this size each.
+/// The number of slots of `small_config` with two slabs of this size.
 page_room room_with(const std::string& slab_bytes, overrides more = {}) {
   more.insert(more.end(), {"storage.ranks[0].slab_bytes=" + slab_bytes, "storage.ranks[1].slab_bytes=" + slab_bytes});
   return room_for_pages(good(small_config, more));
@@ -22,10 +22,10 @@ page_room room_with(const std::string& slab_bytes, overrides more = {}) {
 
 } // namespace
 
-TEST_CASE("Memory that a process can never have is a fault, with what would fit", "[config][memory]") {
+TEST_CASE("Memory that a process can never have is an error that states what would fit", "[config][memory]") {
   const auto config = good(small_config, {"memory.bytes=1 GiB"});
   CHECK_FALSE(fault_of_memory(config, bound_of(gibibyte + memory_of_idle_node)));
-  CHECK_FALSE(fault_of_memory(config, bound_of(0))); // nobody says
+  CHECK_FALSE(fault_of_memory(config, bound_of(0))); // the bound is unknown
   const auto fault = fault_of_memory(config, {512 * mebibyte, "the control group of this process has (memory.max)"});
   REQUIRE(fault);
   CHECK(fault->path == "memory.bytes");
@@ -37,7 +37,7 @@ TEST_CASE("Memory that a process can never have is a fault, with what would fit"
   CHECK(fault_of_memory(config, bound_of(mebibyte))); // not even without pages
 }
 
-TEST_CASE("Slots of all ranks are counted, of a rank without a slab as many as memory has room for",
+TEST_CASE("Slots of all ranks are counted, and a rank without a slab counts the slots that fit into memory",
           "[config][memory]") {
   const auto config = good(small_config);
   const auto page = config.namespaces[0].geometry.page_bytes();
@@ -47,7 +47,7 @@ TEST_CASE("Slots of all ranks are counted, of a rank without a slab as many as m
   CHECK(slots_of_config(memory_only) > 2 * slab_slots(64 * mebibyte, page) - 2);
 }
 
-TEST_CASE("Memory beyond all slots of the disk can hold no page", "[config][memory]") {
+TEST_CASE("A warning is given for memory beyond all slots of the disk", "[config][memory]") {
   // Two slabs of 4 GiB, less what does not make a whole slot.
   const auto room = room_with("4 GiB", {"memory.bytes=40 GiB"});
   CHECK(room.slab_bytes <= 8 * gibibyte);
@@ -60,7 +60,7 @@ TEST_CASE("Memory beyond all slots of the disk can hold no page", "[config][memo
   CHECK(room_with("4 GiB", {"memory.bytes=40 GiB", "memory.write_back=never"}).unusable_bytes() == 0);
 }
 
-TEST_CASE("What clients make counts with the disk that there is for it", "[config][memory]") {
+TEST_CASE("Slots for client-created namespaces count with the disk space for them", "[config][memory]") {
   const overrides made{"memory.bytes=40 GiB", "storage.disk_bytes=8 GiB"};
   const auto both = room_with("4 GiB", made);
   CHECK(both.usable_bytes() == both.slab_bytes + 8 * gibibyte);
@@ -74,7 +74,7 @@ TEST_CASE("What clients make counts with the disk that there is for it", "[confi
   CHECK_FALSE(notice_of_unusable_memory(alone));
 }
 
-TEST_CASE("Memory without use is worth a word where it is more than a tenth", "[config][memory]") {
+TEST_CASE("Unusable memory is reported where it exceeds a tenth", "[config][memory]") {
   CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"memory.bytes=4 MiB"})));
   CHECK_FALSE(notice_of_unusable_memory(good(small_config, {"memory.bytes=12 MiB"})));
   const auto notice = notice_of_unusable_memory(good(small_config, {"memory.bytes=16 MiB"}));

@@ -29,7 +29,7 @@ void collect_paths(const element& x, const std::string& path, std::vector<std::s
   }
 }
 
-/// With `[i]` for every index, as the schema has it.
+/// The path with `[i]` for every index, as in the schema.
 std::string without_indexes(const std::string& path) {
   std::string result;
   for (std::size_t i = 0; i < path.size(); ++i) {
@@ -121,7 +121,7 @@ std::string mutate_tokens(std::string text, generator& random) {
 
 } // namespace
 
-TEST_CASE("A config that was damaged at random loads or says what is wrong", "[config]") {
+TEST_CASE("A randomly damaged config loads or reports the error", "[config]") {
   auto whole = good(small_config);
   whole.namespaces[0].geometry.further = {{1, {1, 1, 132, 1}}, {1, {2, 2, 64, 2}}};
   const auto valid = to_json(whole);
@@ -151,7 +151,7 @@ TEST_CASE("A config that was damaged at random loads or says what is wrong", "[c
   CHECK(loaded < 4000);
 }
 
-TEST_CASE("Overrides that were damaged at random are applied or refused", "[config]") {
+TEST_CASE("Randomly damaged overrides are applied or refused", "[config]") {
   const auto first_seed = std::random_device{}();
   for (std::uint64_t i = 0; i < 4000; ++i) {
     const auto seed = first_seed + i;

@@ -12,7 +12,7 @@ using overrides = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("A TCP port of the actors asks for certificates, or for the word that it does not", "[config]") {
+TEST_CASE("A TCP port for actors needs certificates or an explicit opt-out", "[config]") {
   const std::string host = GENERATE("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "127.evil.com");
   INFO(host);
   const auto with = [&](overrides more) {
@@ -29,7 +29,7 @@ TEST_CASE("A TCP port of the actors asks for certificates, or for the word that 
   good(small_config, {"actors.host=" + host});
 }
 
-TEST_CASE("Certificate, key and authorities of the actors belong together", "[config]") {
+TEST_CASE("Certificate, key and authorities for actors are set together", "[config]") {
   const overrides all{"actors.tls.certificate=c", "actors.tls.key=k", "actors.tls.ca=a"};
   for (std::size_t missing = 0; missing < all.size(); ++missing) {
     auto some = all;
@@ -39,7 +39,7 @@ TEST_CASE("Certificate, key and authorities of the actors belong together", "[co
   }
 }
 
-TEST_CASE("A message of the actors has room for the longest request", "[config]") {
+TEST_CASE("The message size limit for actors fits the longest request", "[config]") {
   good(small_config, {"registry.max_batch_keys=65536"});
   good(small_config, {"actors.max_message_bytes=300 KiB"});
   CHECK(
@@ -48,7 +48,7 @@ TEST_CASE("A message of the actors has room for the longest request", "[config]"
                  "actors.max_message_bytes: 4 MiB has no room"));
 }
 
-TEST_CASE("Limits of a registry shard fit to each other and to the config", "[config]") {
+TEST_CASE("Limits of a registry shard are consistent with each other and with the config", "[config]") {
   good(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=7"});
   CHECK(contains(bad(small_config, {"registry.max_leases=7", "registry.max_leases_per_owner=8"}),
                  "registry.max_leases_per_owner: must not be above registry.max_leases, 7"));
@@ -63,7 +63,7 @@ TEST_CASE("Limits of a registry shard fit to each other and to the config", "[co
                  "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease could not hold"));
 }
 
-TEST_CASE("HTTP on a host that others can reach lets only known clients in, or says so", "[config]") {
+TEST_CASE("HTTP on a non-loopback host authenticates clients or needs an explicit opt-out", "[config]") {
   const std::string host = GENERATE("0.0.0.0", "10.0.0.1", "::", "example.com", "127.evil.com");
   const auto with = [&](overrides more) {
     more.insert(more.end(), {"http.enabled=true", "http.host=" + host});
@@ -80,9 +80,9 @@ TEST_CASE("HTTP on a host that others can reach lets only known clients in, or s
   CHECK(contains(bad(small_config, with({"http.port=off", "http.socket=off"})),
                  "http.socket: is \"off\", and so is http.port: clients could not connect; set one of them, or "
                  "http.enabled to false"));
-  // Encryption alone lets everybody in.
+  // Encryption alone does not authenticate clients.
   CHECK(contains(bad(small_config, with({"http.tls.certificate=c", "http.tls.key=k"})), "http.host: "));
-  // What does not listen cannot be reached.
+  // A disabled listener cannot be reached.
   good(small_config, {"http.host=" + host});
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("HTTP on a loopback host needs no confirmation", "[config]") {
   CHECK(good(small_config, {"http.enabled=true", "http.host=" + host}).http.host == host);
 }
 
-TEST_CASE("Certificate, key and authorities belong together", "[config]") {
+TEST_CASE("Certificate, key and authorities for HTTP are set together", "[config]") {
   CHECK(bad(small_config, {"http.tls.certificate=c"}) == "http.tls.key: is missing: a certificate needs its key\n");
   CHECK(bad(small_config, {"http.tls.key=k"}) == "http.tls.certificate: is missing: a certificate needs its key\n");
   CHECK(bad(small_config, {"http.tls.client_ca=a"}) ==
@@ -99,13 +99,13 @@ TEST_CASE("Certificate, key and authorities belong together", "[config]") {
         "http.tls.certificate and http.tls.key\n");
 }
 
-TEST_CASE("The low watermark is not above the high one", "[config]") {
+TEST_CASE("The low watermark is not above the high watermark", "[config]") {
   CHECK(bad(small_config, {"storage.low_watermark=0.2"}) ==
         "storage.low_watermark: must not be above storage.high_watermark\n");
   good(small_config, {"storage.low_watermark=0.2", "storage.high_watermark=0.2"});
 }
 
-TEST_CASE("Times that depend on one another are ordered", "[config]") {
+TEST_CASE("Dependent times are ordered", "[config]") {
   CHECK(bad(small_config, {"registry.lease_default=20 min"}) ==
         "registry.lease_default: 20 min is more than registry.lease_max, 10 min\n");
   CHECK(bad(small_config, {"attach.reconnect_backoff_max=1 ms"}) ==
@@ -120,8 +120,8 @@ TEST_CASE("A namespace needs as many ranks as its world size", "[config]") {
   good(small_config, {"namespaces[0].world_size=1"});
 }
 
-TEST_CASE("A slab has room for a few slots", "[config]") {
-  // A slot is the page of 64 KiB and its header of 4 KiB; behind the last slot comes a trailer of 4 KiB.
+TEST_CASE("A slab has room for several slots", "[config]") {
+  // A slot is the page of 64 KiB and its header of 4 KiB; a trailer of 4 KiB follows the last slot.
   CHECK(bad(small_config, {"storage.ranks[0].slab_bytes=128 KiB"}) ==
         "storage.ranks[0].slab_bytes: has room for 1 slots of \"chat\", 68 KiB each; at least 8 are needed: 548 KiB\n");
   CHECK(contains(bad(small_config, {"storage.ranks[1].slab_bytes=561151"}), "storage.ranks[1].slab_bytes: has room"));
@@ -136,7 +136,7 @@ TEST_CASE("A slab has room for a few slots", "[config]") {
                  "4294967295 can be numbered: "));
 }
 
-TEST_CASE("What is in memory only is not promised to survive", "[config]") {
+TEST_CASE("Strict durability is refused for pages that are only in memory", "[config]") {
   const auto refused = "registry.durability: \"strict\" guarantees that a saved page is on the disk, but those of "
                        "\"chat\" are in memory only: choose \"relaxed\" or \"none\", or give them slabs\n";
   for (const auto* way : {"storage.ranks[1].slab_bytes=0", "memory.write_back=never"}) {
@@ -145,11 +145,11 @@ TEST_CASE("What is in memory only is not promised to survive", "[config]") {
     good(small_config, {way});
   }
   good(small_config, {"memory.write_back=on_eviction", "registry.durability=strict"});
-  // Nobody has pages on this rank.
+  // No namespace has pages on this rank.
   good(small_config, {"storage.ranks[1].slab_bytes=0", "namespaces[0].world_size=1", "registry.durability=strict"});
 }
 
-TEST_CASE("Pages that are written when they are asked for again need a slab, and nobody who relies on it", "[config]") {
+TEST_CASE("Second-hit admission needs a slab and is refused with strict durability", "[config]") {
   CHECK(bad(small_config, {"memory.admission=second_hit", "registry.durability=strict"}) ==
         "memory.admission: \"second_hit\" keeps pages in memory only until they are requested again, but "
         "registry.durability \"strict\" guarantees that a saved page is on the disk: choose \"all\", or \"relaxed\" or "
@@ -172,7 +172,7 @@ TEST_CASE("Slots of a slab are counted without the trailer", "[config]") {
   CHECK(slab_slots(4096 + 10 * 8192 + 8191, 1) == 10);
 }
 
-TEST_CASE("A page is neither too large nor beyond 64 bits", "[config]") {
+TEST_CASE("The page size is within its limit and 64 bits", "[config]") {
   const auto kv = [](const char* layers, const char* heads, const char* head_size, const char* tokens) {
     return overrides{std::string{"namespaces[0].kv_cache.layers="} + layers,
                      std::string{"namespaces[0].kv_cache.heads="} + heads,
@@ -203,7 +203,7 @@ TEST_CASE("Elements have the size of their type", "[config]") {
       "namespaces[0].layout: expected \"layer-part-head-token\" or \"layer-opaque-block\", got \"token-first\""));
 }
 
-TEST_CASE("Layers of other shapes follow the first ones, and add to the page", "[config]") {
+TEST_CASE("Layers of other shapes follow the first ones and add to the page", "[config]") {
   const std::string path = "namespaces[0].kv_cache.further_layers";
   const auto mixed = good(small_config, {path + R"(=[{"layers":3,"parts":1,"heads":1,"head_size":132,"element_bytes":1},
                                                       {"layers":1,"heads":2,"head_size":8}])"})
@@ -225,13 +225,13 @@ TEST_CASE("Layers of other shapes follow the first ones, and add to the page", "
   CHECK(bad(small_config, with(first, {path + "[0].block_tokens=16"})) ==
         path + "[0].block_tokens: no such key (--set)\n");
 
-  // A type of their own, but one that there is.
+  // They may have their own element type, if it is a valid one.
   for (const auto* bytes : {"1", "2", "4"})
     good(small_config, with(first, {path + "[0].element_bytes=" + bytes}));
   CHECK(bad(small_config, with(first, {path + "[0].element_bytes=3"})) ==
         path + "[0].element_bytes: is 3, and an element has 1, 2 or 4 bytes\n");
 
-  // Their bytes count.
+  // The bytes of additional layers count.
   CHECK(bad(small_config, with(first, {path + "[0].layers=1024", path + "[0].head_size=512"})) ==
         "namespaces[0].kv_cache: a page would have 131136 KiB; 1 B to 64 MiB are possible\n");
   CHECK(contains(bad(small_config, with(first, {"storage.ranks[0].slab_bytes=548 KiB"})), "has room for 7 slots"));
@@ -240,7 +240,7 @@ TEST_CASE("Layers of other shapes follow the first ones, and add to the page", "
   CHECK(good(small_config, with(first, other)).namespaces.size() == 2);
 }
 
-TEST_CASE("There are 64 groups of further layers at most", "[config]") {
+TEST_CASE("There are at most 64 groups of additional layers", "[config]") {
   auto config = good(small_config);
   auto space = config.namespaces[0];
   space.geometry.further.resize(64, {1, {1, 1, 1, 1}});
@@ -275,14 +275,14 @@ TEST_CASE("Memory has room for extents of pages", "[config]") {
   CHECK(lines(validate(config)).empty());
 }
 
-TEST_CASE("Huge pages of one GiB are used whole", "[config]") {
+TEST_CASE("Memory with huge pages of 1 GiB is a whole number of them", "[config]") {
   CHECK(bad(small_config, {"memory.huge_pages=1 GiB"}) ==
         "memory.bytes: 256 MiB is not a multiple of huge pages of 1 GiB: the rest could not be used\n");
   CHECK(good(small_config, {"memory.huge_pages=1 GiB", "memory.bytes=2 GiB"}).memory.huge_pages == "1 GiB");
   CHECK(good(small_config, {"memory.huge_pages=2 MiB"}).memory.huge_pages == "2 MiB");
 }
 
-TEST_CASE("A rank can have memory of a NUMA node only where the arena is spread over them", "[config]") {
+TEST_CASE("A rank can prefer a NUMA node only where the arena is spread over NUMA nodes", "[config]") {
   CHECK(bad(small_config, {"storage.ranks[1].numa_node=1"}) ==
         "storage.ranks[1].numa_node: has no effect without memory.numa \"spread\": set that, or leave this out\n");
   const auto config = good(small_config, {"storage.ranks[1].numa_node=1", "memory.numa=spread"});
@@ -291,7 +291,7 @@ TEST_CASE("A rank can have memory of a NUMA node only where the arena is spread 
   CHECK(config.storage.ranks[1].numa_node == 1);
   CHECK(good(small_config).memory.numa == "off");
   CHECK(contains(bad(small_config, {"memory.numa=interleave"}), "memory.numa: expected \"off\" or \"spread\""));
-  // What is wrong by itself is said alone.
+  // A key with an error of its own is reported alone.
   CHECK(contains(bad(small_config, {"storage.ranks[1].numa_node=near"}),
                  "storage.ranks[1].numa_node: expected a whole number, 0 to 1023, got \"near\""));
 }
@@ -321,7 +321,7 @@ TEST_CASE("Two namespaces differ in name and in identity", "[config]") {
         "namespaces[1]: has the identity of namespaces[0]: they differ only in the name\n");
 }
 
-TEST_CASE("A rule about a key that is wrong already is passed over", "[config]") {
+TEST_CASE("A rule about a key that already has an error is skipped", "[config]") {
   CHECK(bad(small_config, {"registry.lease_max=never"}) ==
         "registry.lease_max: expected a time such as \"30 s\", got \"never\" (--set)\n");
   CHECK(bad(small_config, {"storage.ranks=7"}) == "storage.ranks: expected a list, got 7 (--set)\n");
@@ -344,7 +344,7 @@ TEST_CASE("The slots of all slabs fit into the memory of the registry", "[config
   good(small_config, small, purpose::client);
 }
 
-TEST_CASE("What etcd is asked with belongs together, and no password goes over a network in the clear", "[config]") {
+TEST_CASE("Credentials for etcd are complete, and no password is sent unencrypted over a network", "[config]") {
   const std::string host = GENERATE("127.0.0.1", "localhost", "::1", "etcd.example", "10.0.0.5", "127.evil.com");
   INFO(host);
   const bool is_local = host == "127.0.0.1" || host == "localhost" || host == "::1";
@@ -387,7 +387,7 @@ TEST_CASE("What etcd is asked with belongs together, and no password goes over a
                  "cluster.etcd.tls.ca: is missing"));
 }
 
-TEST_CASE("A node of a cluster knows where the others are, by seeds, by etcd, or by both", "[config]") {
+TEST_CASE("A cluster node finds its peers by seeds, by etcd, or by both", "[config]") {
   const overrides node{"cluster.name=ours", "actors.port=7000", "actors.insecure=true", "remote.enabled=true"};
   const overrides seeds{"cluster.seeds[0].host=a", "cluster.seeds[0].port=7000"};
   const overrides etcd{"cluster.etcd.endpoints[0].host=e", "cluster.etcd.endpoints[0].port=2379"};

@@ -36,7 +36,7 @@ inline std::string lines(const std::vector<problem>& problems) {
   return result;
 }
 
-/// Loads, and fails the test with what is wrong if it does not.
+/// Loads a config, and fails the test with the errors if it does not load.
 inline node_config good(std::string_view text, const std::vector<std::string>& overrides = {},
                         purpose what_for = purpose::server) {
   auto config = parse(text, "test.json", overrides, what_for);

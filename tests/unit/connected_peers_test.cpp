@@ -7,7 +7,7 @@ namespace connected_peers_test {
 
 using namespace troupe;
 
-TEST_CASE("who is connected by the Unix socket is known by the name of its greeting, as long as it is", "[doors]") {
+TEST_CASE("a peer on the Unix socket is found by its handshake name while it is connected", "[doors]") {
   connected_peers all;
   CHECK_FALSE(all.find("a"));
   all.came("a", {4711});
@@ -22,7 +22,7 @@ TEST_CASE("who is connected by the Unix socket is known by the name of its greet
   all.left("a");
 }
 
-TEST_CASE("descriptors go along once, the last ones that were put", "[doors]") {
+TEST_CASE("passed descriptors are taken once, and only the last ones", "[doors]") {
   descriptor_handover x;
   const auto some = [](std::size_t count) {
     std::vector<unique_descriptor> out;

@@ -17,7 +17,7 @@ const blocks loading{1, 2, 3, 4};
 
 } // namespace
 
-TEST_CASE("a load puts its blocks and those behind them in doubt until it has ended", "[connector]") {
+TEST_CASE("a load marks its blocks and those after them as doubtful until it has ended", "[connector]") {
   doubtful_blocks x;
   CHECK(x.empty());
   x.load_begins(std::span(loading).subspan(1));
@@ -30,22 +30,22 @@ TEST_CASE("a load puts its blocks and those behind them in doubt until it has en
   CHECK(x.run(loading, 4, 5) == 4);
 }
 
-TEST_CASE("what others compute upon them is in doubt as well, and with it what is computed upon that", "[connector]") {
+TEST_CASE("blocks that other requests compute from doubtful ones are doubtful as well", "[connector]") {
   doubtful_blocks x;
   x.load_begins(std::span(loading).subspan(1));
   x.run(loading, 3, 4);
   const blocks shares{1, 2, 20, 21};
   CHECK(x.run(shares, 2, 4) == 1);
-  // Has let go of all but the last block, as with a sliding window.
+  // Only the last block is still held, as with a sliding window.
   const blocks far{null_block, null_block, null_block, 21, 30};
   CHECK(x.run(far, 4, 5) == 3);
   const blocks apart{1, 40};
   CHECK(x.run(apart, 1, 2) == 2);
-  SECTION("all is well when the load has ended well") {
+  SECTION("nothing is doubtful after a successful load") {
     x.load_ended(loading, 1, {});
     CHECK(x.empty());
   }
-  SECTION("if it failed, each has to be computed again, in the right order") {
+  SECTION("after a failed load each block has to be computed again in the right order") {
     x.load_ended(loading, 1, 2);
     CHECK_FALSE(x.contains(2)); // was filled
     CHECK(x.contains(3));
@@ -59,7 +59,7 @@ TEST_CASE("what others compute upon them is in doubt as well, and with it what i
   }
 }
 
-TEST_CASE("a bad block that nobody computes again spoils whoever finds it later", "[connector]") {
+TEST_CASE("a bad block that is not computed again makes later users doubtful", "[connector]") {
   doubtful_blocks x;
   x.load_begins(std::span(loading).subspan(1));
   x.run(loading, 3, 4);
@@ -67,7 +67,7 @@ TEST_CASE("a bad block that nobody computes again spoils whoever finds it later"
   const blocks finds{1, 2, 50};
   CHECK(x.run(finds, 2, 3) == 1);
   CHECK(x.contains(50));
-  // Given to somebody else, a block holds what that one loads or computes.
+  // A block that is reallocated holds what its new request loads or computes.
   const blocks given{50};
   x.load_begins(given);
   x.load_ended(given, 0, {});
@@ -76,7 +76,8 @@ TEST_CASE("a bad block that nobody computes again spoils whoever finds it later"
   CHECK(x.empty());
 }
 
-TEST_CASE("of several loads in a step each counts for itself, and the last one for what is shared", "[connector]") {
+TEST_CASE("each of several loads in a step counts separately, and the last one counts for shared blocks",
+          "[connector]") {
   doubtful_blocks x;
   const blocks other{5, 6};
   const blocks upon{1, 2, 9};

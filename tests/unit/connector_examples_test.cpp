@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-/// The worked examples of LMCache's tracker, with blocks of 16 tokens and pages of 256: what is told to the engine,
-/// what is loaded, and what is stored.
+/// The worked examples of LMCache's tracker, with blocks of 16 tokens and pages of 256: tokens that the engine is
+/// offered, that are loaded, and that are stored.
 
 namespace troupe::test::connector_examples_test {
 
@@ -15,7 +15,7 @@ struct load_case {
   /// Blocks that the engine has in its own prefix cache, and leading blocks that are in the store.
   std::uint32_t computed_blocks;
   std::uint32_t found_blocks;
-  /// Tokens told to the engine.
+  /// The number of tokens that the engine is offered.
   std::uint32_t told;
   /// Blocks that are loaded, from the beginning of a page on; and tokens at its beginning that are not written.
   std::uint32_t first;
@@ -43,7 +43,7 @@ TEST_CASE("worked examples: what is loaded for each combination of prefix cache 
 
     const auto blocks = blocks_from(100, 63);
     desk.allocate("r", blocks, x.told);
-    // Every lease that was taken has gone back, or belongs to the one load.
+    // Every lease has been released or belongs to the one load.
     CHECK(desk.state.leases_held() + desk.released.size() == 1);
     const auto meta = desk.build();
     if (x.last == 0) {
@@ -81,7 +81,7 @@ TEST_CASE("worked examples: a prompt without hits is stored up to its last full 
   CHECK(desk.run_on("r", {}, 1000, 1).stores.empty());
 }
 
-TEST_CASE("worked examples: a prompt in pieces is stored piece by piece", "[connector]") {
+TEST_CASE("worked examples: a chunked prompt is stored chunk by chunk", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
   desk.admit("r", tokens, blocks_from(0, 40));
@@ -145,7 +145,7 @@ TEST_CASE("the first step after a hit stores all that it completes", "[connector
   CHECK(meta.stores[0].keys.size() == 13);
 }
 
-TEST_CASE("one block per page is the same machine", "[connector]") {
+TEST_CASE("one block per page follows the same rules", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto blocks = blocks_from(50, 7);
@@ -160,7 +160,7 @@ TEST_CASE("one block per page is the same machine", "[connector]") {
   CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
 }
 
-TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle of a page", "[connector]") {
+TEST_CASE("an engine may take fewer tokens than were found, up to the middle of a page", "[connector]") {
   scheduler_desk desk(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
@@ -176,9 +176,8 @@ TEST_CASE("an engine may take fewer tokens than it was told of, up to the middle
     CHECK(loads[0].blocks[i] == (i < 45 ? blocks[i] : null_block));
 }
 
-TEST_CASE("an answer that comes after the request was preempted and asked again is not taken for the new one",
-          "[connector]") {
-  // An engine that does not wait for the first answer, and preempts the request before it comes.
+TEST_CASE("a lookup answer from before a preemption is not used for the repeated lookup", "[connector]") {
+  // The engine does not wait for the first answer and preempts the request before it arrives.
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.ask("r", tokens);
@@ -196,8 +195,8 @@ TEST_CASE("an answer that comes after the request was preempted and asked again 
   CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
 }
 
-TEST_CASE("a page is not stored of which the engine has let a block go", "[connector]") {
-  // What a sliding window leaves of a prefix that the engine has: no blocks at its beginning.
+TEST_CASE("a page of which the engine has freed a block is not stored", "[connector]") {
+  // A sliding window leaves a prefix without blocks at its beginning.
   const auto per_page = GENERATE(1U, 16U);
   auto options = lmcache_options();
   options.keys.blocks_per_page = per_page;
@@ -213,7 +212,7 @@ TEST_CASE("a page is not stored of which the engine has let a block go", "[conne
     CHECK(x.blocks.size() == x.keys.size() * per_page);
     first_pages.push_back(x.first_page);
     stored.insert(stored.end(), x.blocks.begin(), x.blocks.end());
-    // The one before it is its parent all the same, stored or not.
+    // The page before it is its parent, stored or not.
     CHECK(x.parent == desk.state.find("r")->keys()[x.first_page - 1]);
   }
   CHECK(std::find(stored.begin(), stored.end(), null_block) == stored.end());

@@ -26,7 +26,7 @@ bool has_finish(const connector_metadata& meta, std::string_view id) {
 
 } // namespace
 
-TEST_CASE("H1 a preempted request is named to the workers while its stores are open", "[connector][hazards]") {
+TEST_CASE("H1 a preempted request is reported to the workers while its stores are open", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
@@ -40,12 +40,12 @@ TEST_CASE("H1 a preempted request is named to the workers while its stores are o
   CHECK(desk.preempt("r").preempted.empty());
 }
 
-TEST_CASE("H2 a request that comes back knows what the prefix cache has", "[connector][hazards]") {
+TEST_CASE("H2 a resumed request knows what the prefix cache has", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   run_cold(desk, "r", blocks_from(0, 7));
   desk.preempt("r");
   const auto tokens = tokens_from(1, 100);
-  // The engine has three blocks of its own still, the store has all six.
+  // The engine still has three blocks, and the store has all six.
   CHECK_FALSE(desk.ask("r", tokens, 48).tokens.has_value());
   desk.answer(6);
   CHECK(desk.ask("r", tokens, 48) == matched_tokens{48, true});
@@ -55,18 +55,18 @@ TEST_CASE("H2 a request that comes back knows what the prefix cache has", "[conn
   CHECK(loads[0].blocks == std::vector<block_id>{33, 34, 35});
 }
 
-TEST_CASE("H3 a request that comes back loads what the store has", "[connector][hazards]") {
+TEST_CASE("H3 a resumed request loads what the store has", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   run_cold(desk, "r", blocks_from(0, 7));
   desk.preempt("r");
-  const auto tokens = tokens_from(1, 150); // with what it has generated
+  const auto tokens = tokens_from(1, 150); // with generated tokens
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
   CHECK(desk.lookups.at(0).work.keys.size() == 9);
   desk.answer(6);
   CHECK(desk.ask("r", tokens) == matched_tokens{96, true});
 }
 
-TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves", "[connector][hazards]") {
+TEST_CASE("H4 an unused lease is released however the request ends", "[connector][hazards]") {
   const auto tokens = tokens_from(1, 100);
   const auto all_given_back = [](const scheduler_desk& desk) {
     std::set<std::uint64_t> released;
@@ -89,7 +89,7 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
     CHECK(all_given_back(desk));
     CHECK(desk.state.tracked_requests() == 0);
   }
-  SECTION("the answer comes too late") {
+  SECTION("the answer is late") {
     scheduler_desk desk(hf3fs_options());
     desk.ask("r", tokens);
     desk.now += std::chrono::seconds(6);
@@ -106,7 +106,7 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
     desk.answer(4);
     CHECK(all_given_back(desk));
   }
-  SECTION("the engine has as much itself") {
+  SECTION("the engine has as many tokens itself") {
     scheduler_desk desk(hf3fs_options());
     desk.ask("r", tokens, 64);
     desk.answer(4);
@@ -137,11 +137,11 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
     scheduler_desk desk(hf3fs_options());
     desk.begin_load("r", tokens, 0, 4, blocks_from(0, 4));
     CHECK(desk.finish("r"));
-    CHECK(desk.state.leases_held() == 1); // workers read what it holds
+    CHECK(desk.state.leases_held() == 1); // workers read the leased pages
     desk.report({.received = {"r"}});
     CHECK(all_given_back(desk));
   }
-  SECTION("about to run out") {
+  SECTION("about to expire") {
     scheduler_desk desk(hf3fs_options());
     desk.ask("r", tokens);
     desk.answer(4);
@@ -152,7 +152,7 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
     desk.answer(4);
     CHECK(desk.ask("r", tokens).tokens == 64);
   }
-  SECTION("about to run out sooner than was asked, at a node that came back with shorter leases") {
+  SECTION("about to expire early at a restarted node with shorter leases") {
     scheduler_desk desk(hf3fs_options());
     desk.ask("r", tokens);
     desk.answer(4, {}, std::chrono::seconds(4));
@@ -170,7 +170,7 @@ TEST_CASE("H4 a lease that nobody uses is given back, however the request leaves
   }
 }
 
-TEST_CASE("H7 asking again and again changes nothing", "[connector][hazards]") {
+TEST_CASE("H7 repeated lookups change nothing", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   for (int i = 0; i < 10; ++i)
@@ -190,7 +190,7 @@ TEST_CASE("H7 asking again and again changes nothing", "[connector][hazards]") {
   CHECK(meta.stores[0].keys.size() == 2);
 }
 
-TEST_CASE("H8, C-8 a request that is aborted during its load is named once, as received", "[connector][hazards]") {
+TEST_CASE("H8 C-8 a request that is aborted during its load is reported once, as received", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   desk.begin_load("r", tokens_from(1, 100), 0, 4, blocks_from(0, 4));
   CHECK(desk.finish("r")); // its blocks are being written
@@ -203,7 +203,7 @@ TEST_CASE("H8, C-8 a request that is aborted during its load is named once, as r
   CHECK_FALSE(has_finish(desk.build(), "r"));
 }
 
-TEST_CASE("C-2 requests share keys only if all that decides about their KV is the same", "[connector][hazards]") {
+TEST_CASE("C-2 requests share keys only if everything that determines their KV is the same", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const multimodal_item cat{20, 10, "cat"};
@@ -232,7 +232,7 @@ TEST_CASE("C-2 requests share keys only if all that decides about their KV is th
   CHECK(other.state.find("plain")->keys().front() != base.front());
 }
 
-TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[connector][hazards]") {
+TEST_CASE("C-6 the blocks of a resumed request replace the old ones", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 3));
@@ -255,14 +255,14 @@ TEST_CASE("C-6 the blocks of a request that comes back replace the old ones", "[
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), blocks_from(60, 7)));
 }
 
-TEST_CASE("C-10 a page that could not be stored is tried again, and not for ever", "[connector][hazards]") {
+TEST_CASE("C-10 a page that could not be stored is retried a bounded number of times", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
   auto meta = desk.run_new("r", blocks_from(0, 7), 0, 100);
   REQUIRE(meta.stores.size() == 1);
   desk.report({.stores = {{meta.stores[0].id, {1, 0, 1, 1, 0, 0}}}});
-  // What is there is known to be there; of the holes, those that follow each other go together.
+  // Stored pages are known to be stored, and adjacent missing ones are stored together.
   meta = desk.run_on("r", {}, 100, 1);
   REQUIRE(meta.stores.size() == 2);
   CHECK(meta.stores[0].first_page == 1);
@@ -270,7 +270,7 @@ TEST_CASE("C-10 a page that could not be stored is tried again, and not for ever
   CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[0]);
   CHECK(meta.stores[1].first_page == 4);
   CHECK(meta.stores[1].keys.size() == 2);
-  // While they are under way, they are not begun again.
+  // Stores in progress are not started again.
   CHECK(desk.run_on("r", {}, 101, 1).stores.empty());
   desk.report({.stores = {{meta.stores[0].id, {1}}, {meta.stores[1].id, {0, 0}}}});
   meta = desk.run_on("r", {}, 102, 1);
@@ -294,7 +294,7 @@ TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][h
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
-  // One worker says so before the other has ended.
+  // One worker reports the failure before the other has ended.
   desk.report({.load_errors = {3}});
   desk.report({.received = {"r"}});
   const auto events = desk.state.take_events();
@@ -309,12 +309,12 @@ TEST_CASE("C-10 a page that could not be loaded is stored again", "[connector][h
   CHECK(meta.stores[1].first_page == 5);
 }
 
-TEST_CASE("a load that failed from its first block on is not tried for ever", "[connector][hazards]") {
+TEST_CASE("a load that failed from its first block on is retried a bounded number of times", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.begin_load("r", tokens, 0, 5, blocks_from(0, 5));
   desk.report({.received = {"r"}, .load_errors = blocks_from(0, 5)});
-  // The engine has nothing of it, and asks again.
+  // The engine has nothing of it and asks again.
   CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
   CHECK(desk.lookups.empty());
   desk.allocate("r", blocks_from(10, 7), 0);
@@ -324,7 +324,7 @@ TEST_CASE("a load that failed from its first block on is not tried for ever", "[
   CHECK(meta.stores[0].blocks == blocks_from(10, 6));
 }
 
-TEST_CASE("C-11 a hook waits for nothing, and each request is asked for once", "[connector][hazards]") {
+TEST_CASE("C-11 a hook never blocks, and each request is looked up once", "[connector][hazards]") {
   auto options = hf3fs_options();
   options.lookups_max = 2;
   options.lookup_keys_max = 4;
@@ -337,18 +337,18 @@ TEST_CASE("C-11 a hook waits for nothing, and each request is asked for once", "
   desk.answer(4);                // a: more may follow
   REQUIRE(desk.lookups.size() == 2);
   CHECK_FALSE(desk.ask("a", tokens).tokens.has_value());
-  desk.answer(1); // b: no more
+  desk.answer(1); // b: no further key
   CHECK(desk.ask("b", tokens) == matched_tokens{16, true});
   CHECK_FALSE(desk.ask("c", tokens).tokens.has_value());
   desk.answer(4);                 // a
   desk.refuse(errc::unreachable); // c
   CHECK(desk.ask("c", tokens) == matched_tokens{0, false});
-  desk.answer(0); // a: what was found in the parts before counts
+  desk.answer(0); // a: the keys found in earlier parts count
   CHECK(desk.ask("a", tokens) == matched_tokens{128, true});
   CHECK(desk.state.leases_held() == 3);
 }
 
-TEST_CASE("C-12 a request whose tokens do not say what its KV is takes no part", "[connector][hazards]") {
+TEST_CASE("C-12 a request whose tokens do not determine its KV is ignored", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   CHECK(desk.state.get_num_new_matched_tokens({.id = "r", .tokens = {}, .cacheable = false}, 0, desk.now) ==
         matched_tokens{0, false});
@@ -358,7 +358,7 @@ TEST_CASE("C-12 a request whose tokens do not say what its KV is takes no part",
   CHECK(desk.state.tracked_requests() == 0);
 }
 
-TEST_CASE("C-22 what the store has is not stored again", "[connector][hazards]") {
+TEST_CASE("C-22 pages in the store are not stored again", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   desk.begin_load("r", tokens_from(1, 100), 32, 6, blocks_from(0, 7));
   desk.report({.received = {"r"}});
@@ -373,7 +373,7 @@ TEST_CASE("a request keeps its blocks until all of its stores are reported", "[c
   const auto first = desk.run_new("r", blocks_from(0, 7), 0, 64);
   const auto second = desk.run_on("r", {}, 64, 36);
   desk.all_stored(first.stores);
-  CHECK(desk.finish("r")); // the second is under way
+  CHECK(desk.finish("r")); // the second store is in progress
   const auto meta = desk.build();
   REQUIRE(meta.finished.size() == 1);
   CHECK_FALSE(meta.finished[0].received);
@@ -383,7 +383,7 @@ TEST_CASE("a request keeps its blocks until all of its stores are reported", "[c
   CHECK(desk.state.tracked_requests() == 0);
 }
 
-TEST_CASE("reports that make no sense change nothing, and end nothing", "[connector]") {
+TEST_CASE("invalid reports change nothing and end nothing", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.begin_load("r", tokens, 0, 4, blocks_from(0, 4));
@@ -421,7 +421,7 @@ TEST_CASE("with several workers a page is stored when all of them have stored it
   CHECK(again.stores[0].first_page == 1);
 }
 
-TEST_CASE("after a reset nothing of before is found, and what runs is not saved", "[connector]") {
+TEST_CASE("after a reset no earlier page is found, and running requests are not saved", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.ask("old", tokens);
@@ -438,7 +438,7 @@ TEST_CASE("after a reset nothing of before is found, and what runs is not saved"
   CHECK_FALSE(desk.finish("old"));
 }
 
-TEST_CASE("tokens that do not follow each other make a request that takes no part", "[connector]") {
+TEST_CASE("a request with non-consecutive tokens is ignored", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 20));
@@ -447,7 +447,7 @@ TEST_CASE("tokens that do not follow each other make a request that takes no par
   CHECK_FALSE(desk.state.find("r")->usable());
 }
 
-TEST_CASE("prompts only: what the model has generated is not stored", "[connector]") {
+TEST_CASE("prompts only: generated tokens are not stored", "[connector]") {
   auto options = hf3fs_options();
   options.save_generated = false;
   scheduler_desk desk(options);

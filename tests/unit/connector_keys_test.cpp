@@ -44,7 +44,7 @@ tokens_of counted(std::size_t count) {
   return tokens;
 }
 
-/// What an engine would say of these tokens: hashes chained over full blocks, without anything of Troupe's.
+/// The hashes that an engine would compute: chained over full blocks, without any input from Troupe.
 std::vector<block_hash> engine_hashes_of(std::span<const token_id> tokens, std::uint32_t block_tokens) {
   std::vector<block_hash> hashes;
   block_hash parent{};
@@ -78,7 +78,7 @@ std::size_t shared(const keys_of& a, const keys_of& b) {
 
 } // namespace
 
-TEST_CASE("MD5 of blocks is what HF3FS's connector computes", "[connector]") {
+TEST_CASE("MD5 of blocks matches the HF3FS connector", "[connector]") {
   const auto first = md5_block_hash("", tokens_of{1, 2, 3, 4});
   CHECK(first == "277eea91ca4b473737090281ef7e3fec");
   CHECK(md5_block_hash(first, tokens_of{5, 6, 7, 8}) == "2475cfddf289f6f8197bb30218808f0b");
@@ -99,7 +99,7 @@ TEST_CASE("The rolling hash is SHA-256 of the parent and of big-endian tokens", 
   CHECK(hex(rolling_hash(parent, tokens)) == "b242623b686109f860110d435188835ff069ebc9e3de31ec05fee59066b0d753");
 }
 
-TEST_CASE("Keys stay what they are, since caches outlive programs", "[connector]") {
+TEST_CASE("Keys never change between versions since caches outlive programs", "[connector]") {
   // Computed by another program from the words of the header.
   const std::vector<std::pair<key_source, std::array<std::string, 2>>> expected{
       {key_source::engine_hashes, {"535203019e05d46c9b4a14c5fd4d8095", "03db19e7e8f6c1b528b3bd520a5c05f7"}},
@@ -160,7 +160,7 @@ TEST_CASE("Keys do not depend on how tokens arrive", "[connector]") {
   }
 }
 
-TEST_CASE("Another token changes the keys of its page and of all behind it", "[connector]") {
+TEST_CASE("Another token changes the keys of its page and of all later pages", "[connector]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -197,7 +197,7 @@ TEST_CASE("Every part of the scope changes every key", "[connector]") {
       {some_space, "", "", 1},
       {some_space, "ab", "cd", 0},
       {some_space, "ab", "cd", std::uint64_t{1} << 32U},
-      // What would be one text, were the parts only put together.
+      // These parts would be the same text if they were only concatenated.
       {some_space, "a", "bcd", 1},
       {some_space, "abc", "d", 1},
       {some_space, "abcd", "", 1},
@@ -232,7 +232,7 @@ TEST_CASE("A multimodal item changes keys from the page on in which it begins", 
     REQUIRE(plain.size() == 10);
     for (std::uint32_t position = 0; position < 80; ++position)
       CHECK(shared(plain, keys_with({{position, 20, "cat"}})) == position / 8);
-    // Beyond what is full, nothing changes.
+    // Multimodal items after the full pages change nothing.
     CHECK(shared(plain, keys_with({{80, 20, "cat"}})) == 10);
 
     const auto cat = keys_with({{24, 20, "cat"}});
@@ -245,13 +245,13 @@ TEST_CASE("A multimodal item changes keys from the page on in which it begins", 
     CHECK(shared(cat, keys_with({{24, 20, "cat"}, {60, 4, "dog"}})) == 7);
     CHECK(shared(keys_with({{24, 1, "cat"}, {25, 1, "dog"}}), keys_with({{24, 1, "dog"}, {25, 1, "cat"}})) == 3);
     CHECK(shared(keys_with({{24, 1, ""}}), plain) == 3);
-    // In whatever order.
+    // The order of items does not matter.
     CHECK(shared(keys_with({{60, 4, "dog"}, {24, 20, "cat"}, {3, 1, "cow"}}),
                  keys_with({{3, 1, "cow"}, {24, 20, "cat"}, {60, 4, "dog"}})) == 10);
   }
 }
 
-TEST_CASE("An item counts when its page becomes full, and its view need not last", "[connector]") {
+TEST_CASE("An item counts when its page becomes full, and its text may be changed before", "[connector]") {
   const auto tokens = counted(16);
   const key_chain_options options{key_source::rolling_chunk_hash, 4, 2};
   std::string hash = "cat";
@@ -267,7 +267,7 @@ TEST_CASE("An item counts when its page becomes full, and its view need not last
   CHECK(std::ranges::equal(chain.keys(), expected));
 }
 
-TEST_CASE("Keys of coarse pages are some of those of blocks", "[connector]") {
+TEST_CASE("Keys of coarse pages are a subset of the keys of blocks", "[connector]") {
   const auto tokens = counted(100);
   const std::array items{multimodal_item{70, 2, "dog"}, multimodal_item{21, 30, "cat"}, multimodal_item{22, 1, "cow"}};
   for (const auto source : {key_source::engine_hashes, key_source::md5_chain}) {
@@ -282,7 +282,7 @@ TEST_CASE("Keys of coarse pages are some of those of blocks", "[connector]") {
         CHECK(pages[i] == blocks[(i + 1) * coarse - 1]);
     }
   }
-  // Not so with the rolling hash, whose steps are pages; nor may one be taken for the other.
+  // The rolling hash differs, since its steps are pages, and its keys must not be mistaken for keys of another size.
   const auto blocks = keys_at_once({key_source::rolling_chunk_hash, 4, 1}, {some_space}, tokens);
   const auto pages = keys_at_once({key_source::rolling_chunk_hash, 4, 4}, {some_space}, tokens);
   for (const auto& key : pages)
@@ -290,7 +290,7 @@ TEST_CASE("Keys of coarse pages are some of those of blocks", "[connector]") {
   CHECK(pages == keys_at_once({key_source::rolling_chunk_hash, 16, 1}, {some_space}, tokens));
 }
 
-TEST_CASE("A gap is refused, and what is known is passed over", "[connector]") {
+TEST_CASE("A gap is refused, and known tokens are skipped", "[connector]") {
   const auto tokens = counted(64);
   for (const auto source : all_sources) {
     INFO(to_string(source));
@@ -313,7 +313,7 @@ TEST_CASE("A gap is refused, and what is known is passed over", "[connector]") {
     CHECK(chain.known_tokens() == 10);
     CHECK_FALSE(chain.add_tokens(range(11, 4)));
     CHECK(chain.known_tokens() == 10);
-    // What is known stays, also where an engine contradicts itself.
+    // Known keys stay, even where an engine contradicts itself.
     CHECK(chain.add_tokens({0, tokens_of(10, 5)}));
     CHECK(chain.add_tokens(range(8, 56)));
     CHECK(chain.known_tokens() == 64);
@@ -348,7 +348,7 @@ TEST_CASE("Ranges that end beyond 32 bits are refused", "[connector]") {
   ::munmap(area, bytes);
 }
 
-TEST_CASE("With the engine's hashes, keys come from hashes alone", "[connector]") {
+TEST_CASE("With hashes from the engine, keys are derived from hashes alone", "[connector]") {
   const auto tokens = counted(32);
   const auto hashes = engine_hashes_of(tokens, 4);
   key_chain chain{{key_source::engine_hashes, 4, 2}, {some_space}, {}};
@@ -360,7 +360,7 @@ TEST_CASE("With the engine's hashes, keys come from hashes alone", "[connector]"
   CHECK(std::ranges::equal(chain.keys(), keys));
 }
 
-TEST_CASE("Pages of nothing count as pages of one token", "[connector]") {
+TEST_CASE("A page size of zero counts as one token", "[connector]") {
   const auto tokens = counted(5);
   const auto hashes = engine_hashes_of(tokens, 1);
   for (const auto source : all_sources) {
@@ -377,7 +377,7 @@ TEST_CASE("Pages of nothing count as pages of one token", "[connector]") {
   }
 }
 
-TEST_CASE("A chain goes on after it was moved", "[connector]") {
+TEST_CASE("A moved chain continues", "[connector]") {
   const auto tokens = counted(24);
   const key_chain_options options{key_source::md5_chain, 4, 1};
   const auto expected = keys_at_once(options, {some_space}, tokens);

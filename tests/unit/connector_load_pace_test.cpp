@@ -48,7 +48,7 @@ std::uint32_t worth(load_pace& pace, const std::vector<std::uint8_t>& on_disk, s
   return pace.worth_loading(first, static_cast<std::uint32_t>(on_disk.size()), on_disk, tokens_of_page);
 }
 
-/// Has seen what one thousand tokens take, in milliseconds.
+/// A rule that has measured the time for one thousand tokens of each kind, in milliseconds.
 load_pace that_knows(int memory, int disk, int computed, load_pace_options options = when_faster()) {
   load_pace out(options);
   auto now = start_time;
@@ -61,7 +61,7 @@ load_pace that_knows(int memory, int disk, int computed, load_pace_options optio
   return out;
 }
 
-/// What a hit is expected to take that is loaded up to before `end`, and computed from there on.
+/// The expected time of a hit that is loaded up to before `end` and computed from there on.
 double expected(const load_pace& pace, const std::vector<std::uint8_t>& on_disk, std::uint32_t first,
                 std::uint32_t end) {
   double out = 0;
@@ -73,7 +73,7 @@ double expected(const load_pace& pace, const std::vector<std::uint8_t>& on_disk,
   return out * tokens_of_page;
 }
 
-/// The best of all ends, in one pass: `loaded` is what a page takes that is loaded, and all others take `computed`.
+/// The minimum over all ends in one pass: a loaded page takes `loaded`, and all others take `computed`.
 template <class Loaded>
 double least_of(const std::vector<std::uint8_t>& on_disk, std::uint32_t first, double computed, Loaded loaded) {
   auto now = computed * static_cast<double>(on_disk.size() - first);
@@ -87,7 +87,7 @@ double least_of(const std::vector<std::uint8_t>& on_disk, std::uint32_t first, d
 
 } // namespace
 
-TEST_CASE("a pace is that of all tokens, of which older ones count less", "[load_pace]") {
+TEST_CASE("a rate is an average over all tokens that weights older ones less", "[load_pace]") {
   fading_pace pace(std::chrono::seconds(10));
   CHECK_FALSE(pace.seconds_per_token());
   auto now = start_time;
@@ -97,7 +97,7 @@ TEST_CASE("a pace is that of all tokens, of which older ones count less", "[load
   now += std::chrono::seconds(10);
   pace.add(200, 2, now);
   CHECK(*pace.seconds_per_token() == Approx((1.0 + 2) / (200 + 200)));
-  // After a long time the new one alone counts; but what was known is known until there is one.
+  // After a long time only the new sample counts, but the old rate is known until there is one.
   now += std::chrono::hours(5);
   CHECK(pace.seconds_per_token());
   pace.add(10, 1, now);
@@ -106,7 +106,7 @@ TEST_CASE("a pace is that of all tokens, of which older ones count less", "[load
   CHECK(*pace.seconds_per_token() > 0);
 }
 
-TEST_CASE("what steps take is seen whether they are scheduled ahead or not", "[load_pace]") {
+TEST_CASE("the time of steps is measured whether they are scheduled ahead or not", "[load_pace]") {
   // Prompts in two chunks, each behind steps that decode, and between pauses of any length.
   const bool ahead = GENERATE(false, true);
   load_pace pace(when_faster());
@@ -116,7 +116,7 @@ TEST_CASE("what steps take is seen whether they are scheduled ahead or not", "[l
   const auto took = [](std::uint32_t tokens) { return milliseconds(10) + std::chrono::microseconds(100) * tokens; };
   const auto step = [&](std::uint32_t tokens, bool goes_on) {
     pace.step(now, tokens, goes_on);
-    // What is waited for before the next one begins: this step, or the one before.
+    // The next step waits for this step or for the one before.
     const auto waits = ahead ? std::exchange(running, took(tokens)) : took(tokens);
     now += waits;
   };
@@ -132,7 +132,7 @@ TEST_CASE("what steps take is seen whether they are scheduled ahead or not", "[l
   CHECK(*pace.computed_token() == Approx((0.010 + 0.4096) / 4096).epsilon(0.02));
 }
 
-TEST_CASE("steps with few tokens, or before a pause, say nothing", "[load_pace]") {
+TEST_CASE("steps with few tokens or before a pause are not measured", "[load_pace]") {
   load_pace pace(when_faster());
   auto now = start_time;
   for (int i = 0; i < 20; ++i) {
@@ -153,7 +153,7 @@ TEST_CASE("steps with few tokens, or before a pause, say nothing", "[load_pace]"
   CHECK_FALSE(pace.computed_token());
 }
 
-TEST_CASE("loads are counted by where they come from", "[load_pace]") {
+TEST_CASE("loads are counted by their source", "[load_pace]") {
   load_pace pace(when_faster());
   pace.loaded({.memory = 1000}, milliseconds(100), true, 0, start_time);
   CHECK(*pace.memory_token() == Approx(1e-4));
@@ -161,7 +161,7 @@ TEST_CASE("loads are counted by where they come from", "[load_pace]") {
   // Half of it from memory, which takes 50 ms.
   pace.loaded({.memory = 500, .disk = 500}, milliseconds(550), true, 0, start_time);
   CHECK(*pace.disk_token() == Approx(1e-3));
-  // Of what cannot be told nothing is learnt, nor of what fails; but if it failed late, it was slow.
+  // Loads of unknown source and quick failures are not measured, but a late failure counts as slow.
   auto other = that_knows(10, 20, 30);
   const auto before = *other.disk_token();
   other.loaded({.unknown = 1000}, milliseconds(900), true, 0, start_time);
@@ -174,13 +174,13 @@ TEST_CASE("loads are counted by where they come from", "[load_pace]") {
   CHECK(*other.disk_token() == Approx(0.03).epsilon(0.01));
 }
 
-TEST_CASE("a load that a step waits for took what the step did not compute meanwhile", "[load_pace]") {
+TEST_CASE("a load that delays a step is charged the time beyond the compute time", "[load_pace]") {
   auto pace = that_knows(10, 100, 100);
   pace.loaded({.disk = 1000}, milliseconds(350), true, 2000, start_time + std::chrono::hours(5));
   CHECK(*pace.disk_token() == Approx(1.5e-4).epsilon(0.01));
 }
 
-TEST_CASE("where it is not known what lies on disk all is loaded", "[load_pace]") {
+TEST_CASE("all pages are loaded where the number on disk is unknown", "[load_pace]") {
   auto knows = that_knows(1, 1000, 10);
   CHECK(worth(knows, marks("mmdd")) == 2);
   CHECK(knows.worth_loading(0, 4, {}, tokens_of_page) == 4);
@@ -188,7 +188,7 @@ TEST_CASE("where it is not known what lies on disk all is loaded", "[load_pace]"
   CHECK(pace.worth_loading(0, 4, {}, tokens_of_page) == 4);
 }
 
-TEST_CASE("a hit is cut where the disk takes longer than computing", "[load_pace]") {
+TEST_CASE("a hit is cut where the disk is slower than computing", "[load_pace]") {
   auto pace = that_knows(1, 30, 10);
   CHECK(worth(pace, marks("mmmmdddd")) == 4);
   CHECK(worth(pace, marks("dddd")) == 0);
@@ -197,7 +197,7 @@ TEST_CASE("a hit is cut where the disk takes longer than computing", "[load_pace
   CHECK(worth(pace, marks("dmmmmmmm")) == 8);
   CHECK(worth(pace, marks("mmdmmmmmdddm")) == 8);
   CHECK(worth(pace, marks("dddmm")) == 0);
-  // What the engine has does not count.
+  // Tokens that the engine has do not count.
   CHECK(worth(pace, marks("ddddmmdd"), 4) == 6);
   CHECK(worth(pace, marks("dddd"), 4) == 4);
   auto fast = that_knows(1, 9, 10);
@@ -208,7 +208,7 @@ TEST_CASE("a hit is cut where the disk takes longer than computing", "[load_pace
   CHECK(worth(slow_memory, marks("mmdm")) == 2);
 }
 
-TEST_CASE("whoever wants always, or never, is not measured", "[load_pace]") {
+TEST_CASE("the rules always and never do not use measurements", "[load_pace]") {
   load_pace_options options;
   auto always = that_knows(1, 1000, 10, options);
   CHECK(worth(always, marks("mmdd")) == 4);
@@ -219,7 +219,7 @@ TEST_CASE("whoever wants always, or never, is not measured", "[load_pace]") {
   CHECK(worth(never, marks("dmmm"), 1) == 4);
 }
 
-TEST_CASE("one hit in sixteen is loaded further, as far as shows what the disk is like", "[load_pace]") {
+TEST_CASE("one hit in sixteen is loaded further to measure the disk", "[load_pace]") {
   auto options = when_faster();
   options.explore_tokens = 3 * tokens_of_page;
   auto pace = that_knows(1, 30, 10, options);
@@ -236,7 +236,7 @@ TEST_CASE("one hit in sixteen is loaded further, as far as shows what the disk i
   for (int i = 0; i < 15; ++i)
     CHECK(worth(pace, hit) == 2);
   CHECK(worth(pace, hit) == 6);
-  // No more than makes the request wait twice as long; and a page at least, however large it is.
+  // The load may at most double the waiting time of the request, but has at least one page, however large it is.
   options.explore_every = 1;
   auto slow = that_knows(1, 45, 10, options);
   CHECK(worth(slow, marks("dddddddd")) == 2);
@@ -245,7 +245,7 @@ TEST_CASE("one hit in sixteen is loaded further, as far as shows what the disk i
   CHECK(worth(small, marks("ddd")) == 1);
 }
 
-TEST_CASE("before anything is measured, one hit in sixteen is loaded, and not all of it", "[load_pace]") {
+TEST_CASE("before any measurement, a part of one hit in sixteen is loaded", "[load_pace]") {
   auto options = when_faster();
   options.first_look_tokens = 2 * tokens_of_page;
   load_pace pace(options);
@@ -256,12 +256,12 @@ TEST_CASE("before anything is measured, one hit in sixteen is loaded, and not al
     for (int i = 0; i < 15; ++i)
       CHECK(worth(pace, hit) == 1);
   }
-  // What lies in memory is loaded, and is no first look.
+  // Pages in memory are loaded, and that is no exploration.
   load_pace other(options);
   CHECK(worth(other, marks("mmmm")) == 4);
   CHECK(worth(other, hit) == 4);
   CHECK(worth(other, hit) == 1);
-  // What the disk does is not enough, and what computing takes neither.
+  // Neither the time of the disk alone nor that of computing alone is enough.
   other.loaded({.disk = 1000}, milliseconds(1), true, 0, start_time);
   CHECK(worth(other, hit) == 1);
   auto now = start_time;
@@ -272,8 +272,7 @@ TEST_CASE("before anything is measured, one hit in sixteen is loaded, and not al
   CHECK(worth(other, hit) == 8);
 }
 
-TEST_CASE("by its own knowledge it never waits for a slower load, but to explore, and finds out what changes",
-          "[load_pace]") {
+TEST_CASE("the load decision never picks the slower way except to explore, and adapts to changes", "[load_pace]") {
   const auto seed = GENERATE(range(1U, 61U));
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -328,7 +327,7 @@ TEST_CASE("by its own knowledge it never waits for a slower load, but to explore
         CHECK(chosen - least <= *pace.computed_token() * (pages - first) * tokens_of_page + page);
       }
     }
-    // What it takes, and what it would take whoever knows the truth.
+    // The real time, and the time with perfect knowledge.
     const auto truth = [&](std::uint32_t to) {
       double out = 0;
       for (auto i = first; i < pages; ++i)
@@ -337,7 +336,7 @@ TEST_CASE("by its own knowledge it never waits for a slower load, but to explore
     };
     const auto least = least_of(hit, first, computed,
                                 [&](std::uint32_t i) { return hit[i] != 0 ? disk : std::min(memory, computed); });
-    // While it finds out what has changed, it may be wrong.
+    // It may be wrong while it adapts to a change.
     if (n % 600 > 300) {
       taken += truth(end);
       best += least;
@@ -367,7 +366,7 @@ scheduler_options options_with(disk_hits rule) {
 
 } // namespace
 
-TEST_CASE("a hit is cut at the first page on disk, and what is computed is not saved again", "[load_pace]") {
+TEST_CASE("a hit is cut at the first page on disk, and computed pages are not saved again", "[load_pace]") {
   scheduler_desk desk(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   desk.ask("r", tokens);
@@ -385,7 +384,7 @@ TEST_CASE("a hit is cut at the first page on disk, and what is computed is not s
   CHECK(desk.state.get_external_cache_hit_sources("r", 32) == hit_sources{.memory = 32});
   desk.report({.received = {"r"}});
   CHECK(desk.released.size() == 1);
-  // Told again when the load has ended.
+  // It is requested again when the load has ended.
   desk.allocate("r", blocks, 0);
   CHECK(desk.state.passed_over_tokens() == 48);
   const auto stores = desk.run_new("r", blocks, 32, 68).stores;
@@ -394,7 +393,7 @@ TEST_CASE("a hit is cut at the first page on disk, and what is computed is not s
   CHECK(stores[0].keys.size() == 1);
 }
 
-TEST_CASE("a hit of which nothing is worth a load is given back, and not saved again", "[load_pace]") {
+TEST_CASE("a hit with no page worth loading is released and not saved again", "[load_pace]") {
   scheduler_desk desk(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   desk.ask("r", tokens);
@@ -406,7 +405,7 @@ TEST_CASE("a hit of which nothing is worth a load is given back, and not saved a
   const auto stores = desk.run_new("r", blocks_from(10, 7), 0, 100).stores;
   REQUIRE(stores.size() == 1);
   CHECK(stores[0].first_page == 5);
-  // After a preemption it asks anew, and is counted anew, beyond what the engine has by then.
+  // After a preemption the request is looked up and counted again, beyond the tokens that the engine has by then.
   desk.preempt("r");
   desk.ask("r", tokens, 32);
   desk.answer(6, {0, 0, 0, 1, 1, 1});
@@ -415,7 +414,7 @@ TEST_CASE("a hit of which nothing is worth a load is given back, and not saved a
   CHECK(desk.state.passed_over_tokens() == 80 + 48);
 }
 
-TEST_CASE("what is computed because the disk is slow is read by the node meanwhile, for the next one", "[load_pace]") {
+TEST_CASE("pages that are computed because the disk is slow are read ahead for the next request", "[load_pace]") {
   auto options = options_with(disk_hits::when_faster);
   options.pace.first_look_tokens = 16;
   options.pace.computing_guess = milliseconds(100);
@@ -448,11 +447,11 @@ TEST_CASE("what is computed because the disk is slow is read by the node meanwhi
   CHECK(hit("b", 1000, {1, 1, 1, 1, 1}) == 0);
   CHECK(hit("c", 2000, {0, 0, 0, 0, 0}) == 80);
   CHECK(desk.released.size() == 1);
-  // No more than so many at once.
+  // The number of parallel reads is bounded.
   CHECK(hit("d", 3000, {1, 1, 1, 1, 1}) == 0);
   CHECK(hit("e", 4000, {1, 1, 1, 1, 1}) == 0);
   CHECK(desk.released.size() == 2);
-  // When the last request has gone, nobody computes.
+  // After the last request has ended nothing is computed.
   desk.build();
   desk.report({.received = {"c"}});
   for (const auto* id : {"a", "b", "c", "d", "e"})
@@ -461,7 +460,7 @@ TEST_CASE("what is computed because the disk is slow is read by the node meanwhi
   CHECK(desk.released.size() == 5);
 }
 
-TEST_CASE("a hit is looked at anew when the engine has less of it than before", "[load_pace]") {
+TEST_CASE("a hit is evaluated again when the engine has fewer of its tokens than before", "[load_pace]") {
   scheduler_desk desk(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   desk.ask("r", tokens, 16);
@@ -471,7 +470,7 @@ TEST_CASE("a hit is looked at anew when the engine has less of it than before", 
   CHECK(desk.ask("r", tokens, 64) == matched_tokens{16, true});
 }
 
-TEST_CASE("what is left of a hit may be too little to be loaded", "[load_pace]") {
+TEST_CASE("the rest of a hit may be too short to be loaded", "[load_pace]") {
   auto options = options_with(disk_hits::never);
   options.min_load_tokens = 48;
   scheduler_desk desk(options);
@@ -481,7 +480,7 @@ TEST_CASE("what is left of a hit may be too little to be loaded", "[load_pace]")
   CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
 }
 
-TEST_CASE("a hit that is asked for in parts is one hit", "[load_pace]") {
+TEST_CASE("a hit that is looked up in parts is one hit", "[load_pace]") {
   auto options = options_with(disk_hits::never);
   options.lookup_keys_max = 2;
   scheduler_desk desk(options);
@@ -493,7 +492,7 @@ TEST_CASE("a hit that is asked for in parts is one hit", "[load_pace]") {
   CHECK(desk.ask("r", tokens) == matched_tokens{48, true});
   desk.allocate("r", blocks_from(0, 7), 48);
   CHECK(desk.state.get_external_cache_hit_sources("r", 48) == hit_sources{.memory = 48});
-  // Where one part does not say it, nobody knows, and all is loaded.
+  // Where one part does not report its tier, the tier is unknown and everything is loaded.
   const auto others = tokens_from(1000, 100);
   desk.ask("s", others);
   desk.answer(2, {0, 1});
@@ -504,7 +503,7 @@ TEST_CASE("a hit that is asked for in parts is one hit", "[load_pace]") {
   CHECK(desk.state.get_external_cache_hit_sources("s", 80) == hit_sources{.unknown = 80});
 }
 
-TEST_CASE("the scheduler half learns from steps and loads", "[load_pace]") {
+TEST_CASE("the scheduler half measures steps and loads", "[load_pace]") {
   auto options = options_with(disk_hits::when_faster);
   options.pace.step_tokens_min = 64;
   options.synchronous_loads = GENERATE(false, true);
@@ -526,7 +525,7 @@ TEST_CASE("the scheduler half learns from steps and loads", "[load_pace]") {
     return *found.tokens;
   };
   const std::string_view names[]{"a", "b", "c", "d", "e"};
-  // Until it is known what computing takes: the first one is to measure the disk.
+  // Until the time of computing is known, the first load measures the disk.
   for (std::uint32_t i = 0; i < 3; ++i)
     CHECK(load(names[i], tokens_from(1000 * i, 100), 1, milliseconds(300)) == (i == 0 ? 64U : 0U));
   desk.admit("p", tokens_from(50'000, 1000), blocks_from(0, 63));

@@ -32,7 +32,7 @@ std::vector<rank_number> kv_ranks(const parallel_layout& layout) {
   return ranks;
 }
 
-/// Readers of a page as LMCache concludes them: one, and further ones where tensor parallelism exceeds the world size.
+/// The readers of a page as LMCache infers them: one, and more where tensor parallelism exceeds the world size.
 std::uint32_t inferred_readers(const parallel_layout& layout) {
   const auto world_size = kv_world_size(layout);
   const auto tensor_parallel = layout.tensor_parallel <= 1 ? world_size : layout.tensor_parallel;
@@ -74,7 +74,7 @@ TEST_CASE("Ranks of engines whose heads are split are their workers", "[connecto
   CHECK(kv_ranks(layout) == std::vector<rank_number>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("Readers of a page", "[connector]") {
+TEST_CASE("Each page has the expected readers", "[connector]") {
   CHECK(readers_per_page(mla(4, 1)) == 4);
   CHECK(readers_per_page(mla(8, 1)) == 8);
   CHECK(readers_per_page(mla(4, 2)) == 4);
@@ -83,7 +83,7 @@ TEST_CASE("Readers of a page", "[connector]") {
   for (const auto& layout : {mla(4, 1), mla(8, 1), mla(4, 2), parallel_layout{8, 1, 1, false}})
     CHECK(readers_per_page(layout) == inferred_readers(layout));
 
-  // Where there are as many stages as tensor-parallel ranks, the comparison of the two says nothing about replication.
+  // Where there are as many stages as tensor-parallel ranks, comparing the two does not show replication.
   for (const auto& layout : {mla(2, 2), mla(2, 4)}) {
     INFO(text_of(layout));
     CHECK(readers_per_page(layout) == 2);
@@ -98,7 +98,7 @@ TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connect
     const auto workers = layout.tensor_parallel * layout.pipeline_parallel;
     CHECK(worker_count(layout) == workers);
 
-    // What a worker's page contains: layers of a stage, heads (of one worker, or all), a share of the tokens.
+    // The contents of a page of a worker: layers of a stage, heads (of one worker or all), a share of the tokens.
     using content = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
     std::map<content, std::vector<std::uint32_t>> holders;
     for (std::uint32_t worker = 0; worker < workers; ++worker) {
@@ -125,7 +125,7 @@ TEST_CASE("Every rank has one writer and its readers, in all layouts", "[connect
   });
 }
 
-TEST_CASE("Layouts that make no sense are refused", "[connector]") {
+TEST_CASE("Invalid layouts are refused", "[connector]") {
   for (const auto& layout :
        {parallel_layout{0, 1, 1, false}, parallel_layout{1, 0, 1, false}, parallel_layout{1, 1, 0, false},
         parallel_layout{4, 1, 3, false}, parallel_layout{4, 1, 8, true}, parallel_layout{256, 256, 1, false},
@@ -141,8 +141,7 @@ TEST_CASE("Layouts that make no sense are refused", "[connector]") {
   CHECK(connector::validate({257, 255, 257, true}));
 }
 
-TEST_CASE("A block of the scheduler is as many blocks of tensors as there are context-parallel workers",
-          "[connector]") {
+TEST_CASE("A scheduler block has as many tensor blocks as there are context-parallel workers", "[connector]") {
   CHECK(scheduler_block_tokens({}, 16) == 16);
   CHECK(scheduler_block_tokens({8, 2, 1, true}, 64) == 64);
   CHECK(scheduler_block_tokens({8, 2, 4, true}, 64) == 256);

@@ -27,7 +27,7 @@ struct desk {
 
 } // namespace
 
-TEST_CASE("what one thread decides is not sent before what another has decided earlier", "[connector]") {
+TEST_CASE("decisions of several threads are sent in the order in which they were made", "[connector]") {
   desk d;
   std::mutex lock;
   std::condition_variable changed;
@@ -53,7 +53,7 @@ TEST_CASE("what one thread decides is not sent before what another has decided e
   CHECK(sent == std::vector{1, 2, 3, 4});
 }
 
-TEST_CASE("what follows from an answer in the thread that sends is sent behind the rest", "[connector]") {
+TEST_CASE("a decision made while sending is sent after the rest", "[connector]") {
   desk d;
   std::vector<int> sent;
   d.decide({1, 2}, [&](int number) {

@@ -100,7 +100,7 @@ TEST_CASE("Statistics are empty until a task has ended", "[connector]") {
   CHECK(reduced(failed)["Num save task failed"] == 0);
 }
 
-TEST_CASE("Statistics of two workers are joined", "[connector]") {
+TEST_CASE("Statistics of two workers are merged", "[connector]") {
   connector_stats first;
   first.save_duration = {0.1};
   first.load_duration = {0.2};
@@ -117,7 +117,7 @@ TEST_CASE("Statistics of two workers are joined", "[connector]") {
   CHECK(first.num_transfer_task == 4);
 }
 
-TEST_CASE("Joining statistics leaves out no member", "[connector]") {
+TEST_CASE("Merging statistics leaves out no member", "[connector]") {
   auto joined = numbered(100);
   joined.aggregate(numbered(1000));
   std::uint64_t at = 0;
@@ -173,7 +173,7 @@ TEST_CASE("Names of reduced statistics, in their order", "[connector]") {
                  });
 }
 
-TEST_CASE("Every member comes into what is printed", "[connector]") {
+TEST_CASE("Every member is printed", "[connector]") {
   const auto values = reduced(numbered(1));
   const std::map<std::string, double> expected{
       {"Num transfers task", 5},
@@ -211,7 +211,7 @@ TEST_CASE("Durations are printed with 3 decimals", "[connector]") {
   CHECK(reduced(stats)["Avg load duration (ms)"] == 0);
 }
 
-TEST_CASE("Statistics that are taken begin anew", "[connector]") {
+TEST_CASE("Statistics restart from empty after they were taken", "[connector]") {
   auto stats = numbered(1);
   stats.num_transfer_task = 2;
   const auto before = stats;
@@ -223,7 +223,7 @@ TEST_CASE("Statistics that are taken begin anew", "[connector]") {
   CHECK(stats.clone_and_reset() == connector_stats{});
 }
 
-TEST_CASE("Percentiles are linear between ranks", "[connector]") {
+TEST_CASE("Percentiles are interpolated linearly between ranks", "[connector]") {
   const samples four{3, 1, 10, 2};
   CHECK(percentile(four, 0) == 1);
   CHECK(near(percentile(four, 10), 1.3));
@@ -266,7 +266,7 @@ TEST_CASE("Every member is a metric, once", "[connector]") {
     const auto& all = metric_descriptions();
     REQUIRE(std::ranges::count(all, name, &metric_description::member) == 1);
     const auto& metric = *std::ranges::find(all, name, &metric_description::member);
-    // A list is observed number by number; a counter is added as it is, and has to be an integer for that.
+    // A list is observed value by value; a counter is added once and must be an integer.
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(x)>, samples>) {
       CHECK(metric.what == kind::histogram);
     } else {
@@ -277,7 +277,7 @@ TEST_CASE("Every member is a metric, once", "[connector]") {
   CHECK(metric_descriptions().size() == members);
 }
 
-TEST_CASE("Metrics have the names of vLLM's, or begin with Troupe's", "[connector]") {
+TEST_CASE("Metrics have the names of vLLM or begin with the prefix of Troupe", "[connector]") {
   const samples buckets{0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0};
   CHECK(described("vllm:hf3fs_save_duration_seconds").what == kind::histogram);
   CHECK(described("vllm:hf3fs_save_duration_seconds").member == "save_duration");

@@ -48,7 +48,7 @@ inline std::vector<block_id> blocks_from(block_id first, std::uint32_t count) {
   return out;
 }
 
-/// What LMCache's examples use: blocks of 16 tokens, pages of 16 blocks.
+/// The options of LMCache's examples: blocks of 16 tokens, pages of 16 blocks.
 inline scheduler_options lmcache_options() {
   scheduler_options out;
   out.space = namespace_id{1, 2};
@@ -56,7 +56,7 @@ inline scheduler_options lmcache_options() {
   return out;
 }
 
-/// What HF3FS's connector uses: a page for each block.
+/// The options of HF3FS's connector: one page per block.
 inline scheduler_options hf3fs_options() {
   auto out = lmcache_options();
   out.keys = {key_source::md5_chain, 16, 1};
@@ -80,8 +80,8 @@ public:
     collect();
   }
 
-  /// Answers the oldest lookup without an answer: so many pages are there, and these of them on disk only; held so
-  /// long, or as long as was asked.
+  /// Answers the oldest open lookup with the number of pages that were found, those of them that are on disk only, and
+  /// the lease time, by default the requested one.
   void answer(std::uint32_t matched, std::vector<std::uint8_t> on_disk = {}, duration lease_for = {}) {
     REQUIRE_FALSE(lookups.empty());
     const auto lookup = lookups.front();
@@ -93,7 +93,7 @@ public:
     collect();
   }
 
-  /// The answer to a lookup that nobody waits for any more.
+  /// The answer to a lookup that no request waits for any more.
   void late_answer(std::uint64_t lookup, std::uint32_t matched, const ticket& lease) {
     state.on_lookup(lookup, lookup_result{matched, lease}, now);
     collect();
@@ -161,7 +161,7 @@ public:
     report(out);
   }
 
-  /// From the first question, of which nothing is found, to a request that is about to run.
+  /// Runs a request from its lookup, which finds nothing, until it is about to run.
   void admit(std::string_view id, const std::vector<token_id>& tokens, const std::vector<block_id>& blocks) {
     ask(id, tokens);
     answer(0);
@@ -169,7 +169,7 @@ public:
     allocate(id, blocks, 0);
   }
 
-  /// From the first question to a request that waits for its load; the load.
+  /// Runs a request from its lookup until it waits for its load, and returns the load.
   load_op begin_load(std::string_view id, const std::vector<token_id>& tokens, std::uint32_t computed,
                      std::uint32_t matched, const std::vector<block_id>& blocks) {
     ask(id, tokens, computed);

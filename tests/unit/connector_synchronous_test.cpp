@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-/// What the scheduler half does of a request that arrives, of loads within a step, and of loads that do not pay off.
+/// The scheduler half with requests that arrive, with loads within a step, and with loads that do not pay off.
 
 namespace troupe::test::connector_synchronous_test {
 
@@ -29,7 +29,7 @@ load_op run_with_load(scheduler_desk& desk, std::string_view id = "r") {
   const auto meta = desk.run_new(id, blocks_from(10, 7), 64, 36);
   REQUIRE(meta.loads.size() == 1);
   REQUIRE(meta.loads[0].synchronous());
-  // What the step computes may be computed upon blocks that are not filled.
+  // Tokens of the step may be computed from unfilled blocks.
   CHECK(meta.stores.empty());
   return meta.loads[0];
 }
@@ -53,7 +53,7 @@ TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
   CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
   CHECK(desk.lookups_sent == 1);
 
-  // Nothing to be found, nothing to be asked.
+  // With nothing to find no lookup is sent.
   desk.arrive("short", tokens_from(1, 16));
   desk.state.on_new_request({.id = "embedded", .tokens = {0, tokens}, .cacheable = false}, desk.now);
   CHECK(desk.state.outbox_empty());
@@ -61,7 +61,7 @@ TEST_CASE("a lookup begins when the request arrives, once", "[connector]") {
   CHECK(desk.state.find("embedded") == nullptr);
 }
 
-TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
+TEST_CASE("a request beyond the early lookup limit is looked up when the engine asks", "[connector]") {
   auto options = hf3fs_options();
   options.early_lookups_max = 1;
   scheduler_desk desk(options);
@@ -72,7 +72,7 @@ TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
   CHECK(desk.state.tracked_requests() == 2);
   CHECK_FALSE(desk.ask("second", tokens).tokens.has_value());
   CHECK(desk.lookups_sent == 2);
-  // Also of an engine that has said all there is to say.
+  // The same holds for an engine that has announced the request completely.
   desk.arrive("third", tokens);
   CHECK(desk.lookups_sent == 2);
   const auto asked = desk.state.get_num_new_matched_tokens({.id = "third", .tokens = {100, {}}}, 0, desk.now);
@@ -80,7 +80,7 @@ TEST_CASE("a long queue is looked up as the engine asks", "[connector]") {
   CHECK_FALSE(desk.state.outbox_empty());
 }
 
-TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
+TEST_CASE("a request that arrives and ends at once holds nothing", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   desk.arrive("r", tokens_from(1, 100));
   desk.answer(4);
@@ -90,7 +90,7 @@ TEST_CASE("a request that arrives and leaves holds nothing", "[connector]") {
   CHECK(desk.state.tracked_requests() == 0);
 }
 
-TEST_CASE("what was found long before the engine asks is asked for again", "[connector]") {
+TEST_CASE("a lookup result that is too old when the engine asks is looked up again", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.arrive("r", tokens);
@@ -102,7 +102,7 @@ TEST_CASE("what was found long before the engine asks is asked for again", "[con
   CHECK(desk.ask("r", tokens) == matched_tokens{64, true});
 }
 
-TEST_CASE("fewer tokens than pay off are computed", "[connector]") {
+TEST_CASE("hits below the minimum number of tokens are computed", "[connector]") {
   auto options = hf3fs_options();
   options.min_load_tokens = 48;
   scheduler_desk desk(options);
@@ -114,13 +114,13 @@ TEST_CASE("fewer tokens than pay off are computed", "[connector]") {
   CHECK(desk.ask("r", tokens, 32) == matched_tokens{0, false});
   desk.allocate("r", blocks_from(0, 7), 0);
   CHECK(desk.state.leases_held() == 0);
-  // They are in the cache all the same, and not saved again.
+  // They are in the cache and not saved again.
   const auto stores = desk.run_new("r", blocks_from(0, 7), 32, 68).stores;
   REQUIRE(stores.size() == 1);
   CHECK(stores[0].first_page == 4);
 }
 
-TEST_CASE("a synchronous load ends with the step's output", "[connector]") {
+TEST_CASE("a synchronous load ends with the output of its step", "[connector]") {
   scheduler_desk desk(synchronous_options(2));
   const auto load = run_with_load(desk);
   CHECK(load.keys.size() == 4);
@@ -139,7 +139,7 @@ TEST_CASE("a synchronous load ends with the step's output", "[connector]") {
   CHECK(stores[0].keys.size() == 2);
 }
 
-TEST_CASE("what a synchronous load did not bring is computed and saved", "[connector]") {
+TEST_CASE("pages that a synchronous load did not fill are computed and saved", "[connector]") {
   scheduler_desk desk(synchronous_options(2));
   const auto load = run_with_load(desk);
   auto first = outcome(load, {1, 1, 1, 0});
@@ -151,7 +151,7 @@ TEST_CASE("what a synchronous load did not bring is computed and saved", "[conne
   CHECK(events[0].what == cache_event::kind::removed);
   CHECK(events[0].keys == std::vector<key_digest>{load.keys[1]});
   CHECK(events[1].keys == std::vector<key_digest>{load.keys[3]});
-  // The engine goes back to the first block that is not there.
+  // The engine returns to the first missing block.
   auto stores = desk.run_on("r", {}, 16, 84).stores;
   REQUIRE(stores.size() == 2);
   CHECK(stores[0].first_page == 1);
@@ -160,7 +160,7 @@ TEST_CASE("what a synchronous load did not bring is computed and saved", "[conne
   CHECK(stores[1].keys.size() == 3);
 }
 
-TEST_CASE("a worker that says too little of a synchronous load has not brought the rest", "[connector]") {
+TEST_CASE("pages that a worker does not report in a synchronous load count as not loaded", "[connector]") {
   scheduler_desk desk(synchronous_options());
   const auto load = run_with_load(desk);
   desk.report(outcome(load, {1}));
@@ -169,25 +169,25 @@ TEST_CASE("a worker that says too little of a synchronous load has not brought t
   CHECK(events[0].keys.size() == 3);
 }
 
-TEST_CASE("a request may leave in the step of its synchronous load", "[connector]") {
+TEST_CASE("a request may end in the step of its synchronous load", "[connector]") {
   scheduler_desk desk(synchronous_options());
   const auto load = run_with_load(desk);
   // One token was all it wanted: the engine finishes it before it passes on the output.
   CHECK_FALSE(desk.finish("r"));
-  CHECK(desk.state.leases_held() == 1); // somebody may be loading
+  CHECK(desk.state.leases_held() == 1); // a worker may still be loading
   desk.report(outcome(load, {1, 1, 1, 1}));
   CHECK(desk.state.leases_held() == 0);
   CHECK(desk.state.tracked_requests() == 0);
   CHECK(desk.build().finished.empty());
 }
 
-TEST_CASE("a request that is preempted during its synchronous load asks anew", "[connector]") {
+TEST_CASE("a request that is preempted during its synchronous load is looked up again", "[connector]") {
   scheduler_desk desk(synchronous_options());
   const auto load = run_with_load(desk);
   desk.preempt("r");
   const auto tokens = tokens_from(1, 101);
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
-  desk.report(outcome(load, {0, 0, 0, 0})); // of blocks that it has no more
+  desk.report(outcome(load, {0, 0, 0, 0})); // of blocks that were freed
   CHECK(desk.state.take_events().empty());
   desk.answer(4);
   CHECK(desk.ask("r", tokens) == matched_tokens{64, false});
@@ -200,13 +200,13 @@ TEST_CASE("a request that is preempted during its synchronous load asks anew", "
   CHECK(desk.state.leases_held() == 0);
 }
 
-TEST_CASE("H1 a request that is preempted between steps and leaves has its saves given up", "[connector][hazards]") {
+TEST_CASE("H1 a request that is preempted between steps and ends has its saves cancelled", "[connector][hazards]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
   const auto stores = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
   REQUIRE(stores.size() == 1);
-  // Its blocks are free, as it was preempted with all others, and then it is aborted, all before the next step.
+  // Its blocks are free: it was preempted with all others and then aborted, all before the next step.
   CHECK(desk.finish("r"));
   const auto meta = desk.preempt("r");
   CHECK(meta.preempted == std::vector<session_id>{stores[0].session});
@@ -214,13 +214,13 @@ TEST_CASE("H1 a request that is preempted between steps and leaves has its saves
   CHECK(meta.finished[0].session == stores[0].session);
 }
 
-TEST_CASE("a request that is preempted and comes back in the same step keeps its new blocks", "[connector]") {
+TEST_CASE("a request that is preempted and resumed in the same step keeps its new blocks", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   desk.admit("r", tokens, blocks_from(0, 7));
   const auto before = desk.run_new("r", blocks_from(0, 7), 0, 100).stores;
   REQUIRE(before.size() == 1);
-  // It asks before anybody has said that it was preempted.
+  // The lookup comes before the preemption is reported.
   CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
   desk.answer(0);
   CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
@@ -234,19 +234,19 @@ TEST_CASE("a request that is preempted and comes back in the same step keeps its
   CHECK(std::ranges::equal(desk.state.find("r")->blocks(), kept));
 }
 
-TEST_CASE("a request whose load has failed somewhere is known to have nothing of it", "[connector]") {
+TEST_CASE("the pages of a load that failed on any worker count as not loaded", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto load = desk.begin_load("r", tokens, 0, 4, blocks_from(0, 7));
   worker_output out;
-  SECTION("without a word of blocks") {
+  SECTION("without a report of blocks") {
     out.failed = out.received = {"r"};
     desk.report(out);
     const auto events = desk.state.take_events();
     REQUIRE(events.size() == 1);
     CHECK(events[0].keys == load.keys);
   }
-  SECTION("blocks say more") {
+  SECTION("with a report of blocks") {
     out.failed = out.received = {"r"};
     out.load_errors = {2};
     desk.report(out);
@@ -256,7 +256,7 @@ TEST_CASE("a request whose load has failed somewhere is known to have nothing of
   }
 }
 
-TEST_CASE("sources of hits add up to what was asked", "[connector]") {
+TEST_CASE("sources of hits add up to the requested tokens", "[connector]") {
   scheduler_desk desk(hf3fs_options());
   CHECK(desk.state.get_external_cache_hit_sources("r", 64) == hit_sources{.unknown = 64});
 }

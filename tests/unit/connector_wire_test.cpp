@@ -55,14 +55,14 @@ std::string text_of_wire(const wire_bytes& x) {
 
 } // namespace
 
-TEST_CASE("metadata and outcomes come back from their bytes as they are", "[connector][wire]") {
+TEST_CASE("metadata and outcomes survive encoding and decoding", "[connector][wire]") {
   CHECK(decode_metadata(encoded(whole_metadata())).value() == whole_metadata());
   CHECK(decode_metadata(encoded(connector_metadata{})).value() == connector_metadata{});
   CHECK(decode_outcomes(encoded(whole_outcomes())).value() == whole_outcomes());
   CHECK(decode_outcomes(encoded(std::vector<store_outcome>{})).value().empty());
 }
 
-TEST_CASE("memory that bytes are written to is used again, whatever it held", "[connector][wire]") {
+TEST_CASE("an output buffer is reused whatever it held", "[connector][wire]") {
   wire_bytes out(10'000, 0xff);
   encode(whole_metadata(), out);
   CHECK(out == encoded(whole_metadata()));
@@ -70,14 +70,14 @@ TEST_CASE("memory that bytes are written to is used again, whatever it held", "[
   CHECK(out == encoded(connector_metadata{}));
 }
 
-TEST_CASE("bytes that lack their end are refused, and so are more", "[connector][wire]") {
+TEST_CASE("truncated bytes and trailing bytes are refused", "[connector][wire]") {
   const auto metadata = encoded(whole_metadata());
   const auto outcomes = encoded(whole_outcomes());
   for (std::size_t i = 0; i < metadata.size(); ++i) {
     INFO(i);
     const auto part = std::span(metadata).first(i);
     CHECK(decode_metadata(part).error().code == errc::corrupt);
-    // Also where the header agrees with what is left.
+    // The same holds where the header matches the rest.
     wire_bytes sealed(part.begin(), part.end());
     seal_wire(sealed);
     CHECK_FALSE(decode_metadata(sealed));
@@ -106,7 +106,7 @@ TEST_CASE("no flipped bit is accepted", "[connector][wire]") {
   try_bits(encoded(whole_outcomes()), decode_outcomes);
 }
 
-TEST_CASE("bytes of another kind or version say so", "[connector][wire]") {
+TEST_CASE("bytes of another kind or version are refused with that reason", "[connector][wire]") {
   CHECK(decode_outcomes(encoded(whole_metadata())).error().code == errc::corrupt);
   CHECK(decode_metadata(encoded(whole_outcomes())).error().code == errc::corrupt);
   auto other = encoded(whole_metadata());
@@ -117,7 +117,7 @@ TEST_CASE("bytes of another kind or version say so", "[connector][wire]") {
   CHECK(refused.error().text.find("version 9") != std::string::npos);
 }
 
-TEST_CASE("a length that lies makes no room for what is not there", "[connector][wire]") {
+TEST_CASE("a false length allocates no memory", "[connector][wire]") {
   // The first number of the body is how many loads there are.
   auto bytes = encoded(whole_metadata());
   for (const std::uint32_t count : {3U, 1'000U, 0x7fffffffU, 0xffffffffU}) {
@@ -128,7 +128,7 @@ TEST_CASE("a length that lies makes no room for what is not there", "[connector]
   }
 }
 
-TEST_CASE("what is damaged behind a right checksum is refused or makes sense", "[connector][wire][fuzz]") {
+TEST_CASE("damage with a valid checksum is refused or decodes to valid data", "[connector][wire][fuzz]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -138,7 +138,7 @@ TEST_CASE("what is damaged behind a right checksum is refused or makes sense", "
       fuzz::read_engine_metadata(damage(text, random));
 }
 
-TEST_CASE("The corpus of metadata is read as it was", "[connector][wire][fuzz]") {
+TEST_CASE("The corpus of metadata is read as before", "[connector][wire][fuzz]") {
   const std::map<std::string, int> accepted{{"empty", 2}, {"metadata", 2},       {"outcomes", 2}, {"many", 2},
                                             {"cut", 0},   {"wrong-checksum", 1}, {"garbage", 0}};
   std::size_t found = 0;

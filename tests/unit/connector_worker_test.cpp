@@ -106,7 +106,7 @@ using names = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("a load and a store on their way through a worker", "[connector]") {
+TEST_CASE("a load and a store pass through a worker", "[connector]") {
   worker_desk desk;
   auto store = make_store(1, 8, "b", 2, 20);
   store.first_page = 3;
@@ -141,7 +141,7 @@ TEST_CASE("a load and a store on their way through a worker", "[connector]") {
   CHECK(desk.state.take_stats().is_empty());
 }
 
-TEST_CASE("pages that a damaged slab keeps from being saved are counted", "[connector]") {
+TEST_CASE("pages that are not saved because of a damaged slab are counted", "[connector]") {
   worker_desk desk;
   desk.step({.loads = {}, .stores = {make_store(1, 8, "b", 3, 20)}, .preempted = {}, .finished = {}});
   desk.end(desk.saves.at(0), {errc::slab_damaged, errc::ok, errc::slab_damaged});
@@ -151,7 +151,7 @@ TEST_CASE("pages that a damaged slab keeps from being saved are counted", "[conn
   CHECK(stats.skipped_pages == 0);
 }
 
-TEST_CASE("C-1 a failed load is named with its blocks, in the same pass as its request", "[connector][hazards]") {
+TEST_CASE("C-1 a failed load is reported with its blocks in the same pass as its request", "[connector][hazards]") {
   worker_desk desk;
   desk.step(
       {.loads = {make_load(7, "a", 3, 10), make_load(8, "b", 2, 20)}, .stores = {}, .preempted = {}, .finished = {}});
@@ -163,7 +163,8 @@ TEST_CASE("C-1 a failed load is named with its blocks, in the same pass as its r
   CHECK(desk.state.take_stats().num_failed_load == 2);
 }
 
-TEST_CASE("C-1 the errors of a load come when its last task does, not before and not after", "[connector][hazards]") {
+TEST_CASE("C-1 the errors of a load are reported with its last task, not before and not after",
+          "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 2;
   worker_desk desk(options);
@@ -178,7 +179,7 @@ TEST_CASE("C-1 the errors of a load come when its last task does, not before and
   CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
 }
 
-TEST_CASE("blocks that are not to be written are no errors", "[connector]") {
+TEST_CASE("null blocks are not written and not errors", "[connector]") {
   worker_options options;
   options.blocks_per_page = 2;
   worker_desk desk(options);
@@ -190,7 +191,7 @@ TEST_CASE("blocks that are not to be written are no errors", "[connector]") {
   CHECK(desk.state.take_stats().hit_tokens == 32);
 }
 
-TEST_CASE("H1, C-7 no block of a preempted request is published once others may write it", "[connector][hazards]") {
+TEST_CASE("H1 C-7 no block of a preempted request is published once others may write it", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 1;
   worker_desk desk(options);
@@ -202,7 +203,7 @@ TEST_CASE("H1, C-7 no block of a preempted request is published once others may 
   desk.step({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
   CHECK(desk.cancels == std::vector<std::vector<task_tag>>{{desk.saves[0]}});
   CHECK(desk.state.preempting());
-  // What waited is given up without a word to anybody; the load into those blocks waits for the answer.
+  // The waiting save is cancelled without a message; the load into those blocks waits for the answer.
   CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0, 0}}});
   CHECK(desk.loads.empty());
   desk.cancelled();
@@ -215,7 +216,7 @@ TEST_CASE("H1, C-7 no block of a preempted request is published once others may 
   CHECK(desk.tasks.at(desk.saves[1]).blocks.items == std::vector<std::uint32_t>{20});
 }
 
-TEST_CASE("H1 a step without a forward pass gives up the saves of preempted requests too", "[connector][hazards]") {
+TEST_CASE("H1 a step without a forward pass cancels the saves of preempted requests too", "[connector][hazards]") {
   worker_desk desk;
   desk.step({.loads = {}, .stores = {make_store(1, 7, "a", 2, 10)}, .preempted = {}, .finished = {}});
   desk.bind({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
@@ -227,7 +228,7 @@ TEST_CASE("H1 a step without a forward pass gives up the saves of preempted requ
   CHECK(desk.loads.size() == 1);
 }
 
-TEST_CASE("a finished request is named as sent when its last save has ended", "[connector]") {
+TEST_CASE("a finished request is reported as sent when its last save has ended", "[connector]") {
   worker_desk desk;
   desk.step({.loads = {},
              .stores = {make_store(1, 7, "a", 1, 10), make_store(2, 7, "a", 1, 11)},
@@ -235,14 +236,14 @@ TEST_CASE("a finished request is named as sent when its last save has ended", "[
              .finished = {}});
   desk.end(desk.saves[0], errc::ok);
   desk.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", false}, {8, "b", false}}});
-  CHECK(desk.finished().sent == names{"b"}); // nothing of b is under way here
+  CHECK(desk.finished().sent == names{"b"}); // b has nothing in progress here
   CHECK(desk.finished().sent.empty());
   desk.end(desk.saves[1], errc::io_error);
   CHECK(desk.finished().sent == names{"a"});
   CHECK(desk.finished().sent.empty());
 }
 
-TEST_CASE("H8, C-8 a request that leaves during its load is named as received, and only so", "[connector][hazards]") {
+TEST_CASE("H8 C-8 a request that ends during its load is reported as received only", "[connector][hazards]") {
   worker_desk desk;
   desk.step(
       {.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)}, .stores = {}, .preempted = {}, .finished = {}});
@@ -259,7 +260,7 @@ TEST_CASE("H8, C-8 a request that leaves during its load is named as received, a
   CHECK(done.received == names{"a"});
 }
 
-TEST_CASE("C-14 at shutdown nothing that waits is lost without a word", "[connector][hazards]") {
+TEST_CASE("C-14 at shutdown every waiting task gets a result", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 1;
   worker_desk desk(options);
@@ -303,7 +304,7 @@ TEST_CASE("C-16 while a load waits, no save begins", "[connector][hazards]") {
   CHECK(desk.saves.size() == 1);
 }
 
-TEST_CASE("C-23 an op that makes no sense fails alone", "[connector][hazards]") {
+TEST_CASE("C-23 an invalid op fails alone", "[connector][hazards]") {
   worker_desk desk;
   auto bad_load = make_load(1, "a", 2, 1);
   bad_load.blocks.pop_back();
@@ -320,7 +321,7 @@ TEST_CASE("C-23 an op that makes no sense fails alone", "[connector][hazards]") 
   CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0, 0}}, {3, {}}});
 }
 
-TEST_CASE("C-24 the failure of any part of a long load counts", "[connector][hazards]") {
+TEST_CASE("C-24 the failure of any part of a long load fails the load", "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 128;
   worker_desk desk(options);
@@ -339,7 +340,7 @@ TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
   worker_desk desk(options);
   desk.step(
       {.loads = {make_load(1, "a", 3, 10)}, .stores = {make_store(5, 2, "b", 3, 20)}, .preempted = {}, .finished = {}});
-  // In whatever order the parts end.
+  // The parts may end in any order.
   desk.end(desk.loads[1], errc::corrupt);
   desk.end(desk.loads[0], {errc::not_found, errc::ok});
   desk.end(desk.saves[1], errc::ok);
@@ -351,7 +352,7 @@ TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
   CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{5, {0, 1, 1}}});
 }
 
-TEST_CASE("parts of a store know the key before them", "[connector]") {
+TEST_CASE("each part of a store has the key before it as its parent", "[connector]") {
   worker_options options;
   options.task_keys_max = 2;
   worker_desk desk(options);
@@ -364,7 +365,7 @@ TEST_CASE("parts of a store know the key before them", "[connector]") {
   CHECK(desk.tasks.at(desk.saves[2]).parent == store.keys[3]);
 }
 
-TEST_CASE("of workers with the same KV one saves, and all load", "[connector]") {
+TEST_CASE("of workers with the same KV one saves and all load", "[connector]") {
   worker_options options;
   options.writer = false;
   worker_desk desk(options);
@@ -378,7 +379,7 @@ TEST_CASE("of workers with the same KV one saves, and all load", "[connector]") 
   CHECK(desk.state.take_store_outcomes().empty());
 }
 
-TEST_CASE("C-9 loads and saves name the event that they wait for", "[connector][hazards]") {
+TEST_CASE("C-9 loads and saves carry the event that they wait for", "[connector][hazards]") {
   worker_desk desk;
   desk.bind(
       {.loads = {make_load(1, "a", 1, 10)}, .stores = {make_store(1, 2, "b", 1, 20)}, .preempted = {}, .finished = {}});
@@ -389,7 +390,7 @@ TEST_CASE("C-9 loads and saves name the event that they wait for", "[connector][
   CHECK(desk.tasks.at(desk.saves.at(0)).ready_event == 6);
 }
 
-TEST_CASE("an answer that is short, or that nobody asked for, is a failure of its own", "[connector]") {
+TEST_CASE("an answer that is short or that was not requested is a separate failure", "[connector]") {
   worker_desk desk;
   desk.step({.loads = {make_load(1, "a", 3, 10)}, .stores = {}, .preempted = {}, .finished = {}});
   desk.state.on_task(999, transfer_result{}, desk.now);
@@ -399,7 +400,7 @@ TEST_CASE("an answer that is short, or that nobody asked for, is a failure of it
   CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12});
 }
 
-TEST_CASE("saying again who is preempted gives up nothing twice", "[connector]") {
+TEST_CASE("a repeated preemption cancels nothing twice", "[connector]") {
   worker_desk desk;
   desk.step({.stores = {make_store(1, 7, "a", 2, 10)}});
   const connector_metadata meta{.preempted = {7}};
@@ -435,7 +436,7 @@ TEST_CASE("saves that begin after the reports of their step are not lost", "[con
   CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
 }
 
-TEST_CASE("a request of which a block was not filled is named as failed with its reception", "[connector]") {
+TEST_CASE("a request with an unfilled block is reported as failed together with its reception", "[connector]") {
   worker_desk desk({.task_keys_max = 1});
   desk.step({.loads = {make_load(7, "a", 2, 10), make_load(8, "b", 1, 20)}});
   REQUIRE(desk.loads.size() == 3);
@@ -473,7 +474,7 @@ TEST_CASE("a synchronous load goes first, is waited for, and is reported page by
   CHECK(desk.tasks.at(desk.loads[2]).keys.items == keys_from(702, 1));
   desk.end(desk.loads[2], errc::ok);
   CHECK(desk.state.synchronous_loads() == 0);
-  // Nobody waits for it between steps: the engine would fall over a name.
+  // It is not reported between steps: the engine would fail on the unknown name.
   const auto done = desk.finished();
   CHECK(done.received.empty());
   CHECK(done.failed.empty());
@@ -482,7 +483,7 @@ TEST_CASE("a synchronous load goes first, is waited for, and is reported page by
   CHECK(desk.state.sessions() == 3);
 }
 
-TEST_CASE("a synchronous load that makes no sense fails at once", "[connector]") {
+TEST_CASE("an invalid synchronous load fails at once", "[connector]") {
   worker_desk desk;
   auto load = make_load(7, "a", 2, 10);
   load.id = 4;
@@ -495,7 +496,7 @@ TEST_CASE("a synchronous load that makes no sense fails at once", "[connector]")
   CHECK(desk.state.sessions() == 0);
 }
 
-TEST_CASE("without a node, loads fail at once and nothing is saved, until there is one", "[connector]") {
+TEST_CASE("without a node loads fail at once and nothing is saved until one is attached", "[connector]") {
   worker_desk desk({}, false);
   auto synchronous = make_load(9, "c", 1, 40);
   synchronous.id = 2;
@@ -514,7 +515,7 @@ TEST_CASE("without a node, loads fail at once and nothing is saved, until there 
   CHECK(desk.loads.size() == 1);
 }
 
-TEST_CASE("when the node is let go of, what waits fails and what is under way ends", "[connector]") {
+TEST_CASE("on detaching from the node waiting tasks fail and running tasks end", "[connector]") {
   worker_options options;
   options.tasks_max = 1;
   worker_desk desk(options);

@@ -26,7 +26,7 @@ constexpr kv_geometry geometry{
     .layers = 1, .parts = 2, .heads = 1, .head_size = 8, .element_bytes = 2, .block_tokens = 6};
 constexpr std::byte poison{0xee};
 
-/// A mover that only notes what it was told.
+/// A mover that only records its calls.
 class noting_mover final : public page_mover {
 public:
   struct notes {
@@ -76,7 +76,7 @@ struct device {
   }
 
   static inline const std::uint64_t slot_bytes = io::slot_bytes(geometry.page_bytes());
-  /// Of one part of one block.
+  /// The size of one part of one block.
   static constexpr std::size_t part_bytes = std::size_t{2} * 8 * 2;
 
   std::vector<std::uint8_t> tensor = std::vector<std::uint8_t>(2 * blocks * part_bytes);
@@ -122,7 +122,7 @@ struct device {
 
 } // namespace
 
-TEST_CASE("copy engine: a page of several blocks comes back in others", "[copy_engine_state]") {
+TEST_CASE("copy engine: a page of several blocks is restored into other blocks", "[copy_engine_state]") {
   device d;
   std::vector<std::vector<std::uint8_t>> before;
   for (std::uint32_t i = 0; i < blocks; ++i)
@@ -140,18 +140,18 @@ TEST_CASE("copy engine: a page of several blocks comes back in others", "[copy_e
     CHECK(d.is_poisoned(i));
 }
 
-TEST_CASE("copy engine: of a page, what belongs to missing blocks is checked and not written", "[copy_engine_state]") {
+TEST_CASE("copy engine: bytes of missing blocks in a page are checked and not written", "[copy_engine_state]") {
   device d;
   const auto third = d.block(2);
   REQUIRE(device::codes(d.state.gather(device::order({{0, 1, 2}, {3, 4, 5}}))) == std::vector(2, errc::ok));
   d.poison_all();
   const auto wanted = device::order({{null_block, null_block, 8}, {null_block, null_block, null_block}});
-  SECTION("sound pages") {
+  SECTION("valid pages") {
     CHECK(device::codes(d.state.scatter(wanted)) == std::vector(2, errc::ok));
     CHECK(d.block(8) == third);
   }
-  SECTION("pages that are not") {
-    // In what would not be written.
+  SECTION("invalid pages") {
+    // The damage is in bytes that would not be written.
     for (std::size_t i = 0; i < 2; ++i)
       d.arenas->memory()->bytes()[i * device::slot_bytes + io::page_header_bytes] ^= std::byte{1};
     CHECK(device::codes(d.state.scatter(wanted)) == std::vector(2, errc::corrupt));
@@ -181,7 +181,7 @@ TEST_CASE("copy engine: a page with a block missing or out of range is refused a
     CHECK(d.is_poisoned(i));
 }
 
-TEST_CASE("copy engine: an order with another number of blocks is refused as a whole", "[copy_engine_state]") {
+TEST_CASE("copy engine: an order with a wrong number of blocks is refused as a whole", "[copy_engine_state]") {
   device d;
   const auto refused = [&](const copy_order& order) {
     for (const auto& got : {d.state.gather(order), d.state.scatter(order)}) {
@@ -203,7 +203,7 @@ TEST_CASE("copy engine: an order with another number of blocks is refused as a w
   CHECK(device::codes(d.state.gather(empty)).empty());
 }
 
-TEST_CASE("copy engine: an order waits for the event that it names by its number", "[copy_engine_state][events]") {
+TEST_CASE("copy engine: an order waits for the event with its number", "[copy_engine_state][events]") {
   const auto notes = std::make_shared<noting_mover::notes>();
   const auto table = std::make_shared<device_event_table>();
   const auto arenas = std::make_shared<test::known_arenas>();
@@ -218,7 +218,7 @@ TEST_CASE("copy engine: an order waits for the event that it names by its number
   CHECK(device::codes(state.scatter(order)) == std::vector(2, errc::ok));
   CHECK(notes->ready == std::vector<void*>{nullptr, &happened, &happened});
 
-  // Where one page is refused, the others wait as well.
+  // Where one page is refused, the others still wait.
   notes->ready.clear();
   auto bad = order;
   bad.items[0].block = blocks;

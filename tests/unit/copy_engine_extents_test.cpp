@@ -17,14 +17,14 @@
 
 namespace copy_engine_extents_test {
 
-/// What a device is told of the arena, and when; and when nothing of an attachment is under way any more.
+/// The registration of arena memory with a device, and the end of attachments.
 
 namespace {
 
 using namespace troupe;
 
 constexpr std::uint32_t blocks = 8;
-/// Frames of an extent, and of an arena, whose last extent is shorter.
+/// The frames of an extent and of an arena, whose last extent is shorter.
 constexpr std::uint64_t extent_frames = 2;
 constexpr std::uint64_t arena_frames = 7;
 constexpr owner_id owner = 21;
@@ -35,7 +35,7 @@ key_digest key(std::uint64_t n) {
   return hash_key(std::as_bytes(std::span(&n, 1)));
 }
 
-/// A device that notes what it is told of, may refuse it, and may be made to wait.
+/// A device that records registrations and can refuse or delay them.
 class careful_device final : public page_mover {
 public:
   explicit careful_device(const kv_cache_view& view) : host_(*make_host_page_mover(view)) {}
@@ -156,7 +156,8 @@ struct world {
 
 } // namespace
 
-TEST_CASE("copy engine: a device learns of an extent when the first page there is moved, once", "[copy_engine_state]") {
+TEST_CASE("copy engine: an extent is registered with the device when its first page is moved, once",
+          "[copy_engine_state]") {
   world w;
   CHECK(w.device->tries == 0);
   CHECK(world::codes(w.state.gather(world::order({0, 1}))) == std::vector(2, errc::ok));
@@ -166,16 +167,16 @@ TEST_CASE("copy engine: a device learns of an extent when the first page there i
   CHECK(world::codes(w.state.gather(world::order({4, 6, 5}))) == std::vector(3, errc::ok));
   CHECK(w.device->known == std::set{w.extent(0), w.extent(2), w.extent(3)});
   CHECK(w.device->tries == 3);
-  // The last one is what is left of the arena.
+  // The last one is the remainder of the arena.
   CHECK(w.device->sizes == std::vector<std::size_t>{2 * world::slot, 2 * world::slot, world::slot});
-  // What is no frame makes nothing known.
+  // An invalid frame registers nothing.
   auto outside = world::order({2});
   outside.items[0].frame_offset = arena_frames * world::slot;
   CHECK(world::codes(w.state.gather(outside)) == std::vector{errc::out_of_range});
   CHECK(w.device->tries == 3);
 }
 
-TEST_CASE("copy engine: a device that learns slowly is told of all extents before they are used, each once",
+TEST_CASE("copy engine: a device with slow registration registers all extents ahead, each once",
           "[copy_engine_state]") {
   world w(true);
   CHECK(world::codes(w.state.gather(world::order({4, 0}))) == std::vector(2, errc::ok));
@@ -183,7 +184,7 @@ TEST_CASE("copy engine: a device that learns slowly is told of all extents befor
   CHECK(w.device->known == std::set{w.extent(0), w.extent(1), w.extent(2), w.extent(3)});
   CHECK(world::codes(w.state.gather(world::order({0, 2, 4, 6}))) == std::vector(4, errc::ok));
   CHECK(w.device->tries == 4);
-  // Another arena: the device forgets this one, also where it has not been told of all of it.
+  // On another arena the device drops this one, even where not all of it is registered.
   w.device->hold();
   REQUIRE(w.state.bind(owner + 1, w.new_arena()));
   w.device->await_waiting(1);
@@ -194,7 +195,7 @@ TEST_CASE("copy engine: a device that learns slowly is told of all extents befor
   CHECK(w.device->known == std::set{w.extent(0, 2), w.extent(1, 2), w.extent(2, 2), w.extent(3, 2)});
 }
 
-TEST_CASE("copy engine: where a device cannot be told ahead, pages say so when they are moved", "[copy_engine_state]") {
+TEST_CASE("copy engine: failed registration ahead is reported when pages are moved", "[copy_engine_state]") {
   world w;
   w.device->slow = true;
   w.device->refuses = true;
@@ -203,14 +204,14 @@ TEST_CASE("copy engine: where a device cannot be told ahead, pages say so when t
   CHECK(w.state.take_trouble());
 }
 
-TEST_CASE("copy engine: no piece of memory that a device overwrites lies in two extents", "[copy_engine_state]") {
+TEST_CASE("copy engine: no piece of memory that a device overwrites spans two extents", "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({1, 2, 3, 4}))) == std::vector(4, errc::ok));
   const auto spare = io::page_header_bytes;
   CHECK(w.device->spare_before == std::vector<std::uint64_t>{spare, 0, spare, 0});
 }
 
-TEST_CASE("copy engine: pages of an extent that a device cannot use fail alone, and are tried again",
+TEST_CASE("copy engine: pages of an extent that a device cannot register fail alone and are retried",
           "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
@@ -219,7 +220,7 @@ TEST_CASE("copy engine: pages of an extent that a device cannot use fail alone, 
   CHECK(world::codes(w.state.gather(world::order({0, 2, 1}))) == std::vector{errc::ok, errc::limit_exceeded, errc::ok});
   CHECK(w.state.take_trouble().value().text.find("locked") != std::string::npos);
   CHECK(world::codes(w.state.scatter(world::order({2, 3}))) == std::vector(2, errc::limit_exceeded));
-  CHECK_FALSE(w.state.take_trouble()); // said before
+  CHECK_FALSE(w.state.take_trouble()); // reported before
   w.device->refuses = false;
   CHECK(world::codes(w.state.gather(world::order({2, 3}))) == std::vector(2, errc::ok));
   CHECK(w.device->known == std::set{w.extent(0), w.extent(1)});
@@ -232,7 +233,7 @@ TEST_CASE("copy engine: pages of an extent that a device cannot use fail alone, 
   CHECK(broken.error().code == errc::device_error);
 }
 
-TEST_CASE("copy engine: bound to the same arena again, all that the device knows stays known", "[copy_engine_state]") {
+TEST_CASE("copy engine: binding to the same arena again keeps the registrations", "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({0, 2}))) == std::vector(2, errc::ok));
   const bool ended = GENERATE(false, true);
@@ -247,7 +248,7 @@ TEST_CASE("copy engine: bound to the same arena again, all that the device knows
   CHECK(w.device->tries == 2);
 }
 
-TEST_CASE("copy engine: bound to another arena, the device forgets the one before, after its last order",
+TEST_CASE("copy engine: binding to another arena drops the old registrations after the last order",
           "[copy_engine_state]") {
   world w;
   const auto next = w.new_arena();
@@ -264,8 +265,7 @@ TEST_CASE("copy engine: bound to another arena, the device forgets the one befor
   CHECK(w.device->known == std::set{w.extent(1, 1)});
 }
 
-TEST_CASE("copy engine: an arena that cannot be found any more is given up when nothing is bound, and not before",
-          "[copy_engine_state]") {
+TEST_CASE("copy engine: a lost arena is dropped when nothing is bound, and not before", "[copy_engine_state]") {
   world w;
   REQUIRE(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
   w.arenas->lose(0);
@@ -280,7 +280,7 @@ TEST_CASE("copy engine: an arena that cannot be found any more is given up when 
   CHECK(again.error().code == errc::unreachable);
 }
 
-TEST_CASE("copy engine: lanes that need the same extent at once have it prepared once", "[copy_engine_state]") {
+TEST_CASE("copy engine: lanes that need the same extent at once register it once", "[copy_engine_state]") {
   world w;
   const bool refuses = GENERATE(false, true);
   w.device->refuses = refuses;
@@ -308,10 +308,10 @@ TEST_CASE("copy engine: lanes that need the same extent at once have it prepared
   CHECK(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok});
 }
 
-TEST_CASE("copy engine: an attachment is at rest when its last order has ended, whatever others do",
+TEST_CASE("copy engine: an attachment is quiesced when its last order has ended, whatever others do",
           "[copy_engine_state]") {
   world w;
-  // The device knows the extent of the others' orders, which do not wait for it.
+  // The device knows the extent of the other orders, which do not wait for it.
   CHECK(world::codes(w.state.scatter(world::order({4}))) == std::vector{errc::corrupt});
   w.device->hold();
   std::thread lane([&] { CHECK(world::codes(w.state.gather(world::order({0}))) == std::vector{errc::ok}); });

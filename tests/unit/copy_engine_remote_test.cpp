@@ -49,7 +49,7 @@ struct far_device {
     return {key(key_number), {40 + block, 3}, frame * slot_bytes, block};
   }
 
-  /// What the node sees of the memory.
+  /// The memory as the node sees it.
   std::vector<std::byte> got(const remote_offer& offer) {
     std::vector<std::byte> out(offer.bytes);
     const auto mover = network->mover();
@@ -68,15 +68,14 @@ struct far_device {
 
 } // namespace
 
-TEST_CASE("copy engine: for a node elsewhere it offers memory of its own, and works in frames of that",
-          "[copy_engine_state]") {
+TEST_CASE("copy engine: for a remote node it exposes its own memory and works in frames of it", "[copy_engine_state]") {
   far_device d;
   const auto offer = d.state->expose(owner, elsewhere());
   REQUIRE(offer);
   CHECK(offer->bytes == 6 * slot_bytes);
   CHECK(offer->frame_bytes == slot_bytes);
   CHECK(d.network->admitted == elsewhere().movers.items);
-  // What it says stands at the beginning does.
+  // The memory begins with the proof of the offer.
   const auto seen = d.got(*offer);
   REQUIRE(offer->proof.size() >= 16);
   CHECK(std::equal(offer->proof.begin(), offer->proof.end(), seen.begin(),
@@ -97,7 +96,7 @@ TEST_CASE("copy engine: for a node elsewhere it offers memory of its own, and wo
   CHECK(d.state->gather({owner, {{d.item(1, 6, 1)}}})->results[0] == static_cast<std::uint8_t>(errc::out_of_range));
 }
 
-TEST_CASE("copy engine: each attachment has memory of its own, which is gone when it is at rest",
+TEST_CASE("copy engine: each attachment has its own memory, which is freed when it is quiesced",
           "[copy_engine_state]") {
   far_device d;
   const auto first = d.state->expose(owner, elsewhere());
@@ -120,7 +119,7 @@ TEST_CASE("copy engine: each attachment has memory of its own, which is gone whe
   CHECK(d.got(*third).empty());
 }
 
-TEST_CASE("copy engine: memory that holds no two pages is none, and nobody exposes any by himself",
+TEST_CASE("copy engine: memory for fewer than two pages is refused, and so is exposing without a peer",
           "[copy_engine_state]") {
   far_device small(2 * slot_bytes - 1);
   CHECK(small.state->expose(owner, elsewhere()).error().code == errc::limit_exceeded);

@@ -86,7 +86,7 @@ struct device {
 
 } // namespace
 
-TEST_CASE("copy engine: what was gathered comes back by a scatter, in other blocks, and nothing else is touched",
+TEST_CASE("copy engine: gathered bytes are restored by a scatter in other blocks, and nothing else is touched",
           "[copy_engine_state]") {
   device d;
   auto items = std::vector{d.item(0, 3, 0), d.item(5, 1, 5), d.item(2, 0, 2)};
@@ -102,7 +102,8 @@ TEST_CASE("copy engine: what was gathered comes back by a scatter, in other bloc
     CHECK(d.memory.is_poisoned(block));
 }
 
-TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the frame's past", "[copy_engine_state]") {
+TEST_CASE("copy engine: a gathered page is sealed and contains nothing of the earlier frame contents",
+          "[copy_engine_state]") {
   device d;
   std::fill(d.bytes().begin(), d.bytes().end(), std::byte{0xee});
   CHECK(d.gather({d.item(1, 2, 1)}) == std::vector{errc::ok});
@@ -114,7 +115,7 @@ TEST_CASE("copy engine: what is gathered is a sealed page, with nothing of the f
   CHECK(*d.frame(3) == std::byte{0xee});
 }
 
-TEST_CASE("copy engine: a page of anything else is not scattered, and fails alone", "[copy_engine_state]") {
+TEST_CASE("copy engine: an unexpected page is not scattered and fails alone", "[copy_engine_state]") {
   device d;
   const std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
   REQUIRE(d.gather(items) == std::vector(3, errc::ok));
@@ -129,7 +130,7 @@ TEST_CASE("copy engine: a page of anything else is not scattered, and fails alon
   SECTION("an older generation") {
     --wanted[1].where.generation;
   }
-  SECTION("another item's page") {
+  SECTION("the page of another item") {
     wanted[1].frame_offset = wanted[0].frame_offset;
   }
   CHECK(d.scatter(wanted) == std::vector{errc::ok, errc::identity_mismatch, errc::ok});
@@ -150,7 +151,7 @@ TEST_CASE("copy engine: a page that differs in any one field of its identity is 
     REQUIRE(wanted);
     auto other = *wanted;
     change.make(other);
-    // Sealed anew, so that the header is sound, and with the checksum of what is moved: only the identity can tell.
+    // The page is sealed again, with a valid header and the right checksum: only the identity differs.
     io::seal_page(page, other, io::checksum_of(page.subspan(io::page_header_bytes, device::page_bytes)));
     const auto got = d.scatter(items);
     CHECK(got[0] == errc::ok);
@@ -196,7 +197,7 @@ TEST_CASE("copy engine: a flipped, torn or empty page is corrupt and not scatter
   CHECK(d.memory.is_poisoned(1));
 }
 
-TEST_CASE("copy engine: a block or frame that does not exist fails alone", "[copy_engine_state]") {
+TEST_CASE("copy engine: a nonexistent block or frame fails alone", "[copy_engine_state]") {
   device d;
   constexpr std::uint64_t huge = ~std::uint64_t{0};
   std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
@@ -210,7 +211,7 @@ TEST_CASE("copy engine: a block or frame that does not exist fails alone", "[cop
   }
   CHECK(d.gather(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
 
-  // The same order as a scatter, of pages that are all there.
+  // The same order is a scatter of valid pages.
   REQUIRE(d.gather({d.item(1, 1, 1)}) == std::vector{errc::ok});
   d.poison_all();
   CHECK(d.scatter(items) == std::vector{errc::ok, errc::out_of_range, errc::ok});
@@ -219,7 +220,7 @@ TEST_CASE("copy engine: a block or frame that does not exist fails alone", "[cop
   CHECK(d.holds(2, 2));
 }
 
-TEST_CASE("copy engine: a page with a block missing is not stored, and a block not wanted is not written",
+TEST_CASE("copy engine: a page with a block missing is not stored, and an unwanted block is not written",
           "[copy_engine_state]") {
   device d;
   std::vector items{d.item(0, 0, 0), d.item(1, 1, 1), d.item(2, 2, 2)};
@@ -233,7 +234,7 @@ TEST_CASE("copy engine: a page with a block missing is not stored, and a block n
   CHECK(d.holds(2, 2));
 }
 
-TEST_CASE("copy engine: an order of another attachment, or one that is too long, is refused as a whole",
+TEST_CASE("copy engine: an order of another attachment or beyond the length limit is refused as a whole",
           "[copy_engine_state]") {
   device d(4);
   const auto refused = [&](owner_id by, std::size_t items) {
@@ -256,11 +257,11 @@ TEST_CASE("copy engine: an order of another attachment, or one that is too long,
     REQUIRE(d.state.bind(owner + 1, next));
     CHECK(refused(owner, 1) == errc::expired);
     CHECK(d.state.gather({owner + 1, {{d.item(0, 0, 0)}}}));
-    d.state.end(owner); // which is over already: changes nothing
+    d.state.end(owner); // already ended: changes nothing
     CHECK(d.state.gather({owner + 1, {{d.item(0, 0, 0)}}}));
   }
   SECTION("after its end") {
-    d.state.end(owner + 1); // somebody else's
+    d.state.end(owner + 1); // belongs to another attachment
     CHECK(d.state.gather({owner, {{d.item(0, 0, 0)}}}));
     d.state.end(owner);
     CHECK(refused(owner, 1) == errc::expired);
@@ -272,7 +273,7 @@ TEST_CASE("copy engine: an order of another attachment, or one that is too long,
   CHECK(unbound.gather({owner, {}}).error().code == errc::expired);
 }
 
-TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, and its frames, until it has ended",
+TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use until it has ended",
           "[copy_engine_state]") {
   device d;
   auto state = std::make_shared<copy_engine_state>(copy_engine_options{space, rank, 4, d.arenas},
@@ -281,7 +282,7 @@ TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, an
   CHECK(copy_engine_state::begin_gather(state, {owner + 1, {{d.item(0, 0, 0)}}}).error().code == errc::expired);
   CHECK(copy_engine_state::begin_gather(state, {owner, std::vector(5, d.item(0, 0, 0))}).error().code ==
         errc::limit_exceeded);
-  // The number of what it waits for is the business of whoever sends the bytes.
+  // Only the sender of the bytes uses the number of the event.
   const copy_order order{owner, {{d.item(0, 0, 0), d.item(1, 99, 1), d.item(2, 2, 2), d.item(3, 3, 3)}}, {}, 12};
   std::atomic<bool> at_rest = false;
   std::thread waits;
@@ -295,7 +296,7 @@ TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, an
       it.wait_for_rest(owner);
       at_rest = true;
     });
-    // One is there, one is not, and one has been sealed by somebody else.
+    // One page is there, one is missing, and one was sealed for another identity.
     std::vector<std::byte> page(device::page_bytes, std::byte{5});
     std::memcpy(open->moves()[0].page, page.data(), page.size());
     open->moves()[0].checksum = io::checksum_of(page);
@@ -315,7 +316,7 @@ TEST_CASE("copy engine: a gather in two steps keeps its attachment from rest, an
   CHECK(at_rest);
 }
 
-TEST_CASE("copy engine: an arena that cannot be is refused, what was bound stays", "[copy_engine_state]") {
+TEST_CASE("copy engine: an invalid arena is refused, and the bound one stays", "[copy_engine_state]") {
   device d;
   auto bad = d.arena;
   auto by = owner + 1;
@@ -323,16 +324,16 @@ TEST_CASE("copy engine: an arena that cannot be is refused, what was bound stays
   SECTION("empty") {
     bad.bytes = 0;
   }
-  SECTION("extents of nothing") {
+  SECTION("extents of zero bytes") {
     bad.extent_bytes = 0;
   }
   SECTION("extents in which frames cannot be aligned") {
     bad.extent_bytes += 512;
   }
-  SECTION("of nobody") {
+  SECTION("without an owner") {
     by = 0;
   }
-  SECTION("that is not there") {
+  SECTION("not found") {
     bad = d.arenas->add(device::slot_bytes, device::slot_bytes);
     d.arenas->lose(1);
     expected = errc::unreachable;

@@ -11,9 +11,9 @@ namespace troupe::test {
 /// A text with one to four wounds: a byte that is another one, some that are missing, some that are new, or an end that
 /// is not its own.
 struct text_damage {
-  /// What is put in: one of these characters; any byte if empty.
+  /// One of these characters is inserted; any byte if empty.
   std::string_view inserted{};
-  /// Whose ends a text may get; a text is cut off if there are none.
+  /// A text may get the ends of these; it is cut off if there are none.
   const std::vector<std::string>* ends = nullptr;
 
   template <class Random>

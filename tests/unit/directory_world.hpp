@@ -54,7 +54,7 @@ struct directory_world {
     now += x;
     state.advance(now);
   }
-  /// The only answer to somebody who waited.
+  /// The only answer to a waiting request.
   handshake_fetch_reply answer() {
     auto all = state.take_answers();
     REQUIRE(all.size() == 1);

@@ -34,7 +34,7 @@ struct kept {
 
 } // namespace
 
-TEST_CASE("A socket that was removed is made again, once and with a word", "[door_keeper]") {
+TEST_CASE("A removed socket is created again, once, with a warning", "[door_keeper]") {
   kept x;
   CHECK(x.keeper.look().empty());
   x.socket.there = false;
@@ -48,20 +48,20 @@ TEST_CASE("A socket that was removed is made again, once and with a word", "[doo
   CHECK(x.keeper.look().empty());
 }
 
-TEST_CASE("While a socket cannot be made again the node says so, tries on, and says when it can", "[door_keeper]") {
+TEST_CASE("While a socket cannot be created the node reports it, retries, and reports the recovery", "[door_keeper]") {
   kept x;
   x.socket.there = x.lock.there = false;
   x.socket.can_be_made = x.lock.can_be_made = false;
   CHECK(x.keeper.look().size() == 2);
   CHECK(x.condition->has(trouble::socket_lost));
-  CHECK(x.condition->ready()); // it serves who is connected
+  CHECK(x.condition->ready()); // it serves connected clients
   REQUIRE(x.condition->shortcomings().size() == 2);
   CHECK(x.condition->shortcomings()[0].find("something else is there") != std::string::npos);
-  CHECK(x.keeper.look().empty()); // told once
+  CHECK(x.keeper.look().empty()); // reported once
   x.lock.can_be_made = true;
   CHECK(x.keeper.look().size() == 1);
   CHECK(x.condition->shortcomings().size() == 1);
-  // Somebody else put it back.
+  // Another process put it back.
   x.socket.there = true;
   CHECK(x.keeper.look().size() == 1);
   CHECK_FALSE(x.condition->has(trouble::socket_lost));

@@ -38,7 +38,7 @@ frame_gate new_gate() {
                                std::vector<std::string>{std::string("\0\0\0\x04what", 8), known_kind})});
 }
 
-/// A frame with contents: the verdict of the payload, or that of the header if this refuses.
+/// Sends a frame with contents: returns the verdict on the payload, or that on the header if it is refused.
 verdict sent(frame_gate& gate, std::uint8_t operation, const std::string& contents, std::uint8_t flags = 0) {
   if (gate.header(header(operation, static_cast<std::uint32_t>(contents.size()), flags)) == verdict::refuse)
     return verdict::refuse;
@@ -54,7 +54,7 @@ frame_gate greeted_gate() {
 
 } // namespace
 
-TEST_CASE("before its greeting, a peer can say nothing", "[doors]") {
+TEST_CASE("before its handshake a peer can send nothing else", "[doors]") {
   for (unsigned operation = 0; operation < 256; ++operation) {
     auto gate = new_gate();
     const bool greeting = operation == 1;
@@ -65,7 +65,7 @@ TEST_CASE("before its greeting, a peer can say nothing", "[doors]") {
   }
 }
 
-TEST_CASE("no length beyond the limit is waited for, greeted or not", "[doors]") {
+TEST_CASE("a length beyond the limit is refused before and after the handshake", "[doors]") {
   auto gate = new_gate();
   CHECK(gate.header(header(1, 0xffffffff)) == verdict::refuse);
   CHECK(gate.payload_bytes() == 0);
@@ -86,19 +86,19 @@ TEST_CASE("a peer keeps its name", "[doors]") {
   CHECK(gate.identity() == me);
 }
 
-TEST_CASE("of messages, those pass that clients send", "[doors]") {
+TEST_CASE("only messages that clients send pass", "[doors]") {
   auto gate = greeted_gate();
   CHECK(sent(gate, 2, known_kind + "and its contents") == verdict::pass);
   CHECK(sent(gate, 2, known_kind) == verdict::pass);
   CHECK(sent(gate, 2, known_kind.substr(0, 8)) == verdict::drop);
   CHECK(sent(gate, 2, std::string("\0\0\0\x06known!", 10)) == verdict::drop);
-  CHECK(sent(gate, 2, std::string("\1", 1) + known_kind) == verdict::drop); // to be answered to somebody else
+  CHECK(sent(gate, 2, std::string("\1", 1) + known_kind) == verdict::drop); // with another recipient of the answer
   CHECK(sent(gate, 2, known_kind, 1) == verdict::drop);                     // to an actor of the system
   CHECK(sent(gate, 2, known_kind, 0xff) == verdict::drop);
-  CHECK(sent(gate, 2, known_kind) == verdict::pass); // and it goes on
+  CHECK(sent(gate, 2, known_kind) == verdict::pass); // the connection continues
 }
 
-TEST_CASE("nobody speaks for another node, or through this one", "[doors]") {
+TEST_CASE("a peer can neither claim the identity of another node nor route through this one", "[doors]") {
   auto gate = greeted_gate();
   for (const auto news : {std::uint8_t{4}, std::uint8_t{5}}) {
     CHECK(sent(gate, news, me + "whom") == verdict::pass);
@@ -109,7 +109,7 @@ TEST_CASE("nobody speaks for another node, or through this one", "[doors]") {
   CHECK(sent(gate, 3, me + me + known_kind) == verdict::refuse);
 }
 
-TEST_CASE("what a header says has to hold", "[doors]") {
+TEST_CASE("an inconsistent header is refused", "[doors]") {
   auto gate = greeted_gate();
   CHECK(gate.header(bytes(31)) == verdict::refuse);
   CHECK(gate.header(bytes{}) == verdict::refuse);
@@ -123,7 +123,7 @@ TEST_CASE("what a header says has to hold", "[doors]") {
   CHECK(gate.payload(as_bytes(known_kind + "x")) == verdict::refuse);
 }
 
-TEST_CASE("garbage does not get past the gate", "[doors]") {
+TEST_CASE("garbage does not pass the gate", "[doors]") {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     auto gate = round % 2 == 0 ? new_gate() : greeted_gate();
@@ -150,19 +150,19 @@ const timestamp start{};
 
 } // namespace
 
-TEST_CASE("so many connections and no more, until one goes", "[doors]") {
+TEST_CASE("the number of connections is bounded until one ends", "[doors]") {
   guest_list guests(2, second, "node");
   CHECK(guests.come(1, start));
   CHECK(guests.come(2, start));
   CHECK_FALSE(guests.come(3, start));
-  guests.leave(3); // never came in
+  guests.leave(3); // was never admitted
   CHECK_FALSE(guests.come(4, start));
   guests.leave(1);
   CHECK(guests.come(5, start));
   CHECK(guests.size() == 2);
 }
 
-TEST_CASE("who does not greet in time is late", "[doors]") {
+TEST_CASE("a connection without a handshake in time is reported late", "[doors]") {
   guest_list guests(9, second, "node");
   CHECK(guests.come(1, start));
   CHECK(guests.come(2, start + second / 2));
@@ -178,7 +178,7 @@ TEST_CASE("who does not greet in time is late", "[doors]") {
   CHECK(guests.late(start + 100 * second).empty());
 }
 
-TEST_CASE("two guests have two names, and none the node's", "[doors]") {
+TEST_CASE("two connections have different names and neither has the name of the node", "[doors]") {
   guest_list guests(9, second, "node");
   for (const guest_list::guest x : {1, 2, 3})
     CHECK(guests.come(x, start));

@@ -84,7 +84,8 @@ struct two_sides {
 
 } // namespace
 
-TEST_CASE("both sides with certificates of one authority talk, also before the handshake has ended", "[doors][tls]") {
+TEST_CASE("both sides with certificates of one authority can send, even before the handshake has ended",
+          "[doors][tls]") {
   const identity ours("ours");
   const credentials node(identity("node", ours), ours);
   const credentials engine(identity("engine", ours), ours);
@@ -96,7 +97,7 @@ TEST_CASE("both sides with certificates of one authority talk, also before the h
   CHECK(x.exchange("", std::string(3000, 'x')));
 }
 
-TEST_CASE("a side whose authority is another one's gets nothing", "[doors][tls]") {
+TEST_CASE("a side with a certificate of another authority is refused", "[doors][tls]") {
   const identity ours("ours");
   const identity theirs("theirs");
   const credentials node(identity("node", ours), ours);
@@ -109,7 +110,7 @@ TEST_CASE("a side whose authority is another one's gets nothing", "[doors][tls]"
   CHECK_FALSE(x.exchange("welcome", "hello"));
 }
 
-TEST_CASE("what is no TLS fails at once", "[doors][tls]") {
+TEST_CASE("data that is not TLS fails at once", "[doors][tls]") {
   const identity ours("ours");
   const credentials node(identity("node", ours), ours);
   two_sides x(node.files, node.files);
@@ -121,7 +122,7 @@ TEST_CASE("what is no TLS fails at once", "[doors][tls]") {
   CHECK(said == outcome::failed);
 }
 
-TEST_CASE("files that are no certificates are named", "[doors][tls]") {
+TEST_CASE("files that are not certificates are named in the error", "[doors][tls]") {
   const identity ours("ours");
   const identity other("other");
   const credentials good(identity("node", ours), ours);

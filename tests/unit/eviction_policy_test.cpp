@@ -1,5 +1,5 @@
-// What every eviction policy has to do, whatever order it keeps: tried on those that ship and on one with a hand, with
-// ghosts, and with keys' hashes. And that a whole shard runs on the latter.
+// The requirements of every eviction policy, whatever its order. They are tested on the shipped policies and on one
+// with a hand, with ghosts, and with hashes of keys. A whole shard is tested with the latter.
 
 #include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/reuse_policy.hpp"
@@ -50,7 +50,7 @@ entries_t up_to(entry_index n) {
 
 } // namespace
 
-TEST_CASE("a policy has each entry from its first page to its last, and proposes no other", "[registry]") {
+TEST_CASE("a policy tracks each entry from its first page to its last and proposes no other", "[registry]") {
   const auto policy = made(policies[GENERATE(range(0, 4))]);
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
@@ -88,7 +88,7 @@ TEST_CASE("a policy has each entry from its first page to its last, and proposes
   }
 }
 
-TEST_CASE("a policy proposes all entries once before one that was kept", "[registry]") {
+TEST_CASE("a policy proposes all entries once before it repeats a kept one", "[registry]") {
   const auto policy = made(policies[GENERATE(range(0, 4))]);
   const auto at_once = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1000});
   policy->inserted(up_to(100));
@@ -106,7 +106,7 @@ TEST_CASE("a policy proposes all entries once before one that was kept", "[regis
   }
 }
 
-TEST_CASE("a policy gives all entries up in the end", "[registry]") {
+TEST_CASE("a policy proposes all entries in the end", "[registry]") {
   const auto policy = made(policies[GENERATE(range(0, 4))]);
   policy->inserted(up_to(100));
   policy->touched(up_to(100), {});
@@ -121,7 +121,7 @@ TEST_CASE("a policy gives all entries up in the end", "[registry]") {
   CHECK(proposed(*policy, 16).empty());
 }
 
-TEST_CASE("a policy proposes first what was kept and is free", "[registry]") {
+TEST_CASE("a policy proposes a freed entry that was kept first", "[registry]") {
   const auto policy = made(policies[GENERATE(range(0, 4))]);
   policy->inserted(up_to(100));
   const auto stem = proposed(*policy, 1).front();
@@ -136,15 +136,16 @@ TEST_CASE("a policy proposes first what was kept and is free", "[registry]") {
   CHECK(proposed(*policy, 1) != entries_t{stem});
 }
 
-TEST_CASE("a policy proposes before others what is spare, from its end, until it is touched", "[registry]") {
-  // One with a hand says how little a policy has to know of it.
+TEST_CASE("a policy proposes evict-first entries before others, from the last one on, until they are touched",
+          "[registry]") {
+  // A policy with a hand shows how little a policy needs to know of it.
   const auto policy = made(policies[GENERATE(range(0, 3))]);
   policy->inserted(up_to(100));
   policy->touched(entries_t{40, 41, 42, 43}, {});
   policy->spared(entries_t{40, 41, 42, 43});
   policy->spared(entries_t{7, 8});
   CHECK(proposed(*policy, 4) == entries_t{43, 42, 41, 40});
-  // Once more: as if it were told of now.
+  // Marking again moves it to the front.
   policy->spared(entries_t{42});
   policy->touched(entries_t{41}, {});
   entries_t order;
@@ -158,7 +159,7 @@ TEST_CASE("a policy proposes before others what is spare, from its end, until it
   CHECK(all_of(*policy).contains(41));
 }
 
-TEST_CASE("a hand passes over once what was used, and ghosts tell who comes back", "[registry]") {
+TEST_CASE("the sieve skips a used entry once, and ghosts recognize returning keys", "[registry]") {
   sieve_policy policy([](entry_index i) { return std::uint64_t{i} + 1000; });
   policy.inserted(up_to(4)); // the oldest is 3
   policy.touched(entries_t{3}, {});
@@ -167,13 +168,13 @@ TEST_CASE("a hand passes over once what was used, and ghosts tell who comes back
   CHECK(proposed(policy, 1) == entries_t{1});
   policy.left(1, leave_reason::erased);
   CHECK(policy.ghosts() == 1);
-  // 2 counts as used, since it was wanted again; 1 was erased, and nobody remembers it.
+  // 2 counts as used, since it was requested again; 1 was erased and has no ghost.
   policy.inserted(entries_t{2});
   policy.inserted(entries_t{1});
   CHECK(proposed(policy, 3) == entries_t{0, 1, 3});
 }
 
-TEST_CASE("a shard evicts as its policy says", "[registry]") {
+TEST_CASE("a shard evicts in the order of its policy", "[registry]") {
   registry_options how;
   how.eviction = make_sieve_policy;
   one_registry r(1, how);
@@ -186,7 +187,7 @@ TEST_CASE("a shard evicts as its policy says", "[registry]") {
   CHECK(r.info(key_of(1)).has_value());
   CHECK_FALSE(r.info(key_of(3)).has_value());
   CHECK(r.state.check_invariants() == "");
-  // What was evicted comes back, and is kept longer than what was never asked for twice.
+  // An evicted key that returns is kept longer than one that was never requested twice.
   r.save({key_of(3)});
   CHECK(r.evict(8).slots == 8);
   CHECK(r.info(key_of(3)).has_value());

@@ -19,7 +19,7 @@ evict_reply gave(std::uint32_t shard, std::uint32_t slots, std::uint64_t release
 
 } // namespace
 
-TEST_CASE("shards are asked for no more than is wanted, and those first that have most", "[allocator]") {
+TEST_CASE("shards are asked for no more than is wanted, and those with most pages first", "[allocator]") {
   eviction_shares shares(3);
   CHECK(shares.divide(7) == shares_t{3, 2, 2}); // nothing is known of them yet
   shares.answered(0, gave(0, 1, 1, 100));
@@ -32,19 +32,19 @@ TEST_CASE("shards are asked for no more than is wanted, and those first that hav
   CHECK(shares.hopeful());
 }
 
-TEST_CASE("shards with nothing due are left out, until nobody has, then they are forced", "[allocator]") {
+TEST_CASE("shards with nothing due are skipped until none has anything, and then eviction is forced", "[allocator]") {
   eviction_shares shares(2);
   shares.answered(0, gave(0, 1, 1, 50));
   shares.answered(1, gave(1, 1, 1, 10));
   CHECK(shares.divide(4) == shares_t{4, 0});
   shares.answered(0, gave(0, 0, 1, 50));
   CHECK(shares.divide(4) == shares_t{0, 4});
-  SECTION("what one gives may be what another has waited for") {
+  SECTION("a release of one shard may make pages of another one due") {
     shares.answered(1, gave(1, 1, 2, 9));
     CHECK(shares.divide(3) == shares_t{3, 0});
     CHECK_FALSE(shares.forced());
   }
-  SECTION("nothing is due anywhere") {
+  SECTION("no shard has anything due") {
     shares.answered(1, gave(1, 0, 1, 10));
     CHECK(shares.hopeful());
     CHECK(shares.divide(4) == shares_t{4, 0});
@@ -55,19 +55,19 @@ TEST_CASE("shards with nothing due are left out, until nobody has, then they are
     CHECK(shares.forced());
     shares.answered(1, gave(1, 0, 1, 10));
     CHECK_FALSE(shares.hopeful());
-    // Asked again later, all begin anew.
+    // A later request starts over with all shards.
     CHECK(shares.divide(4) == shares_t{4, 0});
     CHECK_FALSE(shares.forced());
   }
 }
 
-TEST_CASE("what shards release for others is seen, and gives hope", "[allocator]") {
+TEST_CASE("releases for other ranks are recorded and make a shard eligible", "[allocator]") {
   eviction_shares shares(2);
   CHECK(shares.seen(0) == 0);
   shares.released({1, 7, 40});
   CHECK(shares.seen(1) == 7);
   CHECK(shares.divide(3) == shares_t{0, 3});
-  SECTION("what is older, or of nobody, changes nothing") {
+  SECTION("older progress and progress of unknown shards change nothing") {
     shares.released({1, 6, 1000});
     shares.released({1, 7, 1000});
     shares.released({0, 0, 1000});
@@ -77,12 +77,12 @@ TEST_CASE("what shards release for others is seen, and gives hope", "[allocator]
     CHECK(shares.seen(1) == 7);
     CHECK(shares.divide(3) == shares_t{0, 3});
   }
-  SECTION("an answer tells of what got lost on its way") {
+  SECTION("an answer contains progress whose message was lost") {
     shares.answered(0, gave(0, 5, 12, 50));
     CHECK(shares.seen(0) == 12);
     CHECK(shares.divide(4) == shares_t{4, 0});
   }
-  SECTION("shards that had nothing to give are asked again") {
+  SECTION("shards that had nothing to release are asked again") {
     shares.answered(0, gave(0, 0, 0, 50));
     shares.answered(1, gave(1, 0, 7, 40));
     CHECK(shares.divide(2) == shares_t{0, 2});
@@ -93,13 +93,13 @@ TEST_CASE("what shards release for others is seen, and gives hope", "[allocator]
   }
 }
 
-TEST_CASE("ranks that have heard the same ask the same shards", "[allocator]") {
+TEST_CASE("ranks that received the same progress ask the same shards", "[allocator]") {
   eviction_shares one(3);
   eviction_shares other(3);
   for (const release_progress& x : {release_progress{0, 4, 90}, {2, 9, 80}, {1, 3, 85}, {0, 5, 70}}) {
     one.released(x);
     other.released(x);
-    // What one of them has asked since is told with the slots, or not at all.
+    // Requests since then are answered together with the slots, or not at all.
     one.answered(x.shard, gave(x.shard, 1, x.released, x.keys + 50));
   }
   const auto few = one.divide(8);
@@ -109,7 +109,7 @@ TEST_CASE("ranks that have heard the same ask the same shards", "[allocator]") {
     CHECK(few[s] <= many[s]);
 }
 
-TEST_CASE("shares add up, and make shards even", "[allocator]") {
+TEST_CASE("shares add up to the request and balance the shards", "[allocator]") {
   std::mt19937 random(GENERATE(1U, 2U, 3U));
   for (int round = 0; round < 200; ++round) {
     const auto n = 1 + random() % 9;
@@ -123,7 +123,7 @@ TEST_CASE("shares add up, and make shards even", "[allocator]") {
     const auto wanted = static_cast<std::uint32_t>(random() % (all + 1));
     const auto divided = shares.divide(wanted);
     REQUIRE(std::accumulate(divided.begin(), divided.end(), 0U) == wanted);
-    // Who was asked has as many left as the others who were, and no fewer than who was not.
+    // The shards that were asked keep equally many pages, and no fewer than those that were not.
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t k = 0; k < n; ++k) {
         REQUIRE(divided[i] <= pages[i]);

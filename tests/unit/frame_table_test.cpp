@@ -34,7 +34,7 @@ struct table {
     return {key_digest{slot, 7}, {slot, generation}};
   }
 
-  /// A page that is in memory and in the slab, and that nobody has pinned.
+  /// A page that is in memory and in the slab, without a pin.
   frame_number clean(slot_number slot) {
     const auto f = frames.take(page(slot), frame_state::reading);
     REQUIRE(f != no_frame);
@@ -48,7 +48,7 @@ struct table {
 
 } // namespace
 
-TEST_CASE("frames: each lies in one extent, whole, and has its place in the arena", "[frame_table]") {
+TEST_CASE("frames: each lies whole in one extent and has a fixed offset in the arena", "[frame_table]") {
   table t(2);
   CHECK(t.frames.size() == 6);
   for (slot_number slot = 0; slot < 6; ++slot) {
@@ -67,7 +67,7 @@ TEST_CASE("frames: each lies in one extent, whole, and has its place in the aren
   t.sound();
 }
 
-TEST_CASE("frames: it is told which pages can be read", "[frame_table]") {
+TEST_CASE("frames: readable pages are recorded as resident", "[frame_table]") {
   table t(1);
   const auto filled = t.frames.take(t.page(70), frame_state::filling);
   const auto read = t.frames.take(t.page(7), frame_state::reading);
@@ -95,12 +95,12 @@ TEST_CASE("frames: it is told which pages can be read", "[frame_table]") {
   t.frames.end_write(filled, true);
   CHECK_FALSE(t.resident->contains(70));
   t.sound();
-  // Of slots that there are not nobody knows anything.
+  // Slots outside of the slab are never resident.
   t.resident->set(5000);
   CHECK_FALSE(t.resident->contains(5000));
 }
 
-TEST_CASE("frames: a page that is filled stays until it is written, and then goes for another", "[frame_table]") {
+TEST_CASE("frames: a filled page stays until it is written and is then evicted for another", "[frame_table]") {
   table t(1);
   const auto f = t.frames.take(t.page(1), frame_state::filling);
   t.frames.filled(f);
@@ -126,7 +126,8 @@ TEST_CASE("frames: a page that is filled stays until it is written, and then goe
   t.sound();
 }
 
-TEST_CASE("frames: what was used last goes last, be it used before it was written", "[frame_table]") {
+TEST_CASE("frames: the most recently used page is evicted last, even if it was used before it was written",
+          "[frame_table]") {
   table t(1);
   const auto filled = t.frames.take(t.page(1), frame_state::filling);
   t.frames.filled(filled);
@@ -144,7 +145,7 @@ TEST_CASE("frames: what was used last goes last, be it used before it was writte
   t.sound();
 }
 
-TEST_CASE("frames: what is pinned goes for nobody", "[frame_table]") {
+TEST_CASE("frames: pinned pages are not evicted", "[frame_table]") {
   table t(1);
   const auto a = t.clean(1);
   t.clean(2);
@@ -162,18 +163,17 @@ TEST_CASE("frames: what is pinned goes for nobody", "[frame_table]") {
   t.sound();
 }
 
-TEST_CASE("frames: a page that is dropped is found no more, and its frame is another's when nobody touches it",
-          "[frame_table]") {
+TEST_CASE("frames: a dropped page is not found, and its frame is reused when no transfer uses it", "[frame_table]") {
   table t(1);
   const auto f = t.frames.take(t.page(1), frame_state::filling);
   const auto turn = t.frames.turn(f);
-  SECTION("while its writer has it pinned") {
+  SECTION("while its writer holds the pin") {
     t.frames.drop(f);
     CHECK(t.frames.state(f) == frame_state::orphaned);
     t.sound();
     t.frames.unpin(f);
   }
-  SECTION("while it is written, and somebody reads it") {
+  SECTION("while it is written and a reader holds a pin") {
     t.frames.filled(f);
     t.frames.begin_write(f);
     t.frames.drop(f);
@@ -184,7 +184,7 @@ TEST_CASE("frames: a page that is dropped is found no more, and its frame is ano
     CHECK(t.frames.state(f) == frame_state::orphaned);
     t.frames.unpin(f);
   }
-  SECTION("while it is written, and nobody has it pinned") {
+  SECTION("while it is written without a pin") {
     t.frames.filled(f);
     t.frames.unpin(f);
     t.frames.begin_write(f);
@@ -192,7 +192,7 @@ TEST_CASE("frames: a page that is dropped is found no more, and its frame is ano
     CHECK(t.frames.count(frame_state::free) == 2);
     t.frames.end_write(f, true);
   }
-  SECTION("when it was clean") {
+  SECTION("when it is clean") {
     t.frames.filled(f);
     t.frames.unpin(f);
     t.frames.begin_write(f);
@@ -204,7 +204,7 @@ TEST_CASE("frames: a page that is dropped is found no more, and its frame is ano
   CHECK(t.frames.state(f) == frame_state::free);
   CHECK_FALSE(t.frames.dropped(f));
   t.sound();
-  // The slot has another page meanwhile, in another frame; then the frame comes round.
+  // The slot gets another page in another frame meanwhile, and then the frame is considered again.
   CHECK(t.frames.take(t.page(1, 2), frame_state::filling) != f);
   CHECK(t.frames.take(t.page(2), frame_state::filling) != f);
   CHECK(t.frames.take(t.page(3), frame_state::filling) == f);
@@ -212,7 +212,7 @@ TEST_CASE("frames: a page that is dropped is found no more, and its frame is ano
   t.sound();
 }
 
-TEST_CASE("frames: a page that could not be read is gone when those who waited have let go", "[frame_table]") {
+TEST_CASE("frames: a page that could not be read is freed when its waiters have unpinned it", "[frame_table]") {
   table t(1);
   const auto f = t.frames.take(t.page(1), frame_state::reading);
   t.frames.pin(f);
@@ -226,7 +226,8 @@ TEST_CASE("frames: a page that could not be read is gone when those who waited h
   t.sound();
 }
 
-TEST_CASE("frames: those that are held back make room in the order of the clean ones, once they may", "[frame_table]") {
+TEST_CASE("frames: held-back pages are evicted in the order of the clean ones once they are expendable",
+          "[frame_table]") {
   table t(1);
   const auto dirty = [&](slot_number slot) {
     const auto f = t.frames.take(t.page(slot), frame_state::filling);
@@ -242,12 +243,12 @@ TEST_CASE("frames: those that are held back make room in the order of the clean 
   CHECK(t.frames.held_back() == 2);
   CHECK(t.frames.expendable() == 0);
   t.sound();
-  SECTION("not before") {
+  SECTION("not before they are expendable") {
     CHECK(t.frames.take(t.page(3), frame_state::filling) == c);
     CHECK(t.frames.take(t.page(4), frame_state::filling) == no_frame);
     CHECK(t.frames.take_given_up().empty());
   }
-  SECTION("the oldest first, the last of those that came together before the others") {
+  SECTION("the oldest batch first, and the last page of a batch before the others") {
     t.frames.let_expend(std::array{a, b});
     CHECK(t.frames.take(t.page(3), frame_state::filling) == c);
     t.frames.touch(b);
@@ -257,7 +258,7 @@ TEST_CASE("frames: those that are held back make room in the order of the clean 
     CHECK(t.frames.evicted() == 1);
     CHECK(t.frames.held_back() == 1);
   }
-  SECTION("one that is kept is written as others are") {
+  SECTION("a kept page is written like others") {
     t.frames.let_expend(std::array{a, b});
     CHECK(t.frames.keep(a));
     CHECK_FALSE(t.frames.keep(a));
@@ -267,14 +268,14 @@ TEST_CASE("frames: those that are held back make room in the order of the clean 
     CHECK(t.frames.held_back() == 0);
     CHECK(t.frames.state(a) == frame_state::clean);
   }
-  SECTION("one that is dropped is no page that was given up") {
+  SECTION("a dropped page does not count as given up") {
     t.frames.let_expend(std::array{a});
     t.frames.drop(a);
     t.frames.drop(b);
     CHECK(t.frames.held_back() == 0);
     CHECK(t.frames.take_given_up().empty());
   }
-  SECTION("all go at once") {
+  SECTION("all are evicted at once") {
     t.frames.let_expend(std::array{a});
     t.frames.give_up_all();
     CHECK(t.frames.take_given_up().size() == 2);
@@ -284,7 +285,8 @@ TEST_CASE("frames: those that are held back make room in the order of the clean 
   t.sound();
 }
 
-TEST_CASE("frames: an extent leaves when its pages are elsewhere, and another takes its numbers", "[frame_table]") {
+TEST_CASE("frames: an extent is released when its pages have moved, and another one gets its frame numbers",
+          "[frame_table]") {
   table t(2);
   const auto a = t.clean(1);
   const auto b = t.frames.take(t.page(2), frame_state::filling);
@@ -330,7 +332,7 @@ TEST_CASE("frames: an extent leaves when its pages are elsewhere, and another ta
   t.sound();
 }
 
-TEST_CASE("frames: pages that are moved keep their place in the order of eviction", "[frame_table]") {
+TEST_CASE("frames: moved pages keep their place in the order of eviction", "[frame_table]") {
   table t(3);
   for (slot_number slot = 0; slot < 9; ++slot)
     t.clean(slot);
@@ -348,7 +350,7 @@ TEST_CASE("frames: pages that are moved keep their place in the order of evictio
     t.sound();
   }
   t.frames.take_emptied();
-  // 2 was the first to go, wherever it lay; then 3, in whose place 0 came.
+  // 2 was evicted first, wherever it was; then 3, whose frame 0 took.
   CHECK(t.frames.find({2, 1}) == no_frame);
   CHECK(t.frames.find({3, 1}) == no_frame);
   std::vector<slot_number> order;
@@ -365,7 +367,7 @@ TEST_CASE("frames: pages that are moved keep their place in the order of evictio
   CHECK(order == std::vector<slot_number>{4, 5, 6, 7, 8, 0});
 }
 
-TEST_CASE("frames: those that are held back move with their turn, or make room when it comes", "[frame_table]") {
+TEST_CASE("frames: held-back pages keep their turn when moved, or are evicted at their turn", "[frame_table]") {
   table t(2);
   const auto dirty = [&](slot_number slot) {
     const auto f = t.frames.take(t.page(slot), frame_state::filling);
@@ -396,7 +398,7 @@ TEST_CASE("frames: those that are held back move with their turn, or make room w
   t.frames.take_emptied();
   CHECK(t.frames.held_back() == 3);
   CHECK(t.frames.held_back(waits));
-  // 3 came before 2, and 1 may not go.
+  // 3 precedes 2, and 1 is not evictable.
   CHECK(t.frames.take(t.page(7), frame_state::filling) == to);
   CHECK(t.frames.take(t.page(8), frame_state::filling) == next);
   CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
@@ -405,8 +407,7 @@ TEST_CASE("frames: those that are held back move with their turn, or make room w
   t.sound();
 }
 
-TEST_CASE("frames: an extent that is to leave is the one that is touched least, and may stay after all",
-          "[frame_table]") {
+TEST_CASE("frames: the extent that is emptied is the least used one, and emptying can be cancelled", "[frame_table]") {
   table t(3);
   for (slot_number slot = 0; slot < 8; ++slot)
     t.clean(slot);
@@ -423,12 +424,12 @@ TEST_CASE("frames: an extent that is to leave is the one that is touched least, 
   for (slot_number slot = 0; slot < 7; ++slot)
     t.frames.pin(t.frames.in_slot(slot));
   REQUIRE(t.frames.begin_emptying());
-  // Its free frame takes nothing, and the others are pinned.
+  // Its free frame is not used, and the others are pinned.
   CHECK(t.frames.count(frame_state::free) == 0);
   CHECK(t.frames.next_to_move() == no_frame);
   CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
   CHECK(t.frames.lasting() == 6);
-  // One of them is dropped, and waits for its pin: then its frame is gone as well.
+  // One of them is dropped and waits for its pin, and then its frame is absent too.
   t.frames.drop(pinned);
   t.frames.unpin(pinned);
   CHECK(t.frames.state(pinned) == frame_state::absent);
@@ -439,7 +440,7 @@ TEST_CASE("frames: an extent that is to leave is the one that is touched least, 
   t.sound();
 }
 
-TEST_CASE("frames: the page that was not used for longest is told, of whatever state", "[frame_table]") {
+TEST_CASE("frames: the least recently used page is reported, in any state", "[frame_table]") {
   table t(1);
   CHECK_FALSE(t.frames.oldest_use());
   const auto at = [](int s) { return timestamp{std::chrono::seconds(s)}; };
@@ -457,7 +458,7 @@ TEST_CASE("frames: the page that was not used for longest is told, of whatever s
   CHECK(t.frames.oldest_use() == at(30));
 }
 
-TEST_CASE("frames: what somebody has pinned is in use, however long ago it came", "[frame_table]") {
+TEST_CASE("frames: a pinned page counts as in use, however old it is", "[frame_table]") {
   table t(1);
   const auto at = [](int s) { return timestamp{std::chrono::seconds(s)}; };
   t.frames.pass_time(at(10));

@@ -10,14 +10,14 @@ namespace free_frames_test {
 
 using namespace troupe;
 
-TEST_CASE("free frames: they are taken upwards, and from the start again behind the last", "[free_frames]") {
+TEST_CASE("free frames: they are taken in ascending order, wrapping around at the end", "[free_frames]") {
   free_frames free;
   CHECK(free.empty());
   for (frame_number f = 0; f < 200; ++f)
     free.insert(f);
   for (frame_number f = 0; f < 150; ++f)
     CHECK(free.take() == f);
-  // What becomes free in the worst order is taken in the best, behind what was free before.
+  // Frames freed in the worst order are taken in the best one, after those that were free before.
   for (frame_number f = 100; f-- > 40;)
     free.insert(f);
   for (frame_number f = 150; f < 200; ++f)
@@ -27,7 +27,7 @@ TEST_CASE("free frames: they are taken upwards, and from the start again behind 
   CHECK(free.empty());
 }
 
-TEST_CASE("free frames: a far one is found, whatever lies between", "[free_frames]") {
+TEST_CASE("free frames: a distant one is found, whatever lies between", "[free_frames]") {
   constexpr frame_number far = 5'000'000;
   free_frames free;
   free.insert(3);
@@ -43,7 +43,7 @@ TEST_CASE("free frames: a far one is found, whatever lies between", "[free_frame
   CHECK(free.empty());
 }
 
-TEST_CASE("free frames: any course of calls has each frame once", "[free_frames]") {
+TEST_CASE("free frames: any sequence of calls hands out each frame once", "[free_frames]") {
   const auto seed = GENERATE(take(20, random(1U, 0xffffffffU)));
   INFO("seed " << seed);
   std::mt19937 random(seed);

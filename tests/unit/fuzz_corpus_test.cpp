@@ -1,4 +1,4 @@
-// What the fuzzers found worth keeping, with any compiler.
+// The inputs that fuzzers found worth keeping, with any compiler.
 
 #include "fuzz/handshakes.hpp"
 #include "fuzz/lmcache_messages.hpp"
@@ -32,7 +32,7 @@ std::map<std::string, std::string> corpus_of(const std::string& name) {
   return out;
 }
 
-/// Each text as it is, and with bytes changed, left out and repeated.
+/// Tries each text unchanged, and with bytes changed, left out and repeated.
 template <class Read>
 void try_all(const std::string& name, Read read) {
   const auto seed = GENERATE(1U, 2U);
@@ -59,7 +59,7 @@ void try_all(const std::string& name, Read read) {
 
 } // namespace
 
-TEST_CASE("The corpus of requests is read as it was", "[http][fuzz]") {
+TEST_CASE("The corpus of requests is parsed as before", "[http][fuzz]") {
   const std::map<std::string, int> complete{
       {"two", 2},        {"chunks", 1},       {"absolute", 1}, {"too-large", 0},   {"smuggling", 0},
       {"two-hosts", 0},  {"folded", 0},       {"garbage", 0},  {"long-header", 0}, {"long-line", 0},
@@ -71,11 +71,11 @@ TEST_CASE("The corpus of requests is read as it was", "[http][fuzz]") {
   }
 }
 
-TEST_CASE("Requests with errors are read the same in whatever pieces", "[http][fuzz]") {
+TEST_CASE("Damaged requests are parsed the same in any pieces", "[http][fuzz]") {
   try_all("requests", [](const std::string& text) { fuzz::read_requests(text.substr(0, 4096)); });
 }
 
-TEST_CASE("The corpus of bodies of the native API is read as it was", "[http][fuzz]") {
+TEST_CASE("The corpus of native API bodies is parsed as before", "[http][fuzz]") {
   const auto corpus = corpus_of("native_bodies");
   for (const auto* accepted : {"create", "create-automatic", "rank", "reserve", "match", "match-long", "commit",
                                "abort", "abort-all", "lease"}) {
@@ -87,22 +87,22 @@ TEST_CASE("The corpus of bodies of the native API is read as it was", "[http][fu
   CHECK(fuzz::read_native_bodies(corpus.at("empty")) == 1);
 }
 
-TEST_CASE("Bodies of the native API with errors are refused or make sense", "[http][fuzz]") {
+TEST_CASE("Damaged native API bodies are refused or valid", "[http][fuzz]") {
   try_all("native_bodies", [](const std::string& text) { fuzz::read_native_bodies(text); });
 }
 
-TEST_CASE("The corpus of tokens files is read as it was", "[http][fuzz]") {
+TEST_CASE("The corpus of tokens files is parsed as before", "[http][fuzz]") {
   for (const auto& [file, text] : corpus_of("tokens")) {
     INFO(file);
     CHECK(fuzz::read_tokens(text) == (file == "roles" || file == "named" ? 1 : 0));
   }
 }
 
-TEST_CASE("Tokens files with errors are refused or make sense", "[http][fuzz]") {
+TEST_CASE("Damaged tokens files are refused or valid", "[http][fuzz]") {
   try_all("tokens", [](const std::string& text) { fuzz::read_tokens(text); });
 }
 
-TEST_CASE("The corpus of LMCache's messages is read as it was", "[lmcache][fuzz]") {
+TEST_CASE("The corpus of LMCache messages is parsed as before", "[lmcache][fuzz]") {
   for (const auto& [file, text] : corpus_of("lmcache_messages")) {
     INFO(file);
     CHECK(fuzz::read_lmcache_message(text));
@@ -110,7 +110,7 @@ TEST_CASE("The corpus of LMCache's messages is read as it was", "[lmcache][fuzz]
   try_all("lmcache_messages", [](const std::string& x) { fuzz::read_lmcache_message(x); });
 }
 
-TEST_CASE("The corpus of requests to the directory of handshakes is read as it was", "[http][handshake][fuzz]") {
+TEST_CASE("The corpus of handshake directory requests is parsed as before", "[http][handshake][fuzz]") {
   const std::map<std::string, int> accepted{
       {"publish-and-fetch", 7}, {"json", 3},    {"all-ranks", 6}, {"incarnations", 6}, {"draft", 5},
       {"waiting", 10},          {"numbers", 1}, {"names", 4},     {"tags", 3},         {"full", 5},
@@ -122,7 +122,7 @@ TEST_CASE("The corpus of requests to the directory of handshakes is read as it w
   }
 }
 
-TEST_CASE("Requests to the directory of handshakes with errors are refused or make sense", "[http][handshake][fuzz]") {
+TEST_CASE("Damaged handshake directory requests are refused or valid", "[http][handshake][fuzz]") {
   try_all("handshakes", [](const std::string& text) { fuzz::read_handshakes(text); });
 }
 

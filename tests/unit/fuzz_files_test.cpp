@@ -16,7 +16,7 @@
 
 namespace fuzz_files_test {
 
-// What fuzzers begin with, whole and damaged, through the same checks; a check that fails ends the program.
+// The seeds of the fuzzers, whole and damaged, go through the same checks; a failed check ends the program.
 
 using namespace troupe;
 using namespace troupe::store;
@@ -70,7 +70,7 @@ std::vector<std::string> records() {
 
 } // namespace
 
-TEST_CASE("stored records that were cut short or have one flipped bit are read as what they are, or refused",
+TEST_CASE("stored records that were truncated or have one flipped bit are decoded as themselves or refused",
           "[store][fuzz]") {
   for (const auto& whole : records()) {
     CHECK(fuzz::read_store_records(whole) == 1);
@@ -84,7 +84,7 @@ TEST_CASE("stored records that were cut short or have one flipped bit are read a
   }
 }
 
-TEST_CASE("stored records that were damaged at random are read as what they are, or refused", "[store][fuzz]") {
+TEST_CASE("stored records that were damaged at random are decoded as themselves or refused", "[store][fuzz]") {
   auto whole = corpus("store_records");
   CHECK(whole.size() >= 6);
   int accepted = 0;
@@ -103,7 +103,7 @@ TEST_CASE("stored records that were damaged at random are read as what they are,
   }
 }
 
-TEST_CASE("the stored configs load or say what is wrong, with overrides and without", "[config][fuzz]") {
+TEST_CASE("the stored configs load or report the error, with and without overrides", "[config][fuzz]") {
   const auto texts = corpus("config_text");
   CHECK(texts.size() >= 6);
   int accepted = 0;

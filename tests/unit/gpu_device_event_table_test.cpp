@@ -9,7 +9,7 @@ namespace gpu_device_event_table_test {
 
 using namespace troupe;
 
-TEST_CASE("events: a number stands for its event until it is removed, and for nothing afterwards", "[gpu][events]") {
+TEST_CASE("events: a number names its event until it is removed and nothing afterwards", "[gpu][events]") {
   device_event_table table;
   int first = 0;
   int second = 0;
@@ -32,7 +32,7 @@ TEST_CASE("events: a number stands for its event until it is removed, and for no
     CHECK(found.error().code == errc::invalid_argument);
     CHECK_FALSE(found.error().text.empty());
   }
-  // Recorded anew, it is another one for those who name it.
+  // A new event with the same number is distinct.
   const auto again = table.add(&first);
   CHECK(again != a);
   CHECK_FALSE(table.find(a));

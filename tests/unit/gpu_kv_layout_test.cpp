@@ -41,7 +41,7 @@ struct fixture {
 
 } // namespace
 
-TEST_CASE("A geometry beyond the bounds of all geometries is refused", "[gpu]") {
+TEST_CASE("A geometry beyond the common bounds is refused", "[gpu]") {
   CHECK(all_layer_bytes(small, blocks).has_value());
   for (auto field : {&kv_geometry::layers, &kv_geometry::parts, &kv_geometry::heads, &kv_geometry::head_size,
                      &kv_geometry::element_bytes, &kv_geometry::block_tokens})
@@ -132,7 +132,7 @@ TEST_CASE("Strides that lay elements over each other are refused", "[gpu]") {
   }
 }
 
-TEST_CASE("Contiguous layouts need exactly their bytes, MLA has one part and one head", "[gpu]") {
+TEST_CASE("Contiguous layouts need exactly their bytes, and MLA has one part and one head", "[gpu]") {
   fixture f;
   for (auto layout : {kv_layout::split, kv_layout::blocks_first, kv_layout::head_major, kv_layout::packed}) {
     INFO(to_string(layout));

@@ -27,7 +27,7 @@ constexpr std::uint32_t element_bytes = 2;
 using element = std::uint16_t;
 
 /// All layers in one piece of memory, whose axes follow each other as `order` says: L, B, H and N; C is innermost.
-/// Every element says where it is.
+/// Every element contains its own position.
 class storage {
 public:
   storage(std::string_view order, const sizes& s) : s_(s) {
@@ -93,7 +93,7 @@ private:
   std::vector<element> memory_;
 };
 
-/// The page of these blocks, in the order that the format wants.
+/// The page of these blocks in the order of the format.
 std::vector<element> page_of(const std::vector<std::uint32_t>& blocks, std::uint32_t parts, const sizes& s = {}) {
   std::vector<element> out;
   for (std::uint32_t l = 0; l < s.layers; ++l)
@@ -119,7 +119,7 @@ block_move move_of(std::vector<element>& page, const std::vector<std::uint32_t>&
 
 } // namespace
 
-TEST_CASE("In each of the six orders a block is the same page, and comes back where it was", "[gpu]") {
+TEST_CASE("In each of the six orders a block is the same page and is restored to its place", "[gpu]") {
   const auto order = GENERATE(from_range(orders));
   const auto content = GENERATE(kv_content::joined, kv_content::parted);
   const std::vector<std::uint32_t> blocks = GENERATE(std::vector<std::uint32_t>{3}, std::vector<std::uint32_t>{4, 1});
@@ -141,7 +141,7 @@ TEST_CASE("In each of the six orders a block is the same page, and comes back wh
   CHECK(cache.memory() == before);
 }
 
-TEST_CASE("A geometry follows from the tensors", "[gpu]") {
+TEST_CASE("A geometry is derived from the tensors", "[gpu]") {
   storage cache("LBHN", {});
   CHECK(make_kv_cache_view(cache.tensors(), kv_content::joined)->geometry == kv_geometry{3, 1, 2, 6, 2, 4});
   CHECK(make_kv_cache_view(cache.tensors(), kv_content::parted)->geometry == kv_geometry{3, 2, 2, 3, 2, 4});
@@ -163,7 +163,7 @@ TEST_CASE("A geometry follows from the tensors", "[gpu]") {
   CHECK(view.geometry.further[1] == kv_layer_group{1, {1, 2, 6, 2}});
 }
 
-TEST_CASE("Opaque blocks are moved as they lie", "[gpu]") {
+TEST_CASE("Opaque blocks are moved unchanged", "[gpu]") {
   for (const auto order : {"LBHN", "LBNH"}) {
     storage cache(order, {});
     const auto before = cache.memory();
@@ -197,7 +197,7 @@ TEST_CASE("Opaque blocks are moved as they lie", "[gpu]") {
   }
 }
 
-TEST_CASE("Tensors that are no KV cache are refused with a sentence", "[gpu]") {
+TEST_CASE("Tensors that are not a KV cache are refused with a reason", "[gpu]") {
   const auto refusal = [](auto change, kv_content content = kv_content::joined, std::uint32_t blocks_per_page = 1) {
     storage cache("LBHN", {});
     auto tensors = cache.tensors();

@@ -14,7 +14,7 @@
 
 namespace gpu_page_mover_test {
 
-/// The mover against the plainest possible model: one element at a time, addressed by the index formula of the
+/// The mover is compared with the plainest possible model: one element at a time, addressed by the index formula of the
 /// layout's array shape instead of strides.
 
 namespace {
@@ -145,7 +145,7 @@ std::vector<block_move> moves_of(const std::vector<std::uint32_t>& blocks, std::
 
 } // namespace
 
-TEST_CASE("Gather gives what an element-wise reference gives, in every layout", "[gpu]") {
+TEST_CASE("Gather matches an element-wise reference in every layout", "[gpu]") {
   const auto seed = GENERATE(range(1, 4));
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   for (const auto& layout : layouts()) {
@@ -172,7 +172,7 @@ TEST_CASE("Gather gives what an element-wise reference gives, in every layout", 
   }
 }
 
-TEST_CASE("Scatter writes its blocks, and touches nothing else", "[gpu]") {
+TEST_CASE("Scatter writes its blocks and touches nothing else", "[gpu]") {
   const auto seed = GENERATE(range(1, 4));
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   for (const auto& layout : layouts()) {
@@ -219,7 +219,7 @@ TEST_CASE("Engines of different layouts exchange pages", "[gpu]") {
   }
 }
 
-TEST_CASE("The builders give the strides of the layouts they name", "[gpu]") {
+TEST_CASE("The builders return the strides of the layouts they name", "[gpu]") {
   const kv_geometry g{1, 2, 3, 8, 2, 4};
   const std::vector<std::pair<kv_layout, axes>> named{
       {kv_layout::split, layouts()[0].order},
@@ -240,7 +240,7 @@ TEST_CASE("The builders give the strides of the layouts they name", "[gpu]") {
   CHECK(built.layers[0].token_stride == mla.view.layers[0].token_stride);
 }
 
-TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not", "[gpu]") {
+TEST_CASE("Layers of one cross-layer tensor are moved correctly, adjacent or not", "[gpu]") {
   // (NB, L, 2, BS, H, D), with and without a gap between layers.
   const kv_geometry g{4, 2, 2, 8, 2, 4};
   const std::uint64_t layer_part = g.page_bytes() / g.layers;
@@ -270,7 +270,7 @@ TEST_CASE("Layers of one cross-layer tensor are moved rightly, adjacent or not",
   CHECK(memory == expected);
 }
 
-TEST_CASE("Layers that touch in block 0 only are not taken for one piece", "[gpu]") {
+TEST_CASE("Layers that are adjacent in block 0 only are not merged", "[gpu]") {
   // Pieces of one memory: layer 0 has the even ones, layer 1 every second of the odd ones.
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   const std::uint64_t piece = g.page_bytes() / g.layers;
@@ -288,7 +288,7 @@ TEST_CASE("Layers that touch in block 0 only are not taken for one piece", "[gpu
   CHECK(std::equal(half, page.end(), at(9)));
 }
 
-TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "[gpu]") {
+TEST_CASE("An invalid entry anywhere in the list is refused before anything moves", "[gpu]") {
   const kv_geometry g{2, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);
@@ -323,7 +323,7 @@ TEST_CASE("A bad entry anywhere in the list is refused before anything moves", "
   CHECK(pages == pages_before);
 }
 
-TEST_CASE("An empty list is fine, a bad view makes no mover", "[gpu]") {
+TEST_CASE("An empty list is accepted, and an invalid view makes no mover", "[gpu]") {
   const kv_geometry g{1, 2, 2, 8, 2, 4};
   model_cache cache(g, 4, layouts()[0].order, 0);
   const auto mover = mover_of(cache.view);
@@ -333,7 +333,7 @@ TEST_CASE("An empty list is fine, a bad view makes no mover", "[gpu]") {
   CHECK(make_host_page_mover(cache.view).error().code == errc::out_of_range);
 }
 
-TEST_CASE("A page that somebody scribbles on meanwhile is whole or corrupt, in both directions", "[gpu]") {
+TEST_CASE("A page that is overwritten during a copy is whole or corrupt, in both directions", "[gpu]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16}; // 128 KiB
   model_cache cache(geometry, 2, layouts().front().order, 0);
   const auto mover = mover_of(cache.view);

@@ -10,8 +10,8 @@
 
 namespace gpu_page_shapes_test {
 
-/// Layers of several shapes, pages of several blocks, blocks that do not exist, and checksums: the mover for host
-/// memory against a model that finds each byte of a page by its indexes.
+/// The mover for host memory with layers of several shapes, pages of several blocks, missing blocks, and checksums. It
+/// is compared with a model that finds each byte of a page by its indexes.
 
 namespace {
 
@@ -86,7 +86,7 @@ struct model_cache {
     REQUIRE(offset == view.geometry.page_bytes());
   }
 
-  /// What a gather must give.
+  /// The expected result of a gather.
   bytes page_of(const std::vector<std::uint32_t>& blocks) {
     bytes out(view.geometry.page_bytes());
     for_each_byte(tensors, blocks,
@@ -136,7 +136,7 @@ std::unique_ptr<page_mover> mover_of(const kv_cache_view& view) {
   return std::move(*mover);
 }
 
-/// For each page its blocks, no block twice; some do not exist.
+/// The blocks of each page, without duplicates; some do not exist.
 std::vector<std::vector<std::uint32_t>> random_pages(const model_cache& cache, std::size_t count,
                                                      std::mt19937_64& random) {
   std::vector<std::uint32_t> all(cache.view.blocks);
@@ -184,7 +184,7 @@ void for_each_case(Visit visit) {
 
 } // namespace
 
-TEST_CASE("A page has all layers in their shapes, tokens of all its blocks, and zeroes for blocks that are not there",
+TEST_CASE("A page has all layers in their shapes, the tokens of all its blocks, and zeroes for missing blocks",
           "[gpu]") {
   const auto seed = GENERATE(range(1U, 4U));
   INFO("seed " << seed);
@@ -209,7 +209,7 @@ TEST_CASE("A page has all layers in their shapes, tokens of all its blocks, and 
   });
 }
 
-TEST_CASE("A scatter writes what there is a block for", "[gpu]") {
+TEST_CASE("A scatter writes only the blocks that exist", "[gpu]") {
   const auto seed = GENERATE(range(1U, 4U));
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -236,7 +236,7 @@ TEST_CASE("A scatter writes what there is a block for", "[gpu]") {
   });
 }
 
-TEST_CASE("A page that does not have its checksum is not written, and the others are", "[gpu]") {
+TEST_CASE("A page with a wrong checksum is not written, and the others are", "[gpu]") {
   std::mt19937_64 random(2);
   for_each_case([&](model_cache& cache) {
     page_list list(cache, 6, random);
@@ -266,7 +266,7 @@ TEST_CASE("A page that does not have its checksum is not written, and the others
   });
 }
 
-TEST_CASE("A page of several blocks cannot be told from one of a single block", "[gpu]") {
+TEST_CASE("A page of several blocks is identical to one of a single block", "[gpu]") {
   std::mt19937_64 random(3);
   const auto g = with_further({2, 2, 4, 16, 2, 16}, {{1, {1, 1, 132, 1}}});
   for (const auto& from_layout : layouts)
@@ -292,7 +292,7 @@ TEST_CASE("A page of several blocks cannot be told from one of a single block", 
       }
 }
 
-TEST_CASE("Blocks of a page are as many as there must be, and each is one that exists or none", "[gpu]") {
+TEST_CASE("A page needs the right number of blocks, each valid or absent", "[gpu]") {
   model_cache cache({2, 2, 2, 8, 2, 8}, 8, 4, layouts[0]);
   const auto mover = mover_of(cache.view);
   const auto cache_before = cache.tensors;
@@ -341,7 +341,7 @@ TEST_CASE("A page without any block is zeroes, and is written nowhere", "[gpu]")
   });
 }
 
-TEST_CASE("A mover for host memory has nothing to do with a device's event", "[gpu]") {
+TEST_CASE("A mover for host memory ignores device events", "[gpu]") {
   model_cache cache({1, 2, 2, 8, 2, 8}, 4, 1, layouts[0]);
   const auto mover = mover_of(cache.view);
   int some = 0;

@@ -97,7 +97,7 @@ TEST_CASE("A layout is valid where every byte of every block lies in its memory"
   CHECK(is_shared_memory_name("/lmcache_kv_1_2"));
 }
 
-TEST_CASE("Blocks in shared memory are gathered run by run, and scattered to where they are told", "[gpu]") {
+TEST_CASE("Blocks in shared memory are gathered run by run and scattered to the given blocks", "[gpu]") {
   const auto bytes = counted_bytes(memory_bytes);
   const shared_memory memory(bytes);
   const auto layout = small_layout(memory.name());
@@ -126,7 +126,7 @@ TEST_CASE("Blocks in shared memory are gathered run by run, and scattered to whe
   std::copy_n(expected.begin() + 20, 6, after.begin() + 300 + 7 * 6);
   CHECK(memory.read(memory_bytes) == after);
 
-  // What has another checksum is not written.
+  // A page with another checksum is not written.
   page[3] ^= std::byte{1};
   moves[0].block = 0;
   REQUIRE((*cache)->scatter(moves, {}));
@@ -140,7 +140,7 @@ TEST_CASE("Blocks in shared memory are gathered run by run, and scattered to whe
   CHECK(page == std::vector<std::byte>(32));
 }
 
-TEST_CASE("Shared memory that is not as long as it was is an error of the call", "[gpu]") {
+TEST_CASE("Shared memory that has shrunk makes the call fail", "[gpu]") {
   const shared_memory memory(counted_bytes(memory_bytes));
   const auto cache = open_remote_cache(small_layout(memory.name()));
   REQUIRE(cache);
@@ -166,7 +166,7 @@ TEST_CASE("Shared memory that is not as long as it was is an error of the call",
   CHECK(open_remote_cache(small_layout("/troupe-unit-nobody")).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("Memory of a GPU that there is not is refused", "[gpu]") {
+TEST_CASE("Memory of a nonexistent GPU is refused", "[gpu]") {
   remote_layout layout;
   gpu_memory_handle handle;
   handle.bytes = 100;
@@ -179,7 +179,7 @@ TEST_CASE("Memory of a GPU that there is not is refused", "[gpu]") {
   CHECK(cache.error().code == errc::unsupported);
 }
 
-TEST_CASE("A number of PyTorch is counted down when its memory is closed, and no other", "[gpu]") {
+TEST_CASE("The PyTorch reference count of memory is decremented when it is closed, and no other", "[gpu]") {
   constexpr std::size_t header = 64;
   constexpr std::size_t file_bytes = header + 10000 * sizeof(std::int64_t);
   std::vector<std::byte> bytes(file_bytes);

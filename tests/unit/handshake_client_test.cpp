@@ -26,7 +26,7 @@ handshake_fetch_reply failed_as(errc code) {
   return x;
 }
 
-/// With pp ranks of tp ranks each, each payload naming its rank.
+/// Metadata of pp × tp ranks whose payloads name their ranks.
 handshake_fetch_reply whole_as(incarnation_number incarnation, const handshake_sizes& sizes) {
   handshake_fetch_reply x;
   x.incarnation = incarnation;
@@ -89,7 +89,7 @@ using codes = std::vector<errc>;
 
 } // namespace
 
-TEST_CASE("handshake client: many who wait for an engine have one fetch", "[handshake]") {
+TEST_CASE("handshake client: requests that wait for the same engine share one fetch", "[handshake]") {
   client_options options;
   options.compat = "abc";
   world w(options);
@@ -106,14 +106,14 @@ TEST_CASE("handshake client: many who wait for an engine have one fetch", "[hand
   CHECK(waits.what.complete);
   w.answer(waits.fetch, found_as(7));
   CHECK(w.answers() == codes(5, errc::ok));
-  // And who comes later needs none.
+  // Later requests need no fetch.
   const auto known = w.resolve("a");
   REQUIRE(known.has_value());
   CHECK((**known)->incarnation == 7);
   CHECK(w.state.take_orders().empty());
 }
 
-TEST_CASE("handshake client: one peer that is away costs the others nothing", "[handshake]") {
+TEST_CASE("handshake client: one unreachable peer does not delay the others", "[handshake]") {
   client_options options;
   options.parallel_max = 2;
   world w(options);
@@ -130,7 +130,7 @@ TEST_CASE("handshake client: one peer that is away costs the others nothing", "[
   CHECK(w.state.under_way() == 1);
 }
 
-TEST_CASE("handshake client: many peers that are away cost the others nothing", "[handshake]") {
+TEST_CASE("handshake client: many unreachable peers do not delay the others", "[handshake]") {
   client_options options;
   options.parallel_max = 4;
   options.polls_max = 20;
@@ -140,7 +140,7 @@ TEST_CASE("handshake client: many peers that are away cost the others nothing", 
       for (const auto& order : w.state.take_orders()) {
         if (order.what.engine == engine)
           return w.answer(order.fetch, found_as(1));
-        // It waits at the directory, or is told at once that there is nothing.
+        // It waits at the directory or is answered at once that there is nothing.
         if (order.what.wait == 0s)
           w.answer(order.fetch, failed_as(errc::not_found));
       }
@@ -154,7 +154,7 @@ TEST_CASE("handshake client: many peers that are away cost the others nothing", 
   }
   CHECK(w.state.under_way() == 20);
   CHECK(w.state.waiting() == 50);
-  // Those beyond the bound are asked for now and then, without waiting.
+  // Engines beyond the bound are asked from time to time without waiting.
   w.pass(100ms);
   std::size_t looks = 0;
   for (const auto& order : w.state.take_orders())
@@ -163,13 +163,13 @@ TEST_CASE("handshake client: many peers that are away cost the others nothing", 
   CHECK(w.state.find_inconsistency() == "");
 }
 
-TEST_CASE("handshake client: of starts that were told of, the oldest is forgotten first", "[handshake]") {
+TEST_CASE("handshake client: of noted engine starts the oldest is forgotten first", "[handshake]") {
   client_options options;
   options.cached_max = 2;
   world w(options);
   for (const auto* engine : {"z", "a", "z", "m"})
     w.state.note(engine, 8, true, w.now);
-  // What comes late of an earlier start is refused for those that are remembered.
+  // A late answer of an earlier start is refused for the remembered ones.
   w.resolve("z");
   w.answer(w.order().fetch, found_as(7));
   CHECK(w.answers().empty());
@@ -190,13 +190,13 @@ TEST_CASE("handshake client: every wait ends by its deadline, whatever the direc
   w.pass(8s);
   CHECK(w.answers() == codes{errc::timeout});
   CHECK(w.state.under_way() == 0);
-  // The answer that comes then is nobody's.
+  // The late answer is ignored.
   w.answer(order.fetch, found_as(7));
   CHECK(w.answers().empty());
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
-TEST_CASE("handshake client: what may pass is tried again, later each time", "[handshake]") {
+TEST_CASE("handshake client: transient errors are retried with growing pauses", "[handshake]") {
   world w;
   w.resolve("a");
   duration pause = 100ms;
@@ -212,7 +212,7 @@ TEST_CASE("handshake client: what may pass is tried again, later each time", "[h
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: an order without an answer is given up and repeated", "[handshake]") {
+TEST_CASE("handshake client: a fetch without an answer is abandoned and repeated", "[handshake]") {
   world w;
   w.resolve("a", 0, 60s);
   const auto lost = w.order();
@@ -227,7 +227,7 @@ TEST_CASE("handshake client: an order without an answer is given up and repeated
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: what another attempt cannot change ends the wait", "[handshake]") {
+TEST_CASE("handshake client: a permanent error ends the wait", "[handshake]") {
   world w;
   for (const auto code : {errc::identity_mismatch, errc::expired, errc::not_owner}) {
     w.resolve("a");
@@ -237,14 +237,14 @@ TEST_CASE("handshake client: what another attempt cannot change ends the wait", 
   }
 }
 
-TEST_CASE("handshake client: that a start is over is told to those who mean it", "[handshake]") {
+TEST_CASE("handshake client: an expired incarnation is reported to the requests that name it", "[handshake]") {
   auto expired = failed_as(errc::expired);
   expired.incarnation = 7;
   world w;
   w.resolve("a");
   w.answer(w.order().fetch, failed_as(errc::not_found));
   w.answer(w.order().fetch, failed_as(errc::not_found));
-  // One that does not mind, one that means a start of before, and one whose start is to come.
+  // The requests name no incarnation, an earlier one, and a later one.
   w.resolve("a", 5);
   w.pass(1s);
   const auto before = w.order();
@@ -270,26 +270,26 @@ TEST_CASE("handshake client: that a start is over is told to those who mean it",
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: a restarted peer is never used with what was known of it before", "[handshake]") {
+TEST_CASE("handshake client: a restarted peer is never used with its earlier metadata", "[handshake]") {
   world w;
   w.resolve("a");
   w.answer(w.order().fetch, found_as(7));
   w.answers();
-  // Somebody means the next start.
+  // A request names the next incarnation.
   CHECK_FALSE(w.resolve("a", 8).has_value());
   auto order = w.order();
   CHECK(order.what.incarnation == 8);
-  // The directory has only heard of the one before.
+  // The directory knows only the one before.
   w.answer(order.fetch, found_as(7));
   CHECK(w.answers().empty());
   w.pass(100ms);
   w.answer(w.order().fetch, found_as(8));
   CHECK(w.answers() == codes{errc::ok});
-  // Somebody means the one before, whose memory is gone.
+  // A request names the one before, whose memory is freed.
   const auto late = w.resolve("a", 7);
   REQUIRE(late.has_value());
   CHECK(late->error().code == errc::expired);
-  // Somebody says that there is another one.
+  // A newer incarnation is noted.
   w.state.note("a", 8, true, w.now);
   CHECK(w.resolve("a").has_value());
   w.state.note("a", 9, true, w.now);
@@ -300,7 +300,7 @@ TEST_CASE("handshake client: a restarted peer is never used with what was known 
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
-TEST_CASE("handshake client: an answer that was on its way when the engine started again is none", "[handshake]") {
+TEST_CASE("handshake client: a fetch answer from before a restart of the engine is discarded", "[handshake]") {
   world w;
   w.resolve("a");
   const auto order = w.order();
@@ -312,7 +312,8 @@ TEST_CASE("handshake client: an answer that was on its way when the engine start
   CHECK(w.answers() == codes{errc::ok});
 }
 
-TEST_CASE("handshake client: who gives up is told so, and nobody is fetched for", "[handshake]") {
+TEST_CASE("handshake client: a cancelled request is answered as cancelled, and its fetch is not continued",
+          "[handshake]") {
   client_options options;
   options.parallel_max = 1;
   world w(options);
@@ -329,7 +330,7 @@ TEST_CASE("handshake client: who gives up is told so, and nobody is fetched for"
   CHECK(w.answers() == codes{errc::shutting_down});
 }
 
-TEST_CASE("handshake client: limits", "[handshake]") {
+TEST_CASE("handshake client: limits are enforced", "[handshake]") {
   client_options options;
   options.waiting_max = 1;
   options.cached_max = 1;
@@ -347,7 +348,8 @@ TEST_CASE("handshake client: limits", "[handshake]") {
   CHECK_FALSE(w.resolve("a").has_value());
 }
 
-TEST_CASE("handshake client: the same ranks of an engine have one fetch, others one of their own", "[handshake]") {
+TEST_CASE("handshake client: requests for the same ranks of an engine share one fetch, others have their own",
+          "[handshake]") {
   world w;
   const auto mine = wanted_ranks::peers_of(1, 2);
   CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
@@ -366,7 +368,7 @@ TEST_CASE("handshake client: the same ranks of an engine have one fetch, others 
   w.answer(first.fetch, found_as(7));
   CHECK(w.answers() == codes(2, errc::ok));
   CHECK(w.resolve_ranks("a", mine).has_value());
-  // What is known of a part says nothing of the whole, and of other parts.
+  // A part does not answer requests for the whole or for other parts.
   CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::peers_of(0, 2)).has_value());
   CHECK_FALSE(w.resolve("a").has_value());
   CHECK(w.state.take_orders().size() == 2);
@@ -374,7 +376,7 @@ TEST_CASE("handshake client: the same ranks of an engine have one fetch, others 
   CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
 }
 
-TEST_CASE("handshake client: what is known of a whole engine serves who needs a part", "[handshake]") {
+TEST_CASE("handshake client: cached metadata of a whole engine answers requests for a part", "[handshake]") {
   world w;
   w.resolve("a");
   w.answer(w.order().fetch, whole_as(7, {2, 2, 4}));
@@ -396,7 +398,7 @@ TEST_CASE("handshake client: what is known of a whole engine serves who needs a 
   CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(2)).has_value());
 }
 
-TEST_CASE("handshake client: all parts of an engine are of one start", "[handshake]") {
+TEST_CASE("handshake client: all parts of an engine belong to one incarnation", "[handshake]") {
   world w;
   const auto mine = wanted_ranks::peers_of(0, 2);
   w.resolve_ranks("a", mine);
@@ -406,17 +408,17 @@ TEST_CASE("handshake client: all parts of an engine are of one start", "[handsha
   auto orders = w.state.take_orders();
   REQUIRE(orders.size() == 2);
   w.answers();
-  // One part is of a later start, so the others are over.
+  // One part has a later incarnation, so the others are expired.
   w.answer(orders[0].fetch, found_as(8));
   CHECK_FALSE(w.resolve_ranks("a", mine).has_value());
   CHECK(w.resolve_ranks("a", mine, 7)->error().code == errc::expired);
   w.order();
-  // And what was asked before, and comes late, is none.
+  // A late answer to an earlier request is ignored.
   w.answer(orders[1].fetch, found_as(7));
   CHECK(w.answers() == codes{errc::ok});
   w.state.note("a", 9, true, w.now);
   CHECK_FALSE(w.resolve_ranks("a", wanted_ranks::row(0)).has_value());
-  // Somebody means a later one.
+  // A request names a later one.
   w.state.take_orders();
   CHECK_FALSE(w.resolve_ranks("b", mine).has_value());
   w.answer(w.order().fetch, found_as(3));
@@ -424,7 +426,7 @@ TEST_CASE("handshake client: all parts of an engine are of one start", "[handsha
   CHECK_FALSE(w.resolve_ranks("b", mine).has_value());
 }
 
-TEST_CASE("handshake client: says what it does not wait for any more", "[handshake]") {
+TEST_CASE("handshake client: it reports the fetches that it no longer waits for", "[handshake]") {
   world w;
   w.resolve("a");
   const auto cancelled = w.order().fetch;

@@ -46,7 +46,7 @@ TEST_CASE("handshake directory: a rank is published and fetched", "[handshake]")
   CHECK(found.complete);
 }
 
-TEST_CASE("handshake directory: the same again is fine, another payload is not", "[handshake]") {
+TEST_CASE("handshake directory: publishing the same payload again is accepted, another payload is not", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   const auto again = w.publish(rank_of("a", 0));
@@ -79,7 +79,7 @@ TEST_CASE("handshake directory: a later incarnation replaces the earlier one who
   CHECK(code(gone.code) == errc::expired);
   CHECK(gone.incarnation == 8);
   CHECK(gone.entries.empty());
-  // Nothing of the old one is left, and nothing of it comes back.
+  // Nothing of the old incarnation is left, and nothing of it comes back.
   CHECK(code(w.get(fetch_of("a", 1)).code) == errc::not_found);
   const auto late = w.publish(rank_of("a", 1, 7));
   CHECK(code(late.code) == errc::expired);
@@ -96,7 +96,7 @@ TEST_CASE("handshake directory: another start may have other sizes", "[handshake
   CHECK(w.get(all_of("a")).sizes.tp == 4);
 }
 
-TEST_CASE("handshake directory: an engine without a sign of life goes, and may come back", "[handshake]") {
+TEST_CASE("handshake directory: an engine without heartbeats expires and may come back", "[handshake]") {
   world w;
   auto x = rank_of("a", 0);
   x.ttl = 10s;
@@ -130,7 +130,7 @@ TEST_CASE("handshake directory: times to live are bounded", "[handshake]") {
   CHECK(code(w.state.heartbeat({"a", 0, -5s}, w.now).code) == errc::invalid_argument);
 }
 
-TEST_CASE("handshake directory: what has been withdrawn stays away", "[handshake]") {
+TEST_CASE("handshake directory: a withdrawn incarnation stays withdrawn", "[handshake]") {
   directory_options options;
   options.remember = 100s;
   world w(options);
@@ -140,7 +140,7 @@ TEST_CASE("handshake directory: what has been withdrawn stays away", "[handshake
   CHECK(code(w.state.withdraw({"a", 7}, w.now).code) == errc::ok);
   CHECK(code(w.state.withdraw({"a", 7}, w.now).code) == errc::ok);
   CHECK(code(w.state.withdraw({"b", 7}, w.now).code) == errc::not_found);
-  // A packet that was on its way.
+  // A delayed heartbeat arrives.
   CHECK(w.publish_code(rank_of("a", 0, 7)) == errc::expired);
   CHECK(code(w.state.heartbeat({"a", 7, {}}, w.now).code) == errc::expired);
   auto asked = fetch_of("a", 0, 10s);
@@ -152,7 +152,7 @@ TEST_CASE("handshake directory: what has been withdrawn stays away", "[handshake
   CHECK(w.publish_code(rank_of("a", 0, 7)) == errc::ok);
 }
 
-TEST_CASE("handshake directory: hashes are compared before anything is told", "[handshake]") {
+TEST_CASE("handshake directory: compatibility hashes are compared before anything is returned", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   auto asked = fetch_of("a", 0);
@@ -210,7 +210,7 @@ TEST_CASE("handshake directory: a fetch waits until the topology is complete", "
   CHECK(whole.entries[0].rank < whole.entries[1].rank);
 }
 
-TEST_CASE("handshake directory: rows are those of one dp rank", "[handshake]") {
+TEST_CASE("handshake directory: a row has the ranks of one dp rank", "[handshake]") {
   world w;
   for (std::uint32_t dp = 0; dp < 2; ++dp)
     for (std::uint32_t tp = 0; tp < 2; ++tp) {
@@ -230,7 +230,7 @@ TEST_CASE("handshake directory: rows are those of one dp rank", "[handshake]") {
   CHECK(code(w.get(row).code) == errc::not_found);
 }
 
-TEST_CASE("handshake directory: a rank of another size gets those that it meets, and waits for no others",
+TEST_CASE("handshake directory: a rank of another size gets the ranks that it transfers with and waits for no others",
           "[handshake]") {
   world w;
   const auto publish = [&](std::uint32_t pp, std::uint32_t tp) {
@@ -279,7 +279,7 @@ TEST_CASE("handshake directory: a rank of another size gets those that it meets,
   CHECK(code(w.get(elsewhere).code) == errc::not_found);
 }
 
-TEST_CASE("handshake directory: who waits for an incarnation that is replaced is told at once", "[handshake]") {
+TEST_CASE("handshake directory: a request that waits for a replaced incarnation is answered at once", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0, 7));
   auto asked = fetch_of("a", 1, 10s);
@@ -295,7 +295,7 @@ TEST_CASE("handshake directory: who waits for an incarnation that is replaced is
   CHECK(w.answer().incarnation == 9);
 }
 
-TEST_CASE("handshake directory: what somebody has already is not sent again", "[handshake]") {
+TEST_CASE("handshake directory: an unchanged result is not sent again", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   auto asked = fetch_of("a", 0);
@@ -303,7 +303,7 @@ TEST_CASE("handshake directory: what somebody has already is not sent again", "[
   auto same = w.get(asked);
   CHECK(same.not_modified);
   CHECK(same.entries.empty());
-  // With a wait: until it changes.
+  // With a wait, the answer comes on a change.
   asked.wait = 10s;
   CHECK_FALSE(w.fetch(asked).has_value());
   w.publish(rank_of("a", 0, 8));
@@ -319,7 +319,7 @@ TEST_CASE("handshake directory: what somebody has already is not sent again", "[
   CHECK(w.get(all_of("a")).etag != before);
 }
 
-TEST_CASE("handshake directory: everything has its limit", "[handshake]") {
+TEST_CASE("handshake directory: every quantity has a limit", "[handshake]") {
   directory_options options;
   options.payload_bytes_max = 100;
   options.ranks_max = 4;
@@ -335,7 +335,7 @@ TEST_CASE("handshake directory: everything has its limit", "[handshake]") {
   CHECK(w.publish_code(x) == errc::ok);
   x.rank.tp = 1;
   CHECK(w.publish_code(x) == errc::limit_exceeded);
-  // What it replaces makes room.
+  // A replaced entry makes room.
   x.incarnation = 8;
   CHECK(w.publish_code(x) == errc::ok);
   x.sizes.tp = 5;
@@ -361,7 +361,7 @@ TEST_CASE("handshake directory: everything has its limit", "[handshake]") {
   CHECK(w.state.stats().refused_waiting == 1);
 }
 
-TEST_CASE("handshake directory: names and numbers that make no sense are refused", "[handshake]") {
+TEST_CASE("handshake directory: invalid names and numbers are refused", "[handshake]") {
   world w;
   const auto refused = [&](auto change) {
     auto x = rank_of("a", 0);
@@ -383,7 +383,7 @@ TEST_CASE("handshake directory: names and numbers that make no sense are refused
   CHECK(w.state.stats().engines == 0);
 }
 
-TEST_CASE("handshake directory: who waits when it stops is told so", "[handshake]") {
+TEST_CASE("handshake directory: waiting requests are answered when it stops", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   CHECK_FALSE(w.fetch(fetch_of("a", 1, 10s)).has_value());
@@ -393,7 +393,7 @@ TEST_CASE("handshake directory: who waits when it stops is told so", "[handshake
   CHECK(code(w.get(fetch_of("a", 0, 10s)).code) == errc::ok);
 }
 
-TEST_CASE("handshake directory: nobody is answered who has given up", "[handshake]") {
+TEST_CASE("handshake directory: a cancelled request is not answered", "[handshake]") {
   world w;
   CHECK_FALSE(w.fetch(fetch_of("a", 0, 10s)).has_value());
   w.state.give_up(w.last);
@@ -418,7 +418,7 @@ TEST_CASE("handshake directory: engines are listed", "[handshake]") {
   CHECK(w.state.list({"c"}, w.now).engines.empty());
 }
 
-TEST_CASE("handshake directory: a watcher is told of what is there, and of what changes", "[handshake]") {
+TEST_CASE("handshake directory: a watcher receives the present state and later changes", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   REQUIRE(w.state.watch("", 1, w.now).has_value());
@@ -443,7 +443,7 @@ TEST_CASE("handshake directory: a watcher is told of what is there, and of what 
   CHECK(w.state.take_updates(w.now).told.empty());
 }
 
-TEST_CASE("handshake directory: a watcher of one engine hears of no other, and is dropped when it is too slow",
+TEST_CASE("handshake directory: a watcher of one engine receives no other, and is dropped when it is too slow",
           "[handshake]") {
   directory_options options;
   options.watches_max = 1;
@@ -462,7 +462,7 @@ TEST_CASE("handshake directory: a watcher of one engine hears of no other, and i
   CHECK(w.state.stats().watches == 0);
 }
 
-TEST_CASE("handshake directory: a large update comes in parts", "[handshake]") {
+TEST_CASE("handshake directory: a large update is sent in parts", "[handshake]") {
   directory_options options;
   options.update_bytes = 20;
   world w(options);
@@ -478,7 +478,7 @@ TEST_CASE("handshake directory: a large update comes in parts", "[handshake]") {
   CHECK(told == 3);
 }
 
-TEST_CASE("handshake directory: another one goes on with what was noted", "[handshake]") {
+TEST_CASE("handshake directory: another directory continues from the recorded changes", "[handshake]") {
   world first;
   first.publish(rank_of("a", 0));
   first.publish(rank_of("a", 1));
@@ -512,11 +512,11 @@ TEST_CASE("handshake directory: another one goes on with what was noted", "[hand
   CHECK(second.publish_code(rank_of("b", 0)) == errc::expired);
   CHECK(code(second.get(fetch_of("c", 0)).code) == errc::not_found);
   CHECK(second.publish_code(rank_of("c", 0, 6)) == errc::expired);
-  // What was left of it in the store is to go.
+  // Its remains in the store are erased.
   CHECK(second.state.take_changes().size() >= 2);
 }
 
-TEST_CASE("handshake directory: no engine outlives its time because the clock was set back", "[handshake]") {
+TEST_CASE("handshake directory: no engine outlives its time to live after the clock was set back", "[handshake]") {
   using seconds = std::chrono::seconds;
   struct example {
     seconds ttl;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-/// What readers of the directory are told of what is not durable yet, and of what is too large for an update.
+/// Answers of the directory about changes that are not durable yet or exceed an update.
 
 namespace handshake_durable_test {
 
@@ -21,7 +21,7 @@ using world = directory_world;
 
 } // namespace
 
-TEST_CASE("handshake directory: lists and deadlines are those that are durable", "[handshake]") {
+TEST_CASE("handshake directory: lists and deadlines contain only durable changes", "[handshake]") {
   directory_options options;
   options.hold_back = true;
   world w(options);
@@ -45,7 +45,7 @@ TEST_CASE("handshake directory: lists and deadlines are those that are durable",
   CHECK(listed().at(0).incarnation == 8);
   written();
   CHECK(listed().empty());
-  // A sign of life has moved the deadline when it is durable, and not before. Who fetches does not wait for that.
+  // A heartbeat moves the deadline when it is durable, and not before. Fetches do not wait for that.
   w.publish(rank_of("b", 0));
   written();
   w.pass(20s);
@@ -60,7 +60,7 @@ TEST_CASE("handshake directory: lists and deadlines are those that are durable",
   CHECK(w.get(fetch_of("b", 0)).expires_in == 15s);
 }
 
-TEST_CASE("handshake directory: who waits for the disk waits only so long", "[handshake]") {
+TEST_CASE("handshake directory: a request waits for the disk for a bounded time", "[handshake]") {
   directory_options options;
   options.hold_back = true;
   options.disk_patience = 10s;
@@ -81,7 +81,7 @@ TEST_CASE("handshake directory: who waits for the disk waits only so long", "[ha
   CHECK(w.state.stats().waiting == 0);
 }
 
-TEST_CASE("handshake directory: what does not go into one update is told of without its payloads", "[handshake]") {
+TEST_CASE("handshake directory: an entry that exceeds the update size is sent without its payloads", "[handshake]") {
   world w;
   auto large = rank_of("a", 0);
   large.payload.assign(5000, 'x');
@@ -108,7 +108,7 @@ TEST_CASE("handshake directory: what does not go into one update is told of with
   CHECK(told == std::vector<std::string>{"a", "b", "c", "d"});
 }
 
-TEST_CASE("handshake directory: an update that could not be sent comes again", "[handshake]") {
+TEST_CASE("handshake directory: an update that could not be sent is sent again", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   REQUIRE(w.state.watch("", 1, w.now).has_value());
@@ -118,7 +118,7 @@ TEST_CASE("handshake directory: an update that could not be sent comes again", "
   w.state.put_back(1, news[0].second);
   w.publish(rank_of("b", 0));
   CHECK(w.state.take_updates(w.now).told.at(0).second.changes.size() == 2);
-  // That nobody was told is no reason to think that the watcher is slow.
+  // An update that was not sent does not count as slowness of the watcher.
   w.state.seen(1);
   w.publish(rank_of("c", 0));
   w.state.put_back(1, w.state.take_updates(w.now).told.at(0).second);
@@ -126,7 +126,7 @@ TEST_CASE("handshake directory: an update that could not be sent comes again", "
   CHECK(w.state.take_updates(w.now).dropped.empty());
 }
 
-TEST_CASE("handshake directory: all who are told share the payloads", "[handshake]") {
+TEST_CASE("handshake directory: all answers share the payload memory", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   const auto one = w.get(fetch_of("a", 0));

@@ -21,7 +21,7 @@ tensor_ranks plan(std::uint32_t local_size, std::uint32_t rank, std::uint32_t re
 
 } // namespace
 
-TEST_CASE("handshake ranks: with equal sizes each rank meets its like", "[handshake]") {
+TEST_CASE("handshake ranks: with equal sizes each rank transfers with the same rank", "[handshake]") {
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     const auto x = plan(4, rank, 4, 8);
     CHECK(x.ratio == 1);
@@ -42,7 +42,7 @@ TEST_CASE("handshake ranks: several local ranks read parts of one remote rank", 
 }
 
 TEST_CASE("handshake ranks: one local rank reads several remote ranks", "[handshake]") {
-  // From local · |ratio| + i, with the local block in |ratio| parts.
+  // Ranks are numbered from local · |ratio| + i, with the local block in |ratio| parts.
   const auto x = plan(2, 1, 8, 8);
   CHECK(x.ratio == -4);
   CHECK(x.meet == numbers{4, 5, 6, 7});
@@ -51,7 +51,7 @@ TEST_CASE("handshake ranks: one local rank reads several remote ranks", "[handsh
   CHECK(x.notes == 1);
 }
 
-TEST_CASE("handshake ranks: a cache without heads is read once, and others are told", "[handshake]") {
+TEST_CASE("handshake ranks: a cache without heads is read from one rank, and the others are notified", "[handshake]") {
   const auto wide = plan(2, 1, 8, 1, true);
   CHECK(wide.meet == numbers{4, 5, 6, 7});
   CHECK(wide.read == std::vector<remote_part>{{4, 0, 0, 1}});
@@ -61,7 +61,7 @@ TEST_CASE("handshake ranks: a cache without heads is read once, and others are t
   CHECK(narrow.read == std::vector<remote_part>{{1, 0, 0, 1}});
 }
 
-TEST_CASE("handshake ranks: of ranks that have the same head, the first is read", "[handshake]") {
+TEST_CASE("handshake ranks: of ranks with the same head the first is read", "[handshake]") {
   // Four heads on eight remote ranks: pairs of them have the same one.
   const auto x = plan(2, 1, 8, 4);
   CHECK(x.meet == numbers{4, 5, 6, 7});
@@ -69,11 +69,11 @@ TEST_CASE("handshake ranks: of ranks that have the same head, the first is read"
   CHECK(x.notify == numbers{5, 7});
   // Locally more ranks than heads.
   CHECK(plan(8, 5, 4, 2).read == std::vector<remote_part>{{2, 0, 0, 1}});
-  // As many as heads is not more: nothing is there twice.
+  // With as many ranks as heads nothing is there twice.
   CHECK(plan(1, 0, 4, 4).notify.empty());
 }
 
-TEST_CASE("handshake ranks: whom a rank meets depends on nothing but the sizes", "[handshake]") {
+TEST_CASE("handshake ranks: the ranks to transfer with depend only on the sizes", "[handshake]") {
   CHECK(ranks_to_meet(5, 8, 2).value() == rank_range{1, 1});
   CHECK(ranks_to_meet(1, 2, 8).value() == rank_range{4, 4});
   CHECK(ranks_to_meet(3, 4, 4).value() == rank_range{3, 1});
@@ -97,7 +97,7 @@ TEST_CASE("handshake ranks: sizes that do not divide each other are refused", "[
 }
 
 TEST_CASE(
-    "handshake ranks: for all sizes, each rank gets all of its heads once, and each peer hears from all it should",
+    "handshake ranks: for all sizes each rank reads all of its heads once, and each peer is notified by all it expects",
     "[handshake]") {
   for (const std::uint32_t heads : {1U, 2U, 4U, 8U, 16U})
     for (const std::uint32_t local : {1U, 2U, 4U, 8U, 16U, 32U})
@@ -110,7 +110,7 @@ TEST_CASE(
           for (const auto& part : x.read)
             for (std::uint32_t i = 0; i < part.heads; ++i) {
               CHECK(part.remote_head + i < heads_per_rank(heads, remote));
-              // The same head of the model on both sides.
+              // Both sides have the same head of the model.
               CHECK(part.rank * heads / remote + part.remote_head + i == rank * heads / local + part.local_head + i);
               CHECK(got.insert(part.local_head + i).second);
             }

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-/// How a client keeps its door and its watch, alone and together with what it fetches.
+/// The connection and the watch of a client, alone and together with its fetches.
 
 namespace handshake_watch_test {
 
@@ -18,7 +18,7 @@ struct world {
     now += x;
     state.advance(now);
   }
-  /// What is to be done, which has to be that.
+  /// Takes the next order, which must be `what`.
   watch_state::number ordered(watch_state::step what) {
     const auto order = state.take_watch_order();
     REQUIRE(order.has_value());
@@ -39,7 +39,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE("handshake client: a watch is asked for as soon as there is a door, and again and again", "[handshake]") {
+TEST_CASE("handshake client: a watch is requested once there is a connection and renewed regularly", "[handshake]") {
   world w;
   w.open();
   w.watch(5);
@@ -52,7 +52,7 @@ TEST_CASE("handshake client: a watch is asked for as soon as there is a door, an
   }
 }
 
-TEST_CASE("handshake client: a watch that the directory does not know is asked for at once", "[handshake]") {
+TEST_CASE("handshake client: a watch that is unknown to the directory is requested again at once", "[handshake]") {
   world w;
   w.open();
   w.watch(5);
@@ -65,7 +65,7 @@ TEST_CASE("handshake client: a watch that the directory does not know is asked f
   CHECK(w.state.is_watching());
 }
 
-TEST_CASE("handshake client: too many watches are no reason for another door, any other failure is", "[handshake]") {
+TEST_CASE("handshake client: too many watches keep the connection, and any other failure closes it", "[handshake]") {
   world w;
   const auto door = w.open();
   duration pause = 100ms;
@@ -83,7 +83,8 @@ TEST_CASE("handshake client: too many watches are no reason for another door, an
   w.ordered(watch_state::step::open);
 }
 
-TEST_CASE("handshake client: who says nothing has lost the door, and comes back with pauses that grow", "[handshake]") {
+TEST_CASE("handshake client: a silent directory counts as disconnected and is retried with growing pauses",
+          "[handshake]") {
   world w;
   const auto silent = w.open();
   const auto late = w.ordered(watch_state::step::watch);
@@ -100,11 +101,11 @@ TEST_CASE("handshake client: who says nothing has lost the door, and comes back 
   w.pass(800ms);
   const auto slow = w.ordered(watch_state::step::open);
   w.pass(5s);
-  // A door that comes when another one was ordered is not used.
+  // A connection that opens after another one was requested is not used.
   CHECK_FALSE(w.state.door_opened(slow, true, w.now));
 }
 
-TEST_CASE("handshake client: when the door is lost, who waits is fetched for again as soon as there is another",
+TEST_CASE("handshake client: after a disconnect waiting requests are fetched again over the next connection",
           "[handshake]") {
   world w;
   const auto door = w.open();
@@ -119,7 +120,7 @@ TEST_CASE("handshake client: when the door is lost, who waits is fetched for aga
   w.pass(100ms);
   w.state.take_orders();
   const auto next = w.ordered(watch_state::step::open);
-  // What was sent to nobody meanwhile has failed, and would pause for a while.
+  // Requests sent while disconnected have failed and would pause for a while.
   for (int i = 0; i < 6; ++i) {
     w.state.advance(w.now);
     for (const auto& order : w.state.take_orders())

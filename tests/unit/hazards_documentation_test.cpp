@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-/// Pages of hazards name the tests that keep them away: there have to be such tests.
+/// The pages about hazards name tests, which must exist.
 
 namespace hazards_documentation_test {
 
@@ -41,7 +41,7 @@ struct known_tests {
         collect(text_of(x.path()), functions, names);
   }
 
-  /// "name: what, …" stands for one that begins so.
+  /// "name: what, …" stands for a name that begins so.
   bool have(std::string_view cited) const {
     constexpr std::string_view dots = " …";
     if (!cited.ends_with(dots))
@@ -57,12 +57,12 @@ struct known_tests {
 
 } // namespace
 
-TEST_CASE("hazards: every test that is named exists", "[documentation]") {
+TEST_CASE("hazards: every named test exists", "[documentation]") {
   const known_tests tests;
   CHECK(tests.names.size() > 100);
   CHECK_FALSE(tests.have("hazards: no test has this name"));
   CHECK_FALSE(tests.have("test_no_such"));
-  // As C++ has them, and as Python has them.
+  // Names are quoted as in C++ and as in Python.
   const std::regex cited("`([A-Za-z][A-Za-z0-9_, -]*: [^`\\n]+|test_\\w+)`");
   std::size_t pages = 0;
   for (const auto& x : fs::directory_iterator(fs::path(TROUPE_SOURCE_DIR) / "docs")) {

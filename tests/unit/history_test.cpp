@@ -27,7 +27,7 @@ timestamp at(duration x) {
 
 } // namespace
 
-TEST_CASE("A quantile lies in the bucket that has it", "[history]") {
+TEST_CASE("A quantile lies in its bucket", "[history]") {
   const auto x = std::make_unique<request_histogram>();
   request_histogram::counts counts{};
   std::uint64_t ignored = 0;
@@ -46,7 +46,7 @@ TEST_CASE("A quantile lies in the bucket that has it", "[history]") {
   CHECK(request_histogram::quantile(counts, 7) == longest);
 }
 
-TEST_CASE("What happened between two totals is their difference", "[history]") {
+TEST_CASE("Activity between two samples is the difference of their totals", "[history]") {
   const auto x = activity_between(totals(100, 50, 1000), totals(300, 150, 5000), 2s);
   CHECK(x.lookups == 20);
   CHECK(x.asked_keys == 200);
@@ -60,27 +60,27 @@ TEST_CASE("What happened between two totals is their difference", "[history]") {
   CHECK(activity{}.load_gbps() == 0);
 }
 
-TEST_CASE("Namespaces and ranks that come and go do not count backwards", "[history]") {
+TEST_CASE("Added and removed namespaces and ranks do not count backwards", "[history]") {
   auto before = totals(100, 50, 1000);
   before.spaces.push_back({two, 1000, 1000, 1000, 1000});
   before.ranks.push_back({two, 0, 1'000'000, 1'000'000});
   before.sort();
-  SECTION("one is gone") {
+  SECTION("one is removed") {
     const auto x = activity_between(before, totals(110, 50, 1000), 1s);
     CHECK(x.asked_keys == 10);
     CHECK(x.loaded_bytes == 0);
   }
-  SECTION("one is new") {
+  SECTION("one is added") {
     CHECK(activity_between(totals(100, 50, 1000), before, 1s).asked_keys == 1000);
     CHECK(activity_between(totals(100, 50, 1000), before, 1s, two).asked_keys == 1000);
     CHECK(activity_between(totals(100, 50, 1000), before, 1s, one).asked_keys == 0);
   }
-  SECTION("one has begun anew") {
+  SECTION("one has restarted from zero") {
     CHECK(activity_between(before, totals(5, 5, 5), 1s).asked_keys == 0);
   }
 }
 
-TEST_CASE("A rank has its own share of what happened", "[history]") {
+TEST_CASE("A rank has its own share of the activity", "[history]") {
   const auto before = totals(100, 50, 1000);
   const auto after = totals(300, 150, 5000);
   CHECK(activity_between(before, after, 1s, one, 0).saved_bytes == 2000);
@@ -89,7 +89,7 @@ TEST_CASE("A rank has its own share of what happened", "[history]") {
   CHECK(activity_between(before, after, 1s, one, 2).loaded_bytes == 0);
 }
 
-TEST_CASE("A history has an hour and no more, and what it needs for the last minute", "[history]") {
+TEST_CASE("A history keeps one hour and what it needs for the last minute", "[history]") {
   history x;
   CHECK(x.minute_ago() == nullptr);
   x.observe(at(0s), 0, totals(0, 0, 0));
@@ -105,7 +105,7 @@ TEST_CASE("A history has an hour and no more, and what it needs for the last min
   CHECK(x.minute_ago()->at == at(10'000s - 60s));
 }
 
-TEST_CASE("A sample that is late covers the time that it was late", "[history]") {
+TEST_CASE("A late sample covers the whole time since the previous one", "[history]") {
   history x;
   x.observe(at(0s), 0, totals(0, 0, 0));
   x.observe(at(45s), 45, totals(450, 0, 0));

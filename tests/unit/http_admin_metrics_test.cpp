@@ -16,7 +16,7 @@ using namespace troupe::http;
 
 namespace {
 
-/// The value of a series by all that stands before it; none if there is no such line.
+/// The value of a series by the text before it; none if there is no such line.
 std::optional<double> value(const std::string& page, const std::string& series) {
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);)
@@ -127,7 +127,7 @@ TEST_CASE("Routes beyond the limit are counted together", "[http][metrics]") {
   CHECK(value(page, R"(troupe_http_request_seconds_count{route="other",status="2xx"})") == 50);
 }
 
-TEST_CASE("Nothing is lost when many threads count at once, and somebody reads", "[http][metrics]") {
+TEST_CASE("No count is lost with concurrent writers and a reader", "[http][metrics]") {
   request_metrics m;
   constexpr int threads = 40; // more than count apart from each other
   constexpr int rounds = 2000;
@@ -157,7 +157,7 @@ TEST_CASE("Nothing is lost when many threads count at once, and somebody reads",
   CHECK(value(page, R"(troupe_http_items_total{code="ok"})") == 2.0 * threads * rounds);
 }
 
-TEST_CASE("A server that is watched shows itself at /metrics", "[http][metrics]") {
+TEST_CASE("A server with metrics reports itself at /metrics", "[http][metrics]") {
   request_metrics m;
   router r;
   admin_options options;

@@ -22,7 +22,7 @@ router admin_routes(admin_options options) {
 
 } // namespace
 
-TEST_CASE("A node says that it lives and what it is", "[http][admin]") {
+TEST_CASE("A node reports that it is alive and its identity", "[http][admin]") {
   admin_options options;
   options.version = "1.2\"3";
   options.protocol = 7;
@@ -36,7 +36,7 @@ TEST_CASE("A node says that it lives and what it is", "[http][admin]") {
   CHECK(c.call(post("/health", "")).code == 405);
 }
 
-TEST_CASE("A node is ready when it says so, and tells why it is not", "[http][admin]") {
+TEST_CASE("A node reports readiness, and the reasons why it is not ready", "[http][admin]") {
   std::mutex mutex;
   result<void> state = fail(errc::busy, "reading the store: 30 %");
   admin_options options;
@@ -78,7 +78,7 @@ TEST_CASE("The metrics of all sources are one page, in their order", "[http][adm
   options.metrics.push_back([&](metrics_callback then) { late = std::move(then); });
   options.metrics.push_back([](const metrics_callback& then) { then(std::string{"b 2\n"}); });
   options.metrics.push_back([](const metrics_callback& then) { then(fail(errc::unreachable, "the actor\nis gone")); });
-  // The last is asked last, so the first has been.
+  // The last source is asked last, so the first one was asked.
   std::atomic<bool> asked{false};
   options.metrics.push_back([&](const metrics_callback& then) {
     asked = true;

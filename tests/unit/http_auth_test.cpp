@@ -40,7 +40,7 @@ std::string ask(client& c, std::string_view path, std::string_view headers) {
 
 } // namespace
 
-TEST_CASE("Each role may do what the roles before it may, and no more", "[http][auth]") {
+TEST_CASE("Each role may do what the roles below it may, and no more", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -63,7 +63,7 @@ TEST_CASE("Each role may do what the roles before it may, and no more", "[http][
     }
 }
 
-TEST_CASE("Who is refused learns what is missing", "[http][auth]") {
+TEST_CASE("A refused caller is told which role is missing", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -76,11 +76,11 @@ TEST_CASE("Who is refused learns what is missing", "[http][auth]") {
   CHECK(unknown.has("WWW-Authenticate: Bearer realm=\"troupe\", error=\"invalid_token\"\r\n"));
   const auto low = c.call(post("/admin", "", bearer(reader)));
   CHECK(low.body == R"({"detail":"this needs the role \"admin\", the token has \"read\""})");
-  // Paths that there are not need no token to be told from those that there are.
+  // Unknown paths do not require a token, so the answer does not distinguish them.
   CHECK(c.call(post("/nothing", "")).code == 404);
 }
 
-TEST_CASE("Who is refused cannot make the server keep a large body", "[http][auth]") {
+TEST_CASE("A refused caller cannot make the server buffer a large body", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -96,7 +96,7 @@ TEST_CASE("Who is refused cannot make the server keep a large body", "[http][aut
   CHECK(chunked.ends());
 }
 
-TEST_CASE("Without a tokens file everybody may do everything, but no web page", "[http][auth]") {
+TEST_CASE("Without a tokens file every caller may do everything except from a web page", "[http][auth]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   CHECK(ask(c, "/admin", "") == "200 admin");
@@ -111,7 +111,7 @@ TEST_CASE("Without a tokens file everybody may do everything, but no web page", 
   CHECK(ask(d, "/admin", "Origin: http://example.com\r\n" + bearer(admin)) == "200 admin");
 }
 
-TEST_CASE("Tokens that are loaded again count from the next request on", "[http][auth]") {
+TEST_CASE("Reloaded tokens apply from the next request on", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);
@@ -133,7 +133,7 @@ TEST_CASE("Tokens that are loaded again count from the next request on", "[http]
   }
 }
 
-TEST_CASE("Tokens can be loaded again while they are used", "[http][auth]") {
+TEST_CASE("Tokens can be reloaded while they are used", "[http][auth]") {
   const scratch_directory directory;
   auto config = test_config();
   config.tokens_file = directory.write("tokens", all_tokens);

@@ -107,7 +107,7 @@ tls_client::tls_client(std::uint16_t port, const tls_client_options& options)
   // Old versions are refused by the server, not by this side's caution.
   SSL_CTX_set_security_level(context_.get(), options.max_version < TLS1_2_VERSION ? 0 : 1);
   if (!options.ciphers.empty()) {
-    // Also those that this side would not take by itself.
+    // This includes ciphers that this side would not choose itself.
     SSL_CTX_set_security_level(context_.get(), 0);
     demand(SSL_CTX_set_cipher_list(context_.get(), options.ciphers.c_str()) == 1, "ciphers");
   }

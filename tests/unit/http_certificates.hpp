@@ -17,21 +17,21 @@ struct pem {
   std::string key;
 };
 
-/// An authority, or who it vouches for.
+/// An authority, or an identity signed by one.
 class identity {
 public:
   enum class key_kind { elliptic, rsa };
 
-  /// An authority of its own.
+  /// A self-signed authority.
   explicit identity(std::string_view name);
   /// Signed by `issuer`.
   identity(std::string_view name, const identity& issuer, key_kind kind = key_kind::elliptic);
-  /// The same, for these names, as "IP:127.0.0.1,DNS:localhost", until so many seconds from now.
+  /// An identity signed by `issuer` for these names, as "IP:127.0.0.1,DNS:localhost", valid for `until` seconds.
   static identity for_names(std::string_view names, const identity& issuer, long until = 3600);
 
   std::string certificate() const;
   std::string key() const;
-  /// Has it shown by whoever has this context.
+  /// Makes `context` present this certificate.
   bool use_in(SSL_CTX& context) const;
 
 private:
@@ -42,14 +42,14 @@ private:
   std::unique_ptr<X509, void (*)(X509*)> certificate_;
 };
 
-/// What a client trusts and shows.
+/// The authorities that a client trusts, and its certificate.
 struct tls_client_options {
   std::string trusted_pem;
   /// Empty: none.
   std::string certificate_pem = {};
   std::string key_pem = {};
   int max_version = TLS1_3_VERSION;
-  /// Of TLS 1.2, as OpenSSL names them; empty: its own choice.
+  /// Ciphers of TLS 1.2 in OpenSSL's notation; empty selects its default.
   std::string ciphers = {};
 };
 
@@ -61,7 +61,7 @@ public:
   /// Whether the handshake succeeded, as far as this side can tell.
   bool is_connected() const { return is_connected_; }
   bool send(std::string_view bytes) override;
-  /// Says goodbye as TLS has it.
+  /// Sends the TLS close notification.
   void shut_down();
 
 protected:

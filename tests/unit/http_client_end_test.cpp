@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-/// Handlers that answer late hear of clients that do not wait any more.
+/// Handlers that answer late are notified of disconnected clients.
 
 namespace http_client_end_test {
 
@@ -62,7 +62,7 @@ struct late_answers {
 
 } // namespace
 
-TEST_CASE("A handler hears of a client that has gone, however it went", "[http]") {
+TEST_CASE("A handler is notified when its client disconnects, in any way", "[http]") {
   late_answers late;
   const auto s = started(test_config(), late.routes());
   int n = 0;
@@ -80,7 +80,7 @@ TEST_CASE("A handler hears of a client that has gone, however it went", "[http]"
     }
 }
 
-TEST_CASE("A handler hears once of a client that has ended its side, which still gets the answer", "[http]") {
+TEST_CASE("A handler is notified once of a half-closed connection, and the client still gets the answer", "[http]") {
   late_answers late;
   const auto s = started(test_config(), late.routes());
   client c{s->port()};
@@ -99,7 +99,7 @@ TEST_CASE("A handler hears once of a client that has ended its side, which still
   CHECK(late.ended == 2);
 }
 
-TEST_CASE("A handler that has answered hears nothing of the client's end", "[http]") {
+TEST_CASE("A handler that has answered is not notified of the disconnect", "[http]") {
   late_answers late;
   auto s = started(test_config(), late.routes());
   client c{s->port()};
@@ -114,7 +114,7 @@ TEST_CASE("A handler that has answered hears nothing of the client's end", "[htt
   CHECK(late.ended == 0);
 }
 
-TEST_CASE("A handler hears that the server does not wait for it any more", "[http]") {
+TEST_CASE("A handler is notified when the server stops waiting for it", "[http]") {
   const quiet_log quiet;
   late_answers late;
   auto config = test_config();
@@ -133,7 +133,7 @@ TEST_CASE("A handler hears that the server does not wait for it any more", "[htt
   CHECK(late.ended == 2);
 }
 
-TEST_CASE("A handler hears of the end of a client with TLS", "[http][tls]") {
+TEST_CASE("A handler is notified when a TLS client disconnects", "[http][tls]") {
   const identity authority{"authority"};
   const identity node{"node", authority};
   const scratch_directory directory;

@@ -1,4 +1,4 @@
-// What a client without any right can take from others, and what it cannot.
+// The resources that a client without any rights can take from others, and those that it cannot.
 
 #include "base/descriptors.hpp"
 #include "http/admin.hpp"
@@ -92,11 +92,11 @@ address_key key_of(const char* text) {
 
 } // namespace
 
-TEST_CASE("Probes are answered while silent connections take all that there are", "[http][hostile]") {
+TEST_CASE("Probes are answered while silent connections occupy all connection slots", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections = 100;
   const auto s = started(config, sample());
-  // As many as there may be, and several times what the reserve has room for.
+  // All connection slots are taken, and several times the reserve.
   const silence all{s->port(), 500};
   for (int i = 0; i < 20; ++i)
     for (const auto* path : {"/health", "/ready", "/version", "/metrics"}) {
@@ -116,7 +116,7 @@ TEST_CASE("Probes are answered while silent connections take all that there are"
   CHECK(writer.call("POST /size HTTP/1.1\r\nHost: test\r\nContent-Length: 10000000\r\n\r\n").code == 503);
 }
 
-TEST_CASE("Who is beyond the limit and says nothing is told so after a while", "[http][hostile]") {
+TEST_CASE("A silent connection beyond the limit gets 503 after a while", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections = 1;
   const auto s = started(config, sample());
@@ -130,7 +130,7 @@ TEST_CASE("Who is beyond the limit and says nothing is told so after a while", "
   CHECK(half.must_read().code == 503);
 }
 
-TEST_CASE("One address cannot take all connections", "[http][hostile]") {
+TEST_CASE("One address cannot occupy all connections", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections_per_address = 3;
   const auto s = started(config, sample());
@@ -149,7 +149,7 @@ TEST_CASE("One address cannot take all connections", "[http][hostile]") {
   CHECK(other.call(get("/ok")).code == 200);
 }
 
-TEST_CASE("A connection that ends makes room for another one from its address", "[http][hostile]") {
+TEST_CASE("A closed connection frees a slot for its address", "[http][hostile]") {
   auto config = test_config();
   config.limits.connections_per_address = 1;
   closed_counter watcher;
@@ -162,7 +162,7 @@ TEST_CASE("A connection that ends makes room for another one from its address", 
   }
 }
 
-TEST_CASE("Addresses are told apart as far as one machine has one", "[http][hostile]") {
+TEST_CASE("Addresses are grouped by the prefix that one machine has", "[http][hostile]") {
   CHECK(key_of("10.0.0.1") == key_of("10.0.0.1"));
   CHECK(key_of("10.0.0.1") == key_of("::ffff:10.0.0.1"));
   CHECK_FALSE(key_of("10.0.0.1") == key_of("10.0.0.2"));
@@ -178,7 +178,7 @@ TEST_CASE("Addresses are told apart as far as one machine has one", "[http][host
   CHECK(counts.enter(key_of("10.0.0.1"), 2));
 }
 
-TEST_CASE("Bodies that do not end take no more memory than there is for all", "[http][hostile]") {
+TEST_CASE("Endless bodies take no more memory than the common budget", "[http][hostile]") {
   auto config = test_config();
   config.limits.body_bytes = 512 * 1024;
   config.limits.bodies_bytes = 1024 * 1024;
@@ -190,7 +190,7 @@ TEST_CASE("Bodies that do not end take no more memory than there is for all", "[
     all.back()->send("POST /size HTTP/1.1\r\nHost: test\r\nContent-Length: " + std::to_string(body) + "\r\n\r\n");
     all.back()->send(std::string(body - 1, 'x'));
   }
-  // Two of them fit. The others are told, whoever they are; then there is room for those.
+  // Two of them fit. The others are refused, and then there is room for them.
   int refused = 0;
   std::vector<client*> waiting;
   while (refused < 10) {
@@ -207,7 +207,7 @@ TEST_CASE("Bodies that do not end take no more memory than there is for all", "[
         ++refused;
       }
   }
-  // Where both took more at the same time, each may have found what the other one was about to give back.
+  // Where both requested more at the same time, each may have found the memory that the other was about to return.
   int served = 0;
   for (const auto& x : all) {
     const auto done = x->call("x");
@@ -219,8 +219,8 @@ TEST_CASE("Bodies that do not end take no more memory than there is for all", "[
   CHECK(next.call(post("/size", std::string(body, 'x'))).code == 200);
 }
 
-TEST_CASE("What it takes to read bodies as JSON is bounded for all of them together", "[http][hostile]") {
-  // As simdjson takes it, for a body beyond what threads keep for small ones.
+TEST_CASE("The memory for parsing JSON bodies is bounded in total", "[http][hostile]") {
+  // The estimate matches simdjson for a body beyond what threads keep for small ones.
   CHECK(json_reading_bytes(0) == 0);
   CHECK(json_reading_bytes(1024 * 1024) == 0);
   CHECK(json_reading_bytes(1024 * 1024 + 1) > std::uint64_t{14} * 1024 * 1024);
@@ -264,14 +264,14 @@ TEST_CASE("What it takes to read bodies as JSON is bounded for all of them toget
   const auto refused = second.call(post("/json", large));
   CHECK(refused.code == 503);
   CHECK(refused.body.find("all the memory that they may") != std::string::npos);
-  // Small ones are read with what the thread has.
+  // Small bodies are parsed with the buffer of the thread.
   CHECK(second.call(post("/json", "[1,2,3]")).code == 204);
   go_on.set_value();
   CHECK(first.must_read().code == 204);
   CHECK(second.call(post("/json", large)).code == 204);
 }
 
-TEST_CASE("What bodies took is given back when their connections close", "[http][hostile]") {
+TEST_CASE("Memory for bodies is released when connections close", "[http][hostile]") {
   auto config = test_config();
   config.limits.bodies_bytes = std::uint64_t{1} << 30U;
   closed_counter watcher;
@@ -296,7 +296,7 @@ TEST_CASE("What bodies took is given back when their connections close", "[http]
   CHECK(resident_bytes() < before + 48 * 1024 * 1024);
 }
 
-TEST_CASE("Connections leave descriptors to the rest of the node", "[http][hostile]") {
+TEST_CASE("The number of connections leaves descriptors for the rest of the node", "[http][hostile]") {
   // Plenty.
   CHECK(connections_within(1U << 20U, 100, 256, 1024) == 1024);
   CHECK(connections_within(1U << 20U, 100, 256, 65536) == 65536);
@@ -309,7 +309,7 @@ TEST_CASE("Connections leave descriptors to the rest of the node", "[http][hosti
   CHECK(connections_within(0, 0, 0, 1024) == 16);
 }
 
-TEST_CASE("Descriptors that are set aside are counted until whoever has them ends", "[http][hostile]") {
+TEST_CASE("Reserved descriptors are counted until their owner is destroyed", "[http][hostile]") {
   const auto before = set_aside_descriptors();
   {
     descriptors_set_aside first(5);
@@ -321,7 +321,7 @@ TEST_CASE("Descriptors that are set aside are counted until whoever has them end
   CHECK(set_aside_descriptors() == before);
 }
 
-TEST_CASE("The limit of open files is raised as far as it goes", "[http][hostile]") {
+TEST_CASE("The limit of open files is raised as far as allowed", "[http][hostile]") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   const auto lower = before.rlim_max < 512 ? before.rlim_max : 512;
@@ -338,7 +338,7 @@ TEST_CASE("The limit of open files is raised as far as it goes", "[http][hostile
   CHECK(open_descriptors() >= 3);
 }
 
-TEST_CASE("Without tokens, the loopback interface is called by its names only", "[http][hostile]") {
+TEST_CASE("Without tokens a loopback server accepts only its own host names", "[http][hostile]") {
   auto config = test_config();
   config.hosts = "";
   const auto s = started(config, sample());
@@ -357,16 +357,16 @@ TEST_CASE("Without tokens, the loopback interface is called by its names only", 
     CHECK(x.code == 421);
     CHECK(x.body.find("http.hosts") != std::string::npos);
   }
-  // What is in the target counts as well, and must not contradict the header.
+  // The host in the target counts too and must not contradict the header.
   CHECK(c.call(get_from("localhost", "http://evil.com/read")).code == 421);
   CHECK(c.call(get_from("evil.com", "http://localhost/read")).code == 421);
   CHECK(c.call(get_from("localhost", "http://localhost:1/read")).code == 200);
-  // Whoever may know it anyway may call the server what it likes.
+  // Open routes accept any host name.
   CHECK(c.call(get_from("evil.com", "/ok")).code == 200);
   CHECK(c.call(get_from("evil.com", "/health")).code == 200);
 }
 
-TEST_CASE("Names for a server without tokens can be added, with tokens there is no need", "[http][hostile]") {
+TEST_CASE("Host names of a server without tokens can be added, and with tokens none are needed", "[http][hostile]") {
   auto config = test_config();
   config.hosts = "cache.example, 10.0.0.7,fd00::7";
   const host_rule some{config};
@@ -380,7 +380,7 @@ TEST_CASE("Names for a server without tokens can be added, with tokens there is 
   config.host = "0.0.0.0";
   CHECK_FALSE(host_rule{config}.allows("evil.com"));
   config.hosts = "";
-  CHECK(host_rule{config}.allows("evil.com")); // nobody can know how it is called
+  CHECK(host_rule{config}.allows("evil.com")); // the name of the host is unknown
   config.host = "127.0.0.1";
   CHECK_FALSE(host_rule{config}.allows("evil.com"));
   config.tokens_file = "tokens";

@@ -60,7 +60,7 @@ accepted<simdjson::dom::object> object_of(const padded& body) {
 
 } // namespace
 
-TEST_CASE("Text is written as JSON reads it", "[http][json]") {
+TEST_CASE("Text is written as valid JSON", "[http][json]") {
   CHECK(as_json("") == R"("")");
   CHECK(as_json("plain text of more than eight bytes") == R"("plain text of more than eight bytes")");
   CHECK(as_json("a\"b\\c\nd\re\tf") == R"("a\"b\\c\nd\re\tf")");
@@ -68,7 +68,7 @@ TEST_CASE("Text is written as JSON reads it", "[http][json]") {
   CHECK(as_json("é€😀") == "\"é€😀\"");
 }
 
-TEST_CASE("Each byte is escaped or kept at each place of a word", "[http][json]") {
+TEST_CASE("Each byte is escaped or kept at each position in a word", "[http][json]") {
   for (unsigned byte = 0; byte < 0x80; ++byte)
     for (std::size_t at = 0; at < 17; ++at) {
       std::string text(17, 'x');
@@ -91,7 +91,7 @@ TEST_CASE("Bytes that are not UTF-8 become U+FFFD", "[http][json]") {
   CHECK(as_json("\xff") == "\"" + bad + "\"");
 }
 
-TEST_CASE("Random bytes are written as JSON, and UTF-8 comes back as it was", "[http][json]") {
+TEST_CASE("Random bytes are written as JSON, and UTF-8 is restored unchanged", "[http][json]") {
   const auto seed = GENERATE(11U, 12U, 13U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -161,7 +161,7 @@ TEST_CASE("Numbers are written as they are", "[http][json]") {
   CHECK(number("text") == "\"text\"");
 }
 
-TEST_CASE("Only JSON is read as JSON", "[http][json]") {
+TEST_CASE("Only valid JSON is accepted", "[http][json]") {
   for (const auto* text :
        {"{}", "[]", "null", "1", "\"x\"", " {\"a\" : [1, 2.5, -3e2, true, null]} ", "\"\\ud83d\\ude00\""})
     CHECK(parsed(text) == "ok");
@@ -182,7 +182,7 @@ TEST_CASE("Nesting ends at its limit", "[http][json]") {
   CHECK(parsed(std::string(1'000'000, '[')).starts_with("400 "));
 }
 
-TEST_CASE("Members have the type that is asked for, or get 422", "[http][json]") {
+TEST_CASE("Members of the wrong type get 422", "[http][json]") {
   CHECK(outcome(object_of(padded{"[]"})) == "422 body: expected an object");
   const padded body{R"({"s":"x","n":7,"neg":-1,"f":1.5,"b":true,"a":[1,2,3],"o":{"k":1},"z":null,"s":"second"})"};
   const auto x = object_of(body);
@@ -211,7 +211,7 @@ TEST_CASE("Members have the type that is asked for, or get 422", "[http][json]")
   CHECK(to_response(string_member(*x, "n").error()).body == R"({"detail":"n: expected a string"})");
 }
 
-TEST_CASE("A small body is read after a large one", "[http][json]") {
+TEST_CASE("A small body is parsed after a large one", "[http][json]") {
   std::string large = "[";
   for (int i = 0; i < 300'000; ++i)
     large += "123456789,";
@@ -221,7 +221,7 @@ TEST_CASE("A small body is read after a large one", "[http][json]") {
   CHECK(parsed(large) == "ok");
 }
 
-TEST_CASE("Damaged JSON is refused or read, and never more than that", "[http][json]") {
+TEST_CASE("Damaged JSON is refused or parsed without reading beyond it", "[http][json]") {
   const auto seed = GENERATE(21U, 22U, 23U, 24U);
   INFO("seed " << seed);
   std::mt19937 random{seed};

@@ -62,7 +62,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Headers beyond the limit get 431, a request line 414, and the end", "[http]") {
+TEST_CASE("Headers beyond the limit get 431, a request line 414, and the connection closes", "[http]") {
   auto config = test_config();
   config.limits.header_bytes = 1024;
   const auto s = started(config, sample());
@@ -82,7 +82,7 @@ TEST_CASE("Bodies beyond the limit get 413, before they have been sent", "[http]
   const auto s = started(config, sample());
   client c{s->port()};
   CHECK(c.call(post("/size", std::string(100'000, 'x'))).body == "100000");
-  // Of the route, and small enough to be passed over: the connection goes on.
+  // The limit of the route applies, and the body is small enough to be skipped: the connection goes on.
   CHECK(c.call(post("/small", std::string(10, 'x'))).body == "10");
   CHECK(c.call(post("/small", std::string(11, 'x'))).code == 413);
   CHECK(c.call(post("/small", std::string(5, 'x'))).body == "5");
@@ -97,7 +97,7 @@ TEST_CASE("Bodies beyond the limit get 413, before they have been sent", "[http]
   CHECK(chunked.ends());
 }
 
-TEST_CASE("A client reads its refusal although it is still sending", "[http]") {
+TEST_CASE("A client reads the error although it is still sending", "[http]") {
   auto config = test_config();
   config.limits.body_bytes = 1024;
   const auto s = started(config, sample());
@@ -109,7 +109,7 @@ TEST_CASE("A client reads its refusal although it is still sending", "[http]") {
   }
 }
 
-TEST_CASE("A request that trickles in gets 408", "[http]") {
+TEST_CASE("A slow request gets 408", "[http]") {
   auto config = test_config();
   config.limits.receive_time = 100ms;
   const auto s = started(config, sample());
@@ -138,9 +138,9 @@ TEST_CASE("A request that trickles in gets 408", "[http]") {
   CHECK(slow.must_read().code == 408);
 }
 
-TEST_CASE("A connection without a request ends after a while", "[http]") {
+TEST_CASE("An idle connection is closed after a while", "[http]") {
   auto config = test_config();
-  // Long enough for a client to have asked.
+  // The time is long enough for a client to send a request.
   config.limits.idle_time = 1s;
   const auto s = started(config, sample());
   client fresh{s->port()};
@@ -153,7 +153,7 @@ TEST_CASE("A connection without a request ends after a while", "[http]") {
   CHECK(blank.ends());
 }
 
-TEST_CASE("A request without an answer gets 504 in time, and the late answer nobody", "[http]") {
+TEST_CASE("A request without an answer gets 504 in time, and its late answer is discarded", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
   config.limits.answer_time = 50ms;
@@ -179,7 +179,7 @@ TEST_CASE("A request without an answer gets 504 in time, and the late answer nob
   CHECK(c.call(get("/ok")).body.empty());
 }
 
-TEST_CASE("A late answer does not go to the request that is under way by then", "[http]") {
+TEST_CASE("A late answer does not go to the next request of the connection", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
   config.limits.answer_time = 300ms;
@@ -187,7 +187,7 @@ TEST_CASE("A late answer does not go to the request that is under way by then", 
   auto routes = sample();
   routes.add(method::post, "/first", open_route("first", [&](const request&, responder r) { first = std::move(r); }));
   routes.add(method::post, "/second", open_route("second", [&](const request&, responder r) {
-               // Both answers come from elsewhere, one behind the other, while this request waits for its own.
+               // Both answers come from another thread in turn, while this request waits for its own.
                std::thread{[&, mine = std::move(r)]() mutable {
                  std::move(*first).send(response::json("\"late\""));
                  std::move(mine).send(response::json("\"own\""));
@@ -202,7 +202,7 @@ TEST_CASE("A late answer does not go to the request that is under way by then", 
   CHECK(c.call(get("/ok")).body.empty());
 }
 
-TEST_CASE("A responder that is dropped late leaves the request alone that is under way by then", "[http]") {
+TEST_CASE("A responder that is dropped late does not affect the next request", "[http]") {
   const quiet_log quiet;
   auto config = test_config();
   config.limits.answer_time = 300ms;
@@ -221,7 +221,7 @@ TEST_CASE("A responder that is dropped late leaves the request alone that is und
   CHECK(c.call(post("/second", "")).body == "\"own\"");
 }
 
-TEST_CASE("A client that does not take its answer loses its connection", "[http]") {
+TEST_CASE("A client that does not read its answer is disconnected", "[http]") {
   auto config = test_config();
   config.limits.write_time = 100ms;
   counter watcher;
@@ -233,7 +233,7 @@ TEST_CASE("A client that does not take its answer loses its connection", "[http]
   CHECK(c.read_to_end().size() < 64 * 1024 * 1024);
 }
 
-TEST_CASE("A client that takes its time, but within the limit, gets all of a large answer", "[http]") {
+TEST_CASE("A slow client within the limit gets all of a large answer", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port(), 4096};
   c.send(get("/large"));
@@ -265,7 +265,7 @@ TEST_CASE("Connections beyond the limit get 503, until there is room again", "[h
   CHECK(in.back()->call(get("/ok")).code == 200);
 }
 
-TEST_CASE("Hundreds of connections beyond the limit leave those within it alone", "[http]") {
+TEST_CASE("Hundreds of connections beyond the limit do not affect those within it", "[http]") {
   auto config = test_config();
   config.limits.connections = 2;
   counter watcher;
@@ -274,7 +274,7 @@ TEST_CASE("Hundreds of connections beyond the limit leave those within it alone"
   CHECK(in.call(get("/ok")).code == 200);
   client other{s->port()};
   CHECK(other.call(get("/ok")).code == 200);
-  // They never read and never close: the last few wait for a while, the others are cut off.
+  // They never read and never close: the last few wait for a while, and the others are disconnected.
   std::vector<std::unique_ptr<client>> out;
   for (int i = 0; i < 400; ++i)
     out.push_back(std::make_unique<client>(s->port()));
@@ -283,7 +283,7 @@ TEST_CASE("Hundreds of connections beyond the limit leave those within it alone"
   CHECK(other.call(get("/ok")).code == 200);
 }
 
-TEST_CASE("Without descriptors, the server waits for some to come back", "[http]") {
+TEST_CASE("Without free descriptors the server waits until some are closed", "[http]") {
   const quiet_log quiet;
   counter watcher;
   const auto s = started(test_config(), sample(), &watcher);

@@ -44,7 +44,7 @@ std::string describe(request_reader& r) {
         out += " " + std::string{x.name} + "=" + std::string{x.value};
       out +=
           " [" + std::string{r.body()} + "] " + std::to_string(r.bytes_in()) + (r.keep_alive() ? "" : " close") + "\n";
-      // What lies behind the body can be read, whatever it is.
+      // The bytes after the body can be read, whatever they are.
       volatile char sum = 0;
       for (std::size_t i = 0; i < body_padding; ++i)
         sum = static_cast<char>(sum + r.body().data()[r.body().size() + i]);
@@ -93,7 +93,7 @@ std::string with(std::string_view headers, std::string_view rest = {}) {
 
 } // namespace
 
-TEST_CASE("A request is read with its headers and its body", "[http]") {
+TEST_CASE("A request is parsed with its headers and its body", "[http]") {
   CHECK(read_at_once("GET /a?b HTTP/1.1\r\nHost: h\r\nX-Empty:\r\nX: \t two words \r\n\r\n") ==
         "GET /a?b Host=h X-Empty= X=two words [] 57\n");
   CHECK(read_at_once(with("Content-Length: 5\r\n", "12345")) == "POST /x Host=h Content-Length=5 [12345] 53\n");
@@ -104,7 +104,7 @@ TEST_CASE("A request is read with its headers and its body", "[http]") {
         "GET / Host=h Connection=x, close [] 49 close\n");
 }
 
-TEST_CASE("Chunks become one body", "[http]") {
+TEST_CASE("Chunks are joined to one body", "[http]") {
   CHECK(read_at_once(with("Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n2;x=1\r\nde\r\n0\r\n\r\n")) ==
         "POST /x Host=h Transfer-Encoding=chunked [abcde] 81\n");
   // Headers behind the last chunk are not taken for headers.
@@ -113,13 +113,13 @@ TEST_CASE("Chunks become one body", "[http]") {
         "POST /x Host=h Transfer-Encoding=chunked [a] 105\n");
 }
 
-TEST_CASE("Requests that come together are read one by one", "[http]") {
+TEST_CASE("Pipelined requests are parsed one by one", "[http]") {
   const auto one = with("Content-Length: 2\r\n", "ab");
   CHECK(read_at_once(one + "\r\n\r\n" + one + "GET / HTTP/1.1\r\nHost: h\r\n\r\n") ==
         "POST /x Host=h Content-Length=2 [ab] 50\nPOST /x Host=h Content-Length=2 [ab] 50\nGET / Host=h [] 27\n");
 }
 
-TEST_CASE("What could be read in two ways is refused", "[http]") {
+TEST_CASE("Ambiguous requests are refused", "[http]") {
   CHECK(read_at_once(with("Content-Length: 3\r\nContent-Length: 4\r\n", "abcd")) == "400\n");
   CHECK(read_at_once(with("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n")) == "400\n");
   CHECK(read_at_once(with("Transfer-Encoding: chunked\r\nContent-Length: 3\r\n", "0\r\n\r\n")) == "400\n");
@@ -142,7 +142,7 @@ TEST_CASE("What could be read in two ways is refused", "[http]") {
   CHECK(read_at_once(with("Expect: miracles\r\n")) == "417\n");
 }
 
-TEST_CASE("Chunks that are none are refused", "[http]") {
+TEST_CASE("Invalid chunks are refused", "[http]") {
   for (const auto* chunks :
        {"x\r\n", "-1\r\n", "3\r\nabcX\r\n", "3 \r\nabc\r\n", "\r\n", "ffffffffffffffffff\r\n", "3\nabc\r\n"}) {
     INFO(chunks);
@@ -178,7 +178,7 @@ TEST_CASE("Limits hold to the byte", "[http]") {
   CHECK(read_at_once(with("Transfer-Encoding: chunked\r\n", "0\r\nX: " + endless)) == "400\n");
 }
 
-TEST_CASE("A header that comes a byte at a time is cut off at the limit", "[http]") {
+TEST_CASE("A header that arrives one byte at a time is cut off at the limit", "[http]") {
   request_reader r{header_limit};
   std::size_t sent = 0;
   const std::string endless = "GET / HTTP/1.1\r\nHost: h\r\n";
@@ -194,7 +194,7 @@ TEST_CASE("A header that comes a byte at a time is cut off at the limit", "[http
   CHECK((r.failure_code() == status::header_fields_too_large || r.failure_code() == status::bad_request));
 }
 
-TEST_CASE("A body in small chunks takes no more memory than it has", "[http]") {
+TEST_CASE("A body in small chunks takes no more memory than its size", "[http]") {
   request_reader r{header_limit};
   feed(r, with("Transfer-Encoding: chunked\r\n"));
   REQUIRE(r.advance() == request_reader::step::headers);
@@ -210,7 +210,7 @@ TEST_CASE("A body in small chunks takes no more memory than it has", "[http]") {
   CHECK(r.body() == std::string(body_limit, 'b'));
 }
 
-TEST_CASE("It makes no difference in which pieces bytes come", "[http]") {
+TEST_CASE("The result does not depend on how the bytes are split", "[http]") {
   const auto seed = GENERATE(31U, 32U, 33U, 34U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -248,7 +248,7 @@ TEST_CASE("It makes no difference in which pieces bytes come", "[http]") {
   }
 }
 
-TEST_CASE("Damaged requests end in a refusal or in waiting, in whatever pieces", "[http]") {
+TEST_CASE("Damaged requests are refused or incomplete, in any pieces", "[http]") {
   const auto seed = GENERATE(41U, 42U, 43U, 44U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -263,7 +263,7 @@ TEST_CASE("Damaged requests end in a refusal or in waiting, in whatever pieces",
       else
         bytes.insert(at, 1, "\r\n :;0\xff"[random() % 7]);
     }
-    // A header that came in pieces is looked at when it is complete, so its refusal may be yet to come.
+    // A header that arrives in pieces is checked when it is complete, so its refusal may still follow.
     const auto all = read_at_once(bytes);
     const auto requests = all.substr(0, all.rfind('\n', all.size() - std::min<std::size_t>(all.size(), 2)) + 1);
     for (const std::size_t most : {1U, 9U}) {
@@ -274,7 +274,7 @@ TEST_CASE("Damaged requests end in a refusal or in waiting, in whatever pieces",
   }
 }
 
-TEST_CASE("The token is what follows Bearer", "[http]") {
+TEST_CASE("The token is the text after Bearer", "[http]") {
   const auto token = [](std::string_view value) {
     request_reader r{header_limit};
     feed(r, with("Authorization: " + std::string{value} + "\r\n"));
@@ -290,7 +290,7 @@ TEST_CASE("The token is what follows Bearer", "[http]") {
   CHECK(token("").empty());
 }
 
-TEST_CASE("What is received comes out of a budget, and goes back to it", "[http]") {
+TEST_CASE("Received bytes are taken from a budget and returned to it", "[http]") {
   body_budget budget{100'000};
   const auto head = [](std::size_t length) {
     return "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
@@ -318,7 +318,7 @@ TEST_CASE("What is received comes out of a budget, and goes back to it", "[http]
     request_reader a{1024, &budget};
     CHECK(budget.used() == 0);
     CHECK(receive(a, head(60'000) + std::string(59'999, 'a')));
-    // As much as the request can need, and not twice that.
+    // The budget grants as much as the request can need, and not twice that.
     CHECK(budget.used() > 50'000);
     CHECK(budget.used() < 62'000);
     request_reader b{1024, &budget};
@@ -328,11 +328,11 @@ TEST_CASE("What is received comes out of a budget, and goes back to it", "[http]
     CHECK(receive(a, "a"));
     CHECK(a.body().size() == 60'000);
     a.next();
-    // More than half was taken: nobody keeps what it may need again.
+    // More than half was taken: memory that may be needed again is not kept.
     CHECK(budget.used() == 0);
     request_reader c{1024, &budget};
     CHECK(receive(c, head(90'000) + std::string(90'000, 'c')));
-    // Also of what is read but not wanted.
+    // The same holds for bytes that are read and discarded.
     CHECK_FALSE(c.space().empty());
     CHECK(budget.used() <= 100'000);
     request_reader d{1024, &budget};
@@ -344,7 +344,7 @@ TEST_CASE("What is received comes out of a budget, and goes back to it", "[http]
   CHECK(budget.used() == 0);
 }
 
-TEST_CASE("A body in chunks may end without having begun, in whatever pieces", "[http]") {
+TEST_CASE("A chunked body may end before its first chunk, in any pieces", "[http]") {
   const std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
   for (std::size_t first = 1; first < text.size(); ++first)
     for (std::size_t second = first; second < text.size(); ++second) {

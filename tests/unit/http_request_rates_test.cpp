@@ -27,24 +27,24 @@ std::string read_as(std::string_view token) {
 
 } // namespace
 
-TEST_CASE("A bucket gives a second's worth at once, and then one at a time", "[http]") {
+TEST_CASE("A token bucket grants one second of requests at once and then one at a time", "[http]") {
   request_bucket bucket{4};
   for (int i = 0; i < 4; ++i)
     CHECK_FALSE(bucket.take(start));
   CHECK(bucket.take(start) == 250ms);
-  // Who asks in vain takes nothing.
+  // A refused request takes nothing from the bucket.
   CHECK(bucket.take(start + 100ms) == 150ms);
   CHECK_FALSE(bucket.take(start + 250ms));
   CHECK(bucket.take(start + 250ms) == 250ms);
   CHECK_FALSE(bucket.is_full(start + 1249ms));
   CHECK(bucket.is_full(start + 1250ms));
-  // However long it rests, it holds no more than it can.
+  // However long it is idle, it holds no more than its maximum.
   for (int i = 0; i < 4; ++i)
     CHECK_FALSE(bucket.take(start + 1h));
   CHECK(bucket.take(start + 1h) == 250ms);
 }
 
-TEST_CASE("Over any time, a bucket gives no more than its rate and what it held", "[http]") {
+TEST_CASE("Over any period a token bucket grants no more than its rate and its initial content", "[http]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -89,7 +89,7 @@ TEST_CASE("Callers have a bucket each", "[http]") {
   CHECK(none.size() == 0);
 }
 
-TEST_CASE("Who asks too often gets 429, and is told when to come again", "[http][hostile]") {
+TEST_CASE("A caller beyond its rate gets 429 and Retry-After", "[http][hostile]") {
   const scratch_directory directory;
   auto config = test_config();
   config.limits.requests_per_second = 1;
@@ -108,11 +108,11 @@ TEST_CASE("Who asks too often gets 429, and is told when to come again", "[http]
     CHECK(x.has("Retry-After: 1") == (expected == 429));
     CHECK((x.body.find("http.limits.requests_per_second") != std::string::npos) == (expected == 429));
   }
-  // Whoever looks after the node is not counted.
+  // Requests to open routes are not counted.
   CHECK(c.must_read().code == 200);
 }
 
-TEST_CASE("Where there are no tokens, all callers are one", "[http][hostile]") {
+TEST_CASE("Without tokens all callers share one bucket", "[http][hostile]") {
   auto config = test_config();
   config.limits.requests_per_second = 2;
   const auto s = started(config, sample());

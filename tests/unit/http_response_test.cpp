@@ -57,7 +57,7 @@ TEST_CASE("A responder answers once", "[http]") {
   CHECK(sink->calls == calls{"1.2 {}"});
 }
 
-TEST_CASE("A responder that is given up says so", "[http]") {
+TEST_CASE("A responder that is dropped answers with an error", "[http]") {
   const auto sink = std::make_shared<recorder>();
   { const responder unused{sink, {1, 1}}; }
   responder first{sink, {1, 2}};
@@ -69,7 +69,7 @@ TEST_CASE("A responder that is given up says so", "[http]") {
   CHECK(sink->calls.back() == R"(1.3 {"detail":"no"})");
 }
 
-TEST_CASE("Answers have the headers they need and no others", "[http]") {
+TEST_CASE("Responses have the headers they need and no others", "[http]") {
   const framing plain{.date = "Date: now\r\n"};
   CHECK(written(response::json("{}"), plain) ==
         "HTTP/1.1 200 OK\r\nDate: now\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
@@ -90,7 +90,7 @@ TEST_CASE("Answers have the headers they need and no others", "[http]") {
   CHECK(written(wrong, {}) == "HTTP/1.1 204 No Content\r\n\r\n");
 }
 
-TEST_CASE("A header cannot bring another one with it", "[http]") {
+TEST_CASE("A header value cannot inject another header", "[http]") {
   response x;
   x.add_header("X\n-Name", "value\r\nSet-Cookie: a\n");
   CHECK(x.headers == "X -Name: value  Set-Cookie: a \r\n");

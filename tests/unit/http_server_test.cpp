@@ -46,7 +46,7 @@ private:
   std::deque<responder> held_;
 };
 
-/// Answers with what it got.
+/// Echoes the request.
 void echo(const request& r, responder reply) {
   std::string body{to_string(r.method())};
   body.append(" ").append(r.path("rank")).append(" ").append(r.query("q").value_or("-")).append(" ").append(r.body());
@@ -92,7 +92,7 @@ TEST_CASE("A connection serves one request after the other", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("Requests sent ahead are answered in their order", "[http]") {
+TEST_CASE("Pipelined requests are answered in order", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   std::string all;
@@ -109,7 +109,7 @@ TEST_CASE("Requests sent ahead are answered in their order", "[http]") {
   sender.join();
 }
 
-TEST_CASE("A request waits for the one before it, whose answer comes late", "[http]") {
+TEST_CASE("A request waits for the answer of the one before it", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   client c{s->port()};
@@ -125,7 +125,7 @@ TEST_CASE("A request waits for the one before it, whose answer comes late", "[ht
   CHECK(c.must_read().body == "GET 5 - ");
 }
 
-TEST_CASE("Answers come from any thread", "[http]") {
+TEST_CASE("Answers are accepted from any thread", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   constexpr int clients = 8;
@@ -157,7 +157,7 @@ TEST_CASE("Answers come from any thread", "[http]") {
   CHECK(answered == clients * rounds);
 }
 
-TEST_CASE("Whatever a handler does, there is an answer", "[http]") {
+TEST_CASE("Every request is answered, whatever its handler does", "[http]") {
   const quiet_log quiet;
   held_responders held;
   const auto s = started(test_config(), sample(&held));
@@ -177,7 +177,7 @@ TEST_CASE("Whatever a handler does, there is an answer", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("An answer whose client has gone goes nowhere", "[http]") {
+TEST_CASE("The answer to a disconnected client is discarded", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   for (int i = 0; i < 20; ++i) {
@@ -218,7 +218,7 @@ TEST_CASE("HEAD gets the headers of GET", "[http]") {
   CHECK(c.must_read().body == "GET 3 - ");
 }
 
-TEST_CASE("Errors say what they are, and the connection goes on", "[http]") {
+TEST_CASE("Errors have a JSON body, and the connection stays open", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   const auto missing = c.call(get("/none"));
@@ -233,7 +233,7 @@ TEST_CASE("Errors say what they are, and the connection goes on", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("What is no HTTP gets 400 and the end", "[http]") {
+TEST_CASE("Data that is not HTTP gets 400 and the connection closes", "[http]") {
   const auto s = started(test_config(), sample());
   for (const auto* bytes :
        {"hello\r\n\r\n", "GET / HTTP/3\r\n\r\n", "\x16\x03\x01\x02\x03 hello", "GET /echo/1 HTTP/1.1\r\n\r\n"}) {
@@ -248,7 +248,7 @@ TEST_CASE("What is no HTTP gets 400 and the end", "[http]") {
   }
 }
 
-TEST_CASE("A connection ends when the client says so, or speaks HTTP/1.0", "[http]") {
+TEST_CASE("A connection closes when the client requests it or speaks HTTP/1.0", "[http]") {
   const auto s = started(test_config(), sample());
   client a{s->port()};
   CHECK(a.call(get("/echo/1", "Connection: close\r\n")).has("Connection: close\r\n"));
@@ -262,7 +262,7 @@ TEST_CASE("A connection ends when the client says so, or speaks HTTP/1.0", "[htt
   CHECK(c.ends());
 }
 
-TEST_CASE("A client that has sent all it will still gets its answers", "[http]") {
+TEST_CASE("A half-closed client still gets its answers", "[http]") {
   held_responders held;
   const auto s = started(test_config(), sample(&held));
   client c{s->port()};
@@ -275,7 +275,7 @@ TEST_CASE("A client that has sent all it will still gets its answers", "[http]")
   CHECK(c.ends());
 }
 
-TEST_CASE("A client that waits for the go-ahead gets it, or the refusal in its place", "[http]") {
+TEST_CASE("A client that sends Expect gets 100 or the error instead", "[http]") {
   auto config = test_config();
   config.limits.body_bytes = 1024;
   const auto s = started(config, sample());
@@ -293,7 +293,7 @@ TEST_CASE("A client that waits for the go-ahead gets it, or the refusal in its p
   CHECK(d.must_read().code == 413);
 }
 
-TEST_CASE("Bodies of all sizes arrive as they were sent", "[http]") {
+TEST_CASE("Bodies of all sizes arrive unchanged", "[http]") {
   const auto s = started(test_config(), sample());
   client c{s->port()};
   std::mt19937 random{61};
@@ -323,7 +323,7 @@ TEST_CASE("Bodies of all sizes arrive as they were sent", "[http]") {
   }
 }
 
-TEST_CASE("Garbage on the socket ends in an error or the end, and nobody else notices", "[http]") {
+TEST_CASE("Garbage on a connection gets an error or a close and does not affect others", "[http]") {
   const auto seed = GENERATE(71U, 72U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -385,7 +385,7 @@ TEST_CASE("The observer sees every request and connection", "[http]") {
   CHECK(watcher.closed == 2);
 }
 
-TEST_CASE("A server that cannot start says why", "[http]") {
+TEST_CASE("A server that cannot start reports the cause", "[http]") {
   const auto s = started(test_config(), sample());
   auto config = test_config();
   config.port = s->port();
@@ -422,7 +422,7 @@ TEST_CASE("A server listens on names and on IPv6", "[http]") {
   CHECK(c.call(get("/echo/1")).code == 200);
 }
 
-TEST_CASE("A Unix socket that could not be replaced is replaced when it can be", "[http]") {
+TEST_CASE("A Unix socket that could not be replaced is replaced once it can be", "[http]") {
   const quiet_log quiet;
   const test::scratch_directory scratch;
   const auto path = scratch / "http.sock";

@@ -36,7 +36,7 @@ slots::client_keys::secret secret_of(unsigned char first) {
   return out;
 }
 
-/// A body with what has to follow it.
+/// A body with the padding that the parser needs.
 class padded {
 public:
   explicit padded(std::string text) : size_(text.size()), text_(std::move(text)) { text_.append(body_padding, '\0'); }
@@ -52,7 +52,7 @@ const slots::body_rules some_rules{100, some_keys};
 
 } // namespace
 
-TEST_CASE("The stored bodies of the wires of slot clients are read or refused", "[http][slots]") {
+TEST_CASE("The stored request bodies of slot clients are parsed or refused", "[http][slots]") {
   int accepted = 0;
   const auto bodies = corpus();
   CHECK(bodies.size() >= 20);
@@ -61,7 +61,7 @@ TEST_CASE("The stored bodies of the wires of slot clients are read or refused", 
   CHECK(accepted >= 20);
 }
 
-TEST_CASE("Damaged bodies of the wires of slot clients are read or refused", "[http][slots]") {
+TEST_CASE("Damaged request bodies of slot clients are parsed or refused", "[http][slots]") {
   const auto seed = GENERATE(41U, 42U, 43U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -111,7 +111,7 @@ TEST_CASE("Digests of client keys depend on every byte and on the secret", "[htt
   CHECK(seen.size() == count);
 }
 
-TEST_CASE("The secret of client keys may be anything", "[http][slots]") {
+TEST_CASE("The secret of client keys may be any bytes", "[http][slots]") {
   // Also one without any randomness keeps different keys apart.
   const slots::client_keys keys{slots::client_keys::secret{}};
   std::set<key_digest> seen;
@@ -120,7 +120,7 @@ TEST_CASE("The secret of client keys may be anything", "[http][slots]") {
   CHECK(seen.size() == 10'000);
 }
 
-TEST_CASE("Keys of an allocation are kept once, in the order in which they come", "[http][slots]") {
+TEST_CASE("Keys of an allocation are kept once, in order", "[http][slots]") {
   const padded body{R"({"rank":3,"keys":[["b",""],["a","b"],["b",""],["\u0061",null],["c",""]]})"};
   const auto x = hf3fs::read_allocate(body, some_rules);
   REQUIRE(x);
@@ -132,7 +132,7 @@ TEST_CASE("Keys of an allocation are kept once, in the order in which they come"
   CHECK(x->wanted.text_ends == std::vector<std::size_t>{3, 6, 9});
 }
 
-TEST_CASE("The key before a key is known if any is named, and by the first pair", "[http][slots]") {
+TEST_CASE("The parent of a key is known if any pair names it, and the first pair decides", "[http][slots]") {
   const auto parents = [](const char* keys) {
     return sglang::read_reserve(padded{std::string{R"({"keys":)"} + keys + "}"}, some_rules)->wanted.parents;
   };
@@ -144,7 +144,7 @@ TEST_CASE("The key before a key is known if any is named, and by the first pair"
   CHECK_FALSE(sglang::read_reserve(padded{R"({"keys":[["a",1]]})"}, some_rules));
 }
 
-TEST_CASE("Of pages, those that cannot be are counted and left out", "[http][slots]") {
+TEST_CASE("Impossible pages are counted and skipped", "[http][slots]") {
   const padded body{R"({"rank":0,"confirmations":[["a",7],["b",-1],["c",4294967295],["d",4294967294]],
                         "pages_to_release":[-9223372036854775808,18446744073709551615,0]})"};
   const auto x = hf3fs::read_confirm(body, some_rules);
@@ -163,7 +163,7 @@ TEST_CASE("A rank in a path is a plain number", "[http][slots]") {
     CHECK(slots::rank_from_text(text).error().code == status::unprocessable_content);
 }
 
-TEST_CASE("SGLang's namespace is kv unless a body says another", "[http][slots]") {
+TEST_CASE("The SGLang namespace is kv unless the body names another", "[http][slots]") {
   CHECK(sglang::read_clear(padded{""}).value() == "kv");
   CHECK(sglang::read_clear(padded{"{}"}).value() == "kv");
   CHECK(sglang::read_clear(padded{R"({"namespace":null})"}).value() == "kv");

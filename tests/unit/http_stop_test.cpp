@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A server with one route whose answers the test gives.
+/// A server with one route, whose answers the test sends.
 class fixture {
 public:
   fixture() {
@@ -49,7 +49,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Stopping lets requests under way finish and closes what is idle", "[http]") {
+TEST_CASE("Shutdown lets requests in progress finish and closes idle connections", "[http]") {
   fixture s;
   const auto port = s->port();
   client idle{port};
@@ -63,7 +63,7 @@ TEST_CASE("Stopping lets requests under way finish and closes what is idle", "[h
   const auto x = busy.must_read();
   CHECK(x.body == "1");
   CHECK(x.has("Connection: close\r\n"));
-  // What was sent ahead is not begun any more.
+  // Pipelined requests are no longer started.
   CHECK(busy.ends());
   busy.end();
   stopping.join();
@@ -73,7 +73,7 @@ TEST_CASE("Stopping lets requests under way finish and closes what is idle", "[h
   CHECK(server::start(same, router{}));
 }
 
-TEST_CASE("Stopping lets a request arrive that has begun", "[http]") {
+TEST_CASE("Shutdown lets a request that has begun to arrive finish", "[http]") {
   fixture s;
   client c{s->port()};
   client idle{s->port()};
@@ -89,7 +89,7 @@ TEST_CASE("Stopping lets a request arrive that has begun", "[http]") {
   stopping.join();
 }
 
-TEST_CASE("Stopping waits no longer than it is told", "[http]") {
+TEST_CASE("Shutdown waits no longer than its limit", "[http]") {
   fixture s;
   client c{s->port()};
   c.send(post("/held", ""));
@@ -99,7 +99,7 @@ TEST_CASE("Stopping waits no longer than it is told", "[http]") {
   std::move(reply).send(response::json("1"));
 }
 
-TEST_CASE("Stopping at once closes everything", "[http]") {
+TEST_CASE("Immediate shutdown closes everything", "[http]") {
   const quiet_log quiet;
   fixture s;
   std::vector<std::unique_ptr<client>> clients;
@@ -118,7 +118,7 @@ TEST_CASE("Stopping at once closes everything", "[http]") {
     c->read_to_end();
 }
 
-TEST_CASE("A server may be stopped while clients come and go and answers are given", "[http]") {
+TEST_CASE("A server may be stopped while clients connect and disconnect and answers are sent", "[http]") {
   for (int round = 0; round < 5; ++round) {
     std::atomic<bool> is_over{false};
     std::mutex mutex;

@@ -18,7 +18,7 @@ namespace troupe::http {
 
 namespace {
 
-/// Far beyond every wait of a test that passes.
+/// This is far beyond every wait of a test that passes.
 constexpr int patience_ms = 60'000;
 
 } // namespace

@@ -31,7 +31,7 @@ inline config::http_config test_config() {
   return c;
 }
 
-/// Starts a server, or fails the test with what is wrong.
+/// Starts a server, or fails the test with the error.
 inline std::unique_ptr<server> started(const config::http_config& c, router routes, observer* watcher = nullptr) {
   auto x = server::start(c, std::move(routes), watcher);
   INFO((x ? std::string{} : x.error().text));
@@ -52,7 +52,7 @@ inline route open_route(std::string name, handler h) {
   return {std::move(name), role::none, std::move(h), 0};
 }
 
-/// What came back over the wire.
+/// A response as received.
 struct reply {
   int code = 0;
   /// Status line and headers.
@@ -64,7 +64,7 @@ struct reply {
   }
 };
 
-/// A plain TCP client, for any thread: what goes wrong is thrown, as assertions are for the test's own thread. Every
+/// A plain TCP client for any thread: errors are thrown, since assertions are only for the thread of the test. Every
 /// wait ends, at the latest after a time that fails the test.
 class client {
 public:
@@ -81,7 +81,7 @@ public:
   void end();
   /// Closes with a reset, so that the server's next write fails.
   void reset();
-  /// The next response. `is_head`: it has no body, whatever it says. Nothing if the connection ends before.
+  /// The next response. `is_head`: it has no body, whatever its headers say. Nothing if the connection ends before.
   std::optional<reply> read(bool is_head = false);
   /// The next response, which there has to be.
   reply must_read(bool is_head = false);
@@ -89,7 +89,7 @@ public:
     send(request);
     return must_read();
   }
-  /// Reads until the server closes; what came until then.
+  /// Reads until the server closes, and returns the bytes.
   std::string read_to_end();
   /// Whether the server closes without another byte.
   bool ends() { return read_to_end().empty(); }
@@ -120,7 +120,7 @@ inline std::string post(std::string_view path, std::string_view body, std::strin
          "\r\n" + std::string{more_headers} + "\r\n" + std::string{body};
 }
 
-/// A directory that is gone at the end of the test.
+/// A directory that is removed at the end of the test.
 class scratch_directory {
 public:
   scratch_directory();

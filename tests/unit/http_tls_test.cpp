@@ -53,7 +53,7 @@ struct fixture {
 /// Whether a client with these options is served.
 bool is_served(std::uint16_t port, const tls_client_options& options) {
   tls_client c{port, options};
-  // With TLS 1.3, a client learns only from the first answer that it was refused.
+  // With TLS 1.3 a client learns from the first response that it was refused.
   if (!c.is_connected() || !c.send(post("/echo", "hello")))
     return false;
   const auto x = c.read();
@@ -62,7 +62,7 @@ bool is_served(std::uint16_t port, const tls_client_options& options) {
 
 } // namespace
 
-TEST_CASE("TLS serves requests as plain connections do", "[http][tls]") {
+TEST_CASE("TLS serves requests like plain connections", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   tls_client c{s->port(), f.options()};
@@ -94,7 +94,7 @@ TEST_CASE("TLS is 1.2 or newer", "[http][tls]") {
   CHECK_FALSE(is_served(s->port(), options));
 }
 
-TEST_CASE("A client that trusts another authority does not talk to the server", "[http][tls]") {
+TEST_CASE("A client with another authority does not talk to the server", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   const identity other{"authority"};
@@ -102,7 +102,7 @@ TEST_CASE("A client that trusts another authority does not talk to the server", 
   CHECK(is_served(s->port(), f.options()));
 }
 
-TEST_CASE("With an authority for clients, only its clients are served", "[http][tls]") {
+TEST_CASE("With a client authority only its clients are served", "[http][tls]") {
   fixture f;
   f.ask_clients();
   const auto s = started(f.config, sample());
@@ -113,13 +113,13 @@ TEST_CASE("With an authority for clients, only its clients are served", "[http][
   };
   CHECK_FALSE(served(f.options()));
   CHECK(served(f.options(identity{"engine", f.authority})));
-  // By its name, it could be the right one.
+  // Its name alone matches.
   const identity imposter{"authority"};
   CHECK_FALSE(served(f.options(identity{"engine", imposter})));
   CHECK_FALSE(served(f.options(identity{"engine"})));
 }
 
-TEST_CASE("Tokens count with TLS as without", "[http][tls]") {
+TEST_CASE("Tokens apply with TLS as without", "[http][tls]") {
   fixture f;
   f.config.tokens_file = f.directory.write("tokens", "write wwwwwwwwwwwwwwww\n");
   const auto s = started(f.config, sample());
@@ -128,7 +128,7 @@ TEST_CASE("Tokens count with TLS as without", "[http][tls]") {
   CHECK(c.call(post("/write", "x", "Authorization: Bearer wwwwwwwwwwwwwwww\r\n")).code == 200);
 }
 
-TEST_CASE("Certificates are loaded again with the tokens", "[http][tls]") {
+TEST_CASE("Certificates are reloaded with the tokens", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   tls_client before{s->port(), f.options()};
@@ -148,7 +148,7 @@ TEST_CASE("Certificates are loaded again with the tokens", "[http][tls]") {
   CHECK(before.call(post("/echo", "x")).code == 200);
 }
 
-TEST_CASE("Files that are no certificates are refused", "[http][tls]") {
+TEST_CASE("Files that are not certificates are refused", "[http][tls]") {
   const auto refusal = [](const config::http_config& c) {
     const auto x = server::start(c, sample());
     REQUIRE_FALSE(x);
@@ -176,7 +176,7 @@ TEST_CASE("Files that are no certificates are refused", "[http][tls]") {
   }
 }
 
-TEST_CASE("A handshake that does not come to its end is given up", "[http][tls]") {
+TEST_CASE("An incomplete handshake times out", "[http][tls]") {
   fixture f;
   f.config.limits.receive_time = 100ms;
   const auto s = started(f.config, sample());
@@ -188,9 +188,9 @@ TEST_CASE("A handshake that does not come to its end is given up", "[http][tls]"
   CHECK(troupe::test::eventually([&] { return is_served(s->port(), f.options()); }));
 }
 
-TEST_CASE("Deadlines hold with TLS", "[http][tls]") {
+TEST_CASE("Deadlines apply with TLS", "[http][tls]") {
   fixture f;
-  // Long enough for a client to have shaken hands and asked.
+  // The time is long enough for a handshake and a request.
   f.config.limits.receive_time = 2s;
   f.config.limits.idle_time = 2s;
   const auto s = started(f.config, sample());
@@ -203,7 +203,7 @@ TEST_CASE("Deadlines hold with TLS", "[http][tls]") {
   CHECK(idle.ends());
 }
 
-TEST_CASE("A client that says goodbye, or vanishes, ends its connection", "[http][tls]") {
+TEST_CASE("A client that closes TLS or vanishes ends its connection", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   tls_client polite{s->port(), f.options()};
@@ -221,7 +221,7 @@ TEST_CASE("A client that says goodbye, or vanishes, ends its connection", "[http
   CHECK(is_served(s->port(), f.options()));
 }
 
-TEST_CASE("Stopping ends TLS connections, whatever they are at", "[http][tls]") {
+TEST_CASE("Shutdown ends TLS connections in any state", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   client half{s->port()};
@@ -254,7 +254,7 @@ TEST_CASE("TLS 1.2 has ciphers with forward secrecy and authentication only", "[
   }
 }
 
-TEST_CASE("Who speaks plain HTTP to a TLS port is told so", "[http][tls]") {
+TEST_CASE("A client that speaks plain HTTP to a TLS port gets a clear error", "[http][tls]") {
   fixture f;
   const auto s = started(f.config, sample());
   client c{s->port()};
@@ -264,7 +264,7 @@ TEST_CASE("Who speaks plain HTTP to a TLS port is told so", "[http][tls]") {
   CHECK(c.ends());
 }
 
-TEST_CASE("Probes are answered over TLS while there is no room for more", "[http][tls][hostile]") {
+TEST_CASE("Probes are answered over TLS while all connection slots are occupied", "[http][tls][hostile]") {
   fixture f;
   f.config.limits.connections = 2;
   auto routes = sample();
@@ -274,7 +274,7 @@ TEST_CASE("Probes are answered over TLS while there is no room for more", "[http
   std::vector<std::unique_ptr<client>> silent;
   for (int i = 0; i < 50; ++i)
     silent.push_back(std::make_unique<client>(s->port()));
-  // Who takes long to shake hands is given up, and comes again.
+  // A client with a slow handshake is disconnected and comes again.
   const auto code_of = [&](const std::string& request) {
     int code = 0;
     const auto is_answered = [&] {

@@ -40,7 +40,7 @@ TEST_CASE("Each token has the role of its line", "[http]") {
   CHECK(role_of(table, std::string(100'000, 'a')) == role::none);
 }
 
-TEST_CASE("A role can have several tokens, a token one role", "[http]") {
+TEST_CASE("A role can have several tokens, and a token has one role", "[http]") {
   const auto table = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
   REQUIRE(table);
   CHECK(role_of(table, a) == role::read);
@@ -48,7 +48,7 @@ TEST_CASE("A role can have several tokens, a token one role", "[http]") {
   CHECK(refusal("read " + a + "\nadmin " + a + "\n") == "tokens, line 2: this token is on an earlier line");
 }
 
-TEST_CASE("Lines that are no tokens are refused, without showing them", "[http]") {
+TEST_CASE("Invalid token lines are refused without printing them", "[http]") {
   CHECK(refusal("root " + a).starts_with("tokens, line 1: expected a role"));
   CHECK(refusal("none " + a).starts_with("tokens, line 1: expected a role"));
   CHECK(refusal(a).starts_with("tokens, line 1: expected a role"));
@@ -64,7 +64,7 @@ TEST_CASE("Lines that are no tokens are refused, without showing them", "[http]"
     CHECK(refusal(text).find(a) == std::string::npos);
 }
 
-TEST_CASE("A token can have a name, and be limited to namespaces", "[http]") {
+TEST_CASE("A token can have a name and be limited to namespaces", "[http]") {
   const auto table =
       token_table::parse("read " + a + " namespaces=llama,team-* name=alice\nwrite " + b + "\n", "tokens");
   REQUIRE(table);
@@ -87,7 +87,7 @@ TEST_CASE("A token can have a name, and be limited to namespaces", "[http]") {
   CHECK(other->may_use("llama"));
 }
 
-TEST_CASE("A token can be limited to what one model of SGLang's has, and to no model whose name begins like it",
+TEST_CASE("A token can be limited to the namespaces of one SGLang model, excluding models with the same prefix",
           "[http]") {
   const auto table = token_table::parse("write " + a + " namespaces=sglang-qwen:*,sglang-llama:kv\n", "tokens");
   REQUIRE(table);
@@ -101,7 +101,7 @@ TEST_CASE("A token can be limited to what one model of SGLang's has, and to no m
   CHECK_FALSE(model->may_use("sglang-llama:mamba"));
 }
 
-TEST_CASE("Tokens of one name are one caller, others are not", "[http]") {
+TEST_CASE("Tokens with the same name are one caller, and others are not", "[http]") {
   const auto table =
       token_table::parse("read " + a + " name=x namespaces=n\nread " + b + " namespaces=n name=x\nread " + c, "tokens");
   REQUIRE(table);
@@ -110,18 +110,18 @@ TEST_CASE("Tokens of one name are one caller, others are not", "[http]") {
   const auto unnamed = token_table::parse("read " + a + "\nread " + b + "\n", "tokens");
   REQUIRE(unnamed);
   CHECK(unnamed->find(a)->identity != unnamed->find(b)->identity);
-  // The same token is the same caller when tokens are read again, wherever it stands.
+  // The same token is the same caller after a reload, at any line.
   const auto again = token_table::parse("# moved\nwrite " + b + "\nread " + a + "\n", "tokens");
   REQUIRE(again);
   CHECK(again->find(a)->identity == unnamed->find(a)->identity);
-  // No token shows in what is logged.
+  // No log line contains a token.
   CHECK(unnamed->find(a)->name == "read");
   CHECK(refusal("read " + a + " name=x\nwrite " + b + " name=x\n") ==
         "tokens, line 2: an earlier line has this name with another role or other namespaces");
   CHECK_FALSE(refusal("read " + a + " name=x\nread " + b + " name=x namespaces=n\n").empty());
 }
 
-TEST_CASE("Names and namespaces of tokens that make no sense are refused", "[http]") {
+TEST_CASE("Invalid names and namespaces of tokens are refused", "[http]") {
   for (const std::string bad :
        {"name=", "name=-a", "name=a,b", "name=admin", "name=anonymous", "name=unknown", "namespaces=", "namespaces=a,",
         "namespaces=,a", "namespaces=*", "namespaces=a*b", "namespaces=a,,b", "namespaces=a/b", "namespaces=:a",
@@ -136,7 +136,7 @@ TEST_CASE("Names and namespaces of tokens that make no sense are refused", "[htt
   CHECK(refusal(many + ",n64").find("at most 64") != std::string::npos);
 }
 
-TEST_CASE("A tokens file that everybody can use is refused", "[http]") {
+TEST_CASE("A world-accessible tokens file is refused", "[http]") {
   const scratch_directory directory;
   const auto file = directory.write("tokens", "admin " + a + "\n");
   const auto load = [&] { return token_table::load(file); };
@@ -158,7 +158,7 @@ TEST_CASE("A tokens file that everybody can use is refused", "[http]") {
   CHECK(token_table::load(file.string() + ".none").error().code == errc::io_error);
 }
 
-TEST_CASE("Random tokens are known by nothing but themselves", "[http]") {
+TEST_CASE("Random tokens match nothing but themselves", "[http]") {
   const auto seed = GENERATE(51U, 52U);
   INFO("seed " << seed);
   std::mt19937 random{seed};

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
 
-/// What the kernel says of the mapping in which this byte lies, as " rd wr sh".
+/// The flags of the mapping that contains this byte, as " rd wr sh".
 std::string flags_of_mapping(const void* at) {
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<std::uintptr_t>(at);
@@ -36,7 +36,7 @@ std::string flags_of_mapping(const void* at) {
   return {};
 }
 
-/// A host that has huge pages, as it says, made of ordinary ones; it gives the first `given` extents, and then none.
+/// A host that claims to have huge pages, made of ordinary ones; it provides the first `given` extents and no more.
 struct promising_host {
   huge_page_room room{huge_page_counts{8, 8}, std::nullopt};
   int given = 0;
@@ -59,7 +59,7 @@ struct promising_host {
 
 } // namespace
 
-TEST_CASE("huge pages that are set aside and not given are no memory: ordinary ones are taken, or the start fails",
+TEST_CASE("huge pages that the kernel reserves but does not provide: ordinary ones are used, or the start fails",
           "[io][arena]") {
   promising_host host;
   const auto made = arena::create(host.with(huge_page_choice::automatic));
@@ -79,7 +79,7 @@ TEST_CASE("huge pages that are set aside and not given are no memory: ordinary o
   CHECK((*huge)->of_huge_pages());
 }
 
-TEST_CASE("huge pages of which a control group forbids some are not begun with", "[io][arena]") {
+TEST_CASE("huge pages beyond the limit of a cgroup are not attempted", "[io][arena]") {
   promising_host host;
   host.given = 1;
   host.room.group = group_limit{8 * mebibyte, 2 * mebibyte, "/sys/fs/cgroup/kv/hugetlb.2MB.max"};
@@ -95,7 +95,7 @@ TEST_CASE("huge pages of which a control group forbids some are not begun with",
   CHECK((*arena::create(host.with(huge_page_choice::two_mib)))->of_huge_pages());
 }
 
-TEST_CASE("who lacks huge pages hears how many to reserve in all", "[io][arena]") {
+TEST_CASE("the error for missing huge pages states how many to reserve in total", "[io][arena]") {
   promising_host host;
   host.room.host = huge_page_counts{100, 1};
   const auto refused = arena::create(host.with(huge_page_choice::two_mib));
@@ -103,7 +103,7 @@ TEST_CASE("who lacks huge pages hears how many to reserve in all", "[io][arena]"
   CHECK(missing(refused.error().text, {"1 of the 100", "103 in all", "sysctl vm.nr_hugepages=103"}) == "");
 }
 
-TEST_CASE("no core of a process has the arena in it, be it the node's or a client's", "[io][arena]") {
+TEST_CASE("no core dump contains the arena, neither of the node nor of a client", "[io][arena]") {
   auto made = arena::create({4 * mebibyte, mebibyte, huge_page_choice::off});
   REQUIRE(made);
   REQUIRE((*made)->provide(0));

@@ -29,7 +29,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Of ordinary pages, lent in as many.
+/// An arena of ordinary pages.
 result<std::shared_ptr<arena>> ordinary(std::uint64_t bytes, std::uint64_t extent_bytes = 4096) {
   return arena::create({bytes, extent_bytes, huge_page_choice::off});
 }
@@ -41,7 +41,7 @@ std::size_t pages_there(arena& x) {
   return static_cast<std::size_t>(std::ranges::count_if(there, [](unsigned char c) { return (c & 1U) != 0; }));
 }
 
-/// A number that stands in a file behind this word.
+/// The number after this word in a file.
 std::uint64_t number_in(const char* path, const std::string& word) {
   std::ifstream file(path);
   for (std::string next; file >> next;)
@@ -106,12 +106,12 @@ private:
 
 constexpr std::uint64_t mebibyte = 1U << 20U;
 
-/// On NUMA nodes, of ordinary pages.
+/// An arena of ordinary pages on NUMA nodes.
 result<std::shared_ptr<arena>> placed(std::vector<numa_node> nodes, std::uint64_t bytes = 8 * 8192) {
   return arena::create({bytes, 8192, huge_page_choice::off, std::move(nodes)});
 }
 
-/// Where the kernel has put this byte.
+/// The NUMA node on which the kernel has placed this byte.
 int node_of(const std::byte* at) {
   int out = -1;
   REQUIRE(::syscall(SYS_get_mempolicy, &out, nullptr, 0UL, at, static_cast<unsigned long>(MPOL_F_NODE | MPOL_F_ADDR)) ==
@@ -141,7 +141,7 @@ bool while_refused(long call, int code, F what) {
 
 } // namespace
 
-TEST_CASE("an arena has whole extents", "[io][arena]") {
+TEST_CASE("an arena consists of whole extents", "[io][arena]") {
   auto made = ordinary(5000);
   REQUIRE(made.has_value());
   CHECK((*made)->bytes().size() == 4096);
@@ -154,7 +154,7 @@ TEST_CASE("an arena has whole extents", "[io][arena]") {
   CHECK(ordinary(1 << 20, 4097).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("memory of an arena is there from when it is provided, extent by extent, and zeroed", "[io][arena]") {
+TEST_CASE("memory of an arena exists once it is provided, extent by extent, and is zeroed", "[io][arena]") {
   auto made = ordinary(16 * 8192, 8192);
   REQUIRE(made.has_value());
   auto& x = **made;
@@ -171,16 +171,15 @@ TEST_CASE("memory of an arena is there from when it is provided, extent by exten
   CHECK(pages_there(x) == 4);
 }
 
-TEST_CASE("an arena of which nothing is provided may be as large as the memory of the host, and no larger",
-          "[io][arena]") {
+TEST_CASE("an arena without provided memory may be as large as host memory and no larger", "[io][arena]") {
   CHECK(ordinary(host_bytes()));
   const auto e = ordinary(std::uint64_t{1} << 46U).error();
   CHECK(e.code == errc::limit_exceeded);
   CHECK(missing(e.text, {"64 TiB", "memory.bytes"}) == "");
 }
 
-TEST_CASE("an extent for which the host has no memory is an error, and no signal", "[io][arena]") {
-  // What runs, the kernel at the least, has some of it.
+TEST_CASE("an extent for which the host has no memory is an error and not a signal", "[io][arena]") {
+  // Running programs, at least the kernel, use some of it.
   auto made = ordinary(host_bytes(), host_bytes());
   REQUIRE(made);
   const auto e = (*made)->provide(0).error();
@@ -188,7 +187,7 @@ TEST_CASE("an extent for which the host has no memory is an error, and no signal
   CHECK(missing(e.text, {"the host has no memory for an extent", "are available"}) == "");
 }
 
-TEST_CASE("what is provided is locked", "[io][arena]") {
+TEST_CASE("provided memory is locked", "[io][arena]") {
   auto made = ordinary(4 * 8192, 8192);
   REQUIRE(made);
   const auto before = locked_kilobytes();
@@ -199,7 +198,7 @@ TEST_CASE("what is provided is locked", "[io][arena]") {
   CHECK(locked_kilobytes() == before);
 }
 
-TEST_CASE("memory that may not be locked is used all the same, and said", "[io][arena]") {
+TEST_CASE("memory that may not be locked is used with a warning", "[io][arena]") {
   auto made = ordinary(4 * 8192, 8192);
   REQUIRE(made);
   const auto before = locked_kilobytes();
@@ -214,7 +213,7 @@ TEST_CASE("memory that may not be locked is used all the same, and said", "[io][
   CHECK((*made)->describe() == (locks ? "4 KiB pages, not locked (RLIMIT_MEMLOCK)" : "4 KiB pages"));
 }
 
-TEST_CASE("an arena takes huge pages where the host has enough, else ordinary ones", "[io][arena]") {
+TEST_CASE("an arena uses huge pages where the host has enough, otherwise ordinary ones", "[io][arena]") {
   const auto free = free_huge_pages();
   INFO(free);
   if (free < 2)
@@ -237,7 +236,7 @@ TEST_CASE("an arena takes huge pages where the host has enough, else ordinary on
   CHECK(free_huge_pages() == free);
 }
 
-TEST_CASE("huge pages that were asked for are got, or it is said how", "[io][arena]") {
+TEST_CASE("requested huge pages are provided, or the error states how to get them", "[io][arena]") {
   const auto free = free_huge_pages();
   const auto made = arena::create({4 * mebibyte, 2 * mebibyte, huge_page_choice::two_mib});
   if (free >= 2) {
@@ -257,7 +256,7 @@ TEST_CASE("huge pages that were asked for are got, or it is said how", "[io][are
   CHECK(arena::create({4 * mebibyte, mebibyte, huge_page_choice::two_mib}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("huge pages of one GiB hold an arena that is less", "[io][arena]") {
+TEST_CASE("huge pages of one GiB hold a smaller arena", "[io][arena]") {
   const auto made = arena::create({6 * mebibyte, 2 * mebibyte, huge_page_choice::one_gib});
   if (!made) {
     WARN("skipped in part: this host has no huge page of 1 GiB");
@@ -273,7 +272,7 @@ TEST_CASE("huge pages of one GiB hold an arena that is less", "[io][arena]") {
   CHECK((*mapped)->bytes().back() == std::byte{42});
 }
 
-TEST_CASE("an arena lies on the NUMA nodes that it is given", "[io][arena]") {
+TEST_CASE("an arena lies on the given NUMA nodes", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -291,7 +290,7 @@ TEST_CASE("an arena lies on the NUMA nodes that it is given", "[io][arena]") {
     CHECK(node_of(&bytes->back()) == static_cast<int>(usable.front()));
   }
   CHECK((*made)->numa_node_of(8) == std::nullopt);
-  // Who maps it does not know, and need not.
+  // A process that maps it does not know the placement and does not need it.
   auto mapped = arena::map((*made)->name(), 8 * 8192);
   REQUIRE(mapped);
   CHECK((*mapped)->numa_node_of(0) == std::nullopt);
@@ -306,7 +305,7 @@ TEST_CASE("an arena lies on the NUMA nodes that it is given", "[io][arena]") {
   }
 }
 
-TEST_CASE("huge pages lie on the NUMA nodes that an arena is given", "[io][arena]") {
+TEST_CASE("huge pages lie on the given NUMA nodes", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   const bool huge = free_huge_pages() >= 4;
   if (usable.empty() || !huge) {
@@ -322,7 +321,7 @@ TEST_CASE("huge pages lie on the NUMA nodes that an arena is given", "[io][arena
   }
 }
 
-TEST_CASE("where an arena that is given no NUMA nodes lies is the kernel's business", "[io][arena]") {
+TEST_CASE("without given NUMA nodes the kernel places the arena", "[io][arena]") {
   auto made = placed({});
   REQUIRE(made);
   CHECK((*made)->describe() == "4 KiB pages");
@@ -331,7 +330,7 @@ TEST_CASE("where an arena that is given no NUMA nodes lies is the kernel's busin
   CHECK((*made)->numa_node_of(0) == std::nullopt);
 }
 
-TEST_CASE("a NUMA node that the host does not have is refused, with those that it has", "[io][arena]") {
+TEST_CASE("an unknown NUMA node is refused, and the error lists those of the host", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -343,7 +342,7 @@ TEST_CASE("a NUMA node that the host does not have is refused, with those that i
   CHECK(missing(e.text, {"NUMA node " + std::to_string(absent) + ":", numa_text(usable)}) == "");
 }
 
-TEST_CASE("an arena whose NUMA nodes the kernel does not let one choose is used all the same", "[io][arena]") {
+TEST_CASE("an arena is used without placement where the kernel refuses it", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   const auto code = GENERATE(EPERM, ENOSYS, EINVAL, ENOMEM);
   const auto refused = while_refused(SYS_mbind, code, [&] {
@@ -359,7 +358,7 @@ TEST_CASE("an arena whose NUMA nodes the kernel does not let one choose is used 
     WARN("skipped: calls cannot be refused here");
 }
 
-TEST_CASE("where the kernel does not say where memory lies, it is taken to lie where it was to", "[io][arena]") {
+TEST_CASE("memory counts as placed as requested where the kernel does not report its node", "[io][arena]") {
   const auto usable = usable_numa_nodes();
   if (usable.empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -375,7 +374,7 @@ TEST_CASE("where the kernel does not say where memory lies, it is taken to lie w
     WARN("skipped: calls cannot be refused here");
 }
 
-TEST_CASE("what another process writes into an arena arrives", "[io][arena]") {
+TEST_CASE("writes of another process to an arena are visible", "[io][arena]") {
   auto made = ordinary(1 << 20, 1 << 20);
   REQUIRE(made.has_value());
   REQUIRE((*made)->provide(0));
@@ -396,7 +395,7 @@ TEST_CASE("what another process writes into an arena arrives", "[io][arena]") {
   CHECK((*made)->bytes().back() == std::byte{42});
 }
 
-TEST_CASE("a mapped arena outlives the one who made it, and gets it no more memory", "[io][arena]") {
+TEST_CASE("a mapped arena outlives its creator and provides no more memory", "[io][arena]") {
   auto made = ordinary(4096);
   REQUIRE(made.has_value());
   auto mapped = arena::map((*made)->name(), 4096);
@@ -408,7 +407,7 @@ TEST_CASE("a mapped arena outlives the one who made it, and gets it no more memo
   CHECK((*mapped)->provide(0).error().code == errc::out_of_range);
 }
 
-TEST_CASE("nobody can shrink or grow an arena, or write to its proof", "[io][arena]") {
+TEST_CASE("an arena cannot be resized, and its proof cannot be written", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
   const auto name = (*made)->name();
@@ -424,7 +423,7 @@ TEST_CASE("nobody can shrink or grow an arena, or write to its proof", "[io][are
   CHECK(::mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, name.proof_descriptor, 0) == MAP_FAILED);
 }
 
-TEST_CASE("mapping refuses what is not the promised arena", "[io][arena]") {
+TEST_CASE("mapping refuses anything but the promised arena", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
   const auto name = (*made)->name();
@@ -493,10 +492,10 @@ TEST_CASE("mapping refuses what is not the promised arena", "[io][arena]") {
   }
 }
 
-TEST_CASE("a proof is that of one memory only", "[io][arena]") {
+TEST_CASE("a proof belongs to one arena only", "[io][arena]") {
   auto made = ordinary(8192);
   REQUIRE(made.has_value());
-  // As sealed and as large, and in the same process.
+  // It has the same seals, the same size and the same process.
   const unique_descriptor other(::memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(other.get(), 8192) == 0);
   REQUIRE(::fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
@@ -505,7 +504,7 @@ TEST_CASE("a proof is that of one memory only", "[io][arena]") {
   CHECK(arena::map(name, 8192).error().code == errc::identity_mismatch);
 }
 
-TEST_CASE("an arena of another node is refused, though process, descriptors and size are right", "[io][arena]") {
+TEST_CASE("an arena of another node is refused although process, descriptors and size are right", "[io][arena]") {
   // Two nodes in process namespaces of their own have the same numbers; here, each finds the other's memory.
   auto mine = ordinary(8192);
   auto other = ordinary(8192);
@@ -519,7 +518,7 @@ TEST_CASE("an arena of another node is refused, though process, descriptors and 
   CHECK(missing(e.text, {"is not the memory of this node", "Unix socket"}) == "");
 }
 
-TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "[io][arena]") {
+TEST_CASE("every byte of the proof is compared", "[io][arena]") {
   auto made = ordinary(4096);
   REQUIRE(made.has_value());
   auto name = (*made)->name();
@@ -542,7 +541,7 @@ TEST_CASE("a proof has all its bytes, and none is left out of the comparison", "
   }
 }
 
-TEST_CASE("nobody is told to map memory of another program whose contents are known", "[io][arena]") {
+TEST_CASE("memory of another program with known contents is refused", "[io][arena]") {
   // Sealed, of the right size, and with a proof that the node names: but not a node's arena.
   const unique_descriptor foreign(::memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   REQUIRE(::ftruncate(foreign.get(), 4096) == 0);
@@ -551,7 +550,7 @@ TEST_CASE("nobody is told to map memory of another program whose contents are kn
   CHECK(e.code == errc::identity_mismatch);
 }
 
-TEST_CASE("whoever scribbles over an arena reaches no proof", "[io][arena]") {
+TEST_CASE("overwriting an arena does not reach its proof", "[io][arena]") {
   auto made = ordinary(4096);
   REQUIRE(made.has_value());
   auto mapped = arena::map((*made)->name(), 4096);

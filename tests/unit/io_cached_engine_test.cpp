@@ -11,8 +11,8 @@
 
 namespace io_cached_engine_test {
 
-// Transfers of files that are nothing but page cache: the kernel's workers carry out large reads side by side. When
-// something ends depends on them, what comes of it must not.
+// Transfers of files in the page cache only: kernel workers carry out large reads in parallel. The time of completion
+// depends on them, and the result must not.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -98,7 +98,7 @@ std::size_t workers_of_one_ring() {
 
 } // namespace
 
-TEST_CASE("what stands behind a file is found out", "[io][backing]") {
+TEST_CASE("the backing storage of a file is detected", "[io][backing]") {
   scratch_directory scratch;
   const auto ends = make_pipe();
   CHECK(backing_of(-1) == backing::device);
@@ -119,7 +119,7 @@ TEST_CASE("what stands behind a file is found out", "[io][backing]") {
   CHECK(backing_of(kept.get()) == backing::memory);
 }
 
-TEST_CASE("pages in the page cache come back from where they were written", "[io][engine][cached]") {
+TEST_CASE("pages in the page cache are read back unchanged", "[io][engine][cached]") {
   if (!in_memory())
     return;
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
@@ -133,7 +133,7 @@ TEST_CASE("pages in the page cache come back from where they were written", "[io
   aligned_buffer written(slots * slot);
   aligned_buffer read(slots * slot);
   fill_random(written.bytes(), random);
-  std::vector<std::uint64_t> lengths; // on both sides of what is left to workers
+  std::vector<std::uint64_t> lengths; // on both sides of the part that is left to workers
   for (std::uint64_t i = 0; i < slots; ++i)
     lengths.push_back((random() % (slot / block) + 1) * block);
   completion_log log;
@@ -171,7 +171,7 @@ TEST_CASE("pages in the page cache come back from where they were written", "[io
   CHECK(io->counters().unmatched == 0);
 }
 
-TEST_CASE("a large read of the page cache that meets the end of the file says so", "[io][engine][cached]") {
+TEST_CASE("a large read from the page cache that reaches the end of the file reports it", "[io][engine][cached]") {
   if (!in_memory())
     return;
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
@@ -192,7 +192,7 @@ TEST_CASE("a large read of the page cache that meets the end of the file says so
   CHECK(all_are(memory.bytes().subspan(large + 1000), std::byte{0xff}));
 }
 
-TEST_CASE("copies end exactly once when cancelled, late or stopped, and leave memory alone then",
+TEST_CASE("copies end exactly once when cancelled, late or stopped, and do not touch memory afterwards",
           "[io][engine][cached]") {
   if (!in_memory())
     return;
@@ -226,7 +226,7 @@ TEST_CASE("copies end exactly once when cancelled, late or stopped, and leave me
   if (stop)
     io->stop();
   const auto completions = log.wait_for(count);
-  // All have ended: nobody may write to their memory any more.
+  // All have ended: no write to their memory may follow.
   std::fill_n(memory.data(), memory.size(), std::byte{0xaa});
   for (const auto& c : completions) {
     const bool expected = c.status == errc::ok || c.status == errc::timeout || c.status == errc::cancelled ||
@@ -279,7 +279,7 @@ TEST_CASE("writes to the page cache and other requests do not wait for each othe
   CHECK(log.wait_for_tag(1).status == errc::ok);
 }
 
-TEST_CASE("no more workers of the kernel than allowed take part", "[io][uring][cached]") {
+TEST_CASE("the number of kernel workers is limited as configured", "[io][uring][cached]") {
   if (!in_memory())
     return;
   constexpr std::uint64_t count = 400;

@@ -20,7 +20,7 @@ namespace {
 
 const claim_record sample{"cache-1", 0xfeed, claim_kind::owner, claim_phase::holding, seconds(10), 42, "chat"};
 
-/// Of who lives, longer than a busy machine keeps a thread waiting; of who dies, so short as to be waited for.
+/// The lease of a live holder is longer than a busy machine delays a thread; that of a dead one is short to wait for.
 constexpr duration long_lease = seconds(4);
 constexpr duration short_lease = milliseconds(200);
 
@@ -39,7 +39,7 @@ claim_status settled(const claim_keeper& x) {
 
 } // namespace
 
-TEST_CASE("A claim is read as it was written, and nothing else is one", "[claims][files]") {
+TEST_CASE("A claim is read back unchanged, and other contents are refused", "[claims][files]") {
   for (const auto kind : {claim_kind::owner, claim_kind::adopter})
     for (const auto phase : {claim_phase::waiting, claim_phase::holding, claim_phase::released}) {
       auto x = sample;
@@ -66,7 +66,7 @@ TEST_CASE("A claim is read as it was written, and nothing else is one", "[claims
   CHECK(read->holder.starts_with("two?lines"));
 }
 
-TEST_CASE("Claims are files that each are made once", "[claims][files]") {
+TEST_CASE("Each claim file is created once", "[claims][files]") {
   scratch_directory data;
   claim_directory files(data.path());
   CHECK(files.look().value().number == 0);
@@ -89,18 +89,19 @@ TEST_CASE("Claims are files that each are made once", "[claims][files]") {
   REQUIRE(files.remove_below(12));
   CHECK_FALSE(fs::exists(data / "claims/00000001"));
   CHECK(files.look().value().number == 12);
-  // What is no claim is no claim.
+  // Other files in the directory are ignored.
   std::ofstream(data / "claims/notes") << "text";
   std::ofstream(data / "claims/0") << "text";
   CHECK(files.look().value().number == 12);
-  // One that was made and not written.
+  // A claim file was created and not written.
   std::ofstream(data / "claims/00000013").flush();
   seen = files.look().value();
   CHECK(seen.number == 13);
   CHECK_FALSE(seen.record);
 }
 
-TEST_CASE("A keeper opens its gate while it holds its claim, and shuts it before it gives it back", "[claims][files]") {
+TEST_CASE("A claim keeper opens its write gate while it holds its claim and closes it before the release",
+          "[claims][files]") {
   scratch_directory data;
   const auto gate = std::make_shared<write_gate>();
   CHECK_FALSE(gate->is_open());
@@ -120,7 +121,7 @@ TEST_CASE("A keeper opens its gate while it holds its claim, and shuts it before
   CHECK(settled(*c).state == claim_state::holding);
 }
 
-TEST_CASE("A keeper that has gone silent loses its claim, and is told when it looks again", "[claims][files]") {
+TEST_CASE("A silent claim keeper loses its claim and learns it at its next look", "[claims][files]") {
   scratch_directory data;
   const auto gate = std::make_shared<write_gate>();
   auto dead = begin(data.path(), "dead", claim_kind::owner, short_lease, gate);
@@ -131,7 +132,7 @@ TEST_CASE("A keeper that has gone silent loses its claim, and is told when it lo
   const auto adopter = begin(data.path(), "adopter", claim_kind::adopter, short_lease);
   REQUIRE(settled(*adopter).state == claim_state::holding);
   CHECK_FALSE(adopter->gate()->is_open());
-  // A claim is made before it says whose it is.
+  // A claim file is created before its owner is written to it.
   adopter->on_lost([&](const claim_status& x) { lost += !x.other || x.other->holder == "back" ? 1 : 100; });
   const auto back = begin(data.path(), "back", claim_kind::owner, long_lease);
   REQUIRE(settled(*back).state == claim_state::holding);
@@ -140,7 +141,7 @@ TEST_CASE("A keeper that has gone silent loses its claim, and is told when it lo
   CHECK(eventually([&] { return back->gate()->is_open(); }));
 }
 
-TEST_CASE("A gate is open until a time, and shut for good", "[claims]") {
+TEST_CASE("A write gate is open until a time and can be closed for good", "[claims]") {
   write_gate gate;
   const timestamp now{seconds(100)};
   CHECK_FALSE(gate.is_open_at(now));

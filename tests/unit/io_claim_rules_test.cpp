@@ -16,7 +16,7 @@ namespace {
 constexpr duration lease = seconds(10);
 constexpr duration wait = claim_rules::wait_of(lease);
 
-/// The claims of one directory, and a time that goes on as a test says.
+/// The claims of one directory, with a simulated clock.
 struct claims {
   std::map<claim_number, std::pair<claim_record, std::uint64_t>> files;
   std::uint64_t writes = 0;
@@ -71,7 +71,7 @@ claim_options as(std::string name, incarnation_number number, claim_kind what = 
 
 } // namespace
 
-TEST_CASE("Whoever finds no claim has one at once, and renews it four times a lease", "[claims]") {
+TEST_CASE("A node that finds no claim gets one at once and renews it four times per lease", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -88,7 +88,7 @@ TEST_CASE("Whoever finds no claim has one at once, and renews it four times a le
   CHECK(c.files.at(1).first.phase == claim_phase::holding);
 }
 
-TEST_CASE("A node that lives keeps its directory, and who wants it is refused by name", "[claims]") {
+TEST_CASE("A live node keeps its directory, and the refusal names it", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -105,7 +105,7 @@ TEST_CASE("A node that lives keeps its directory, and who wants it is refused by
   CHECK(c.files.size() == 1);
 }
 
-TEST_CASE("A claim that stands still is taken over after twice as long as its holder may write", "[claims]") {
+TEST_CASE("An unchanged claim is taken over after twice the time that its holder may write", "[claims]") {
   claims c;
   claim_rules dead(as("dead", 1), c.now);
   c.until(dead, claim_state::holding);
@@ -122,7 +122,7 @@ TEST_CASE("A claim that stands still is taken over after twice as long as its ho
   CHECK(c.now - made >= wait);
   CHECK(c.now > valid);
   CHECK(b.may_write(c.now));
-  // What is below goes after a while, so that claims do not become more and more.
+  // Lower claims are removed after a while, so that their number stays bounded.
   const auto held = c.now;
   while (c.files.size() > 1)
     c.step(b);
@@ -131,62 +131,63 @@ TEST_CASE("A claim that stands still is taken over after twice as long as its ho
   CHECK(c.files.contains(2));
 }
 
-TEST_CASE("Who could not look waits anew: the holder may have been kept from renewing by the same", "[claims]") {
+TEST_CASE("A node that could not look waits again, since the holder may not have been able to renew either",
+          "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
   claim_rules b(as("b", 2, claim_kind::adopter), c.now);
   c.step(b);
   const auto begun = c.now;
-  SECTION("looks that fail") {
+  SECTION("looks fail") {
     while (c.now - begun < 3 * lease) {
       REQUIRE(b.next().what == kind::look);
       c.now = std::max(c.now, b.next().at);
       b.looked(c.now, c.now, fail(errc::io_error, "away"));
     }
   }
-  SECTION("a look that takes long, and finds what was") {
+  SECTION("a look takes long and finds no change") {
     c.now = b.next().at;
     b.looked(c.now, c.now + 3 * lease, c.look());
     c.now += 3 * lease;
   }
-  SECTION("no looks at all") {
+  SECTION("no looks happen") {
     c.now += 3 * lease;
   }
   const auto back = c.now;
-  // Of the two, the one who adopts is faster now.
+  // Of the two the adopter is faster now.
   c.step(b);
   c.step(b);
   CHECK(b.state() == claim_state::watching);
   CHECK(b.next().what == kind::look);
   CHECK(c.now - back < lease);
-  SECTION("a holder that lives renews its claim, and keeps it") {
+  SECTION("a live holder renews its claim and keeps it") {
     while (c.now - back < 2 * wait)
       c.step(a.next().at <= b.next().at ? a : b);
     CHECK(a.may_write(c.now));
     CHECK(c.files.size() == 1);
   }
-  SECTION("one that is dead has lost it a while later") {
+  SECTION("a dead holder loses its claim a while later") {
     c.until(b, claim_state::waiting);
     CHECK(c.now - back >= wait);
     CHECK(c.now - back < wait + lease);
   }
 }
 
-TEST_CASE("A holder that was frozen may not write, and finds the higher claim when it renews", "[claims]") {
+TEST_CASE("A holder that was frozen may not write and finds the higher claim when it renews", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
   claim_rules b(as("b", 2), c.now);
   c.until(b, claim_state::holding);
   CHECK_FALSE(a.may_write(c.now));
-  // Its claim was removed meanwhile, or not.
-  SECTION("its claim is there") {
+  // Its claim may have been removed meanwhile.
+  SECTION("its claim exists") {
     c.until(a, claim_state::lost);
     REQUIRE(a.other());
     CHECK(a.other()->holder == "b");
   }
-  SECTION("its claim is gone") {
+  SECTION("its claim was removed") {
     a.written(c.now, c.now, fail(errc::not_found, "gone"));
     CHECK(a.state() == claim_state::lost);
   }
@@ -195,7 +196,7 @@ TEST_CASE("A holder that was frozen may not write, and finds the higher claim wh
   CHECK_FALSE(a.release());
 }
 
-TEST_CASE("A renewal that was begun before a higher claim was made counts from its beginning only", "[claims]") {
+TEST_CASE("A renewal that began before a higher claim counts from its beginning only", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -209,7 +210,7 @@ TEST_CASE("A renewal that was begun before a higher claim was made counts from i
   CHECK_FALSE(a.may_write(begun + lease + milliseconds(5)));
 }
 
-TEST_CASE("A holder that could not renew in time may write again once it has, if nobody took over", "[claims]") {
+TEST_CASE("A holder that renewed too late may write again if no other node took over", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -234,7 +235,7 @@ TEST_CASE("A holder that could not renew in time may write again once it has, if
   CHECK(a.valid_until() == valid);
 }
 
-TEST_CASE("What was given back is taken at once by its owner, and watched by others", "[claims]") {
+TEST_CASE("A released claim is taken at once by its owner and watched by other nodes", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -243,13 +244,13 @@ TEST_CASE("What was given back is taken at once by its owner, and watched by oth
   CHECK(a.state() == claim_state::released);
   c.put(last->number, last->record);
   const auto begun = c.now;
-  SECTION("its owner") {
+  SECTION("by its owner") {
     claim_rules b(as("a", 2), c.now);
     c.until(b, claim_state::holding);
     CHECK(c.now - begun < milliseconds(10));
     CHECK(b.number() == 2);
   }
-  SECTION("another one") {
+  SECTION("by an adopter") {
     claim_rules b(as("b", 2, claim_kind::adopter), c.now);
     c.until(b, claim_state::holding);
     CHECK(c.now - begun >= wait);
@@ -257,19 +258,19 @@ TEST_CASE("What was given back is taken at once by its owner, and watched by oth
   }
 }
 
-TEST_CASE("An owner that comes back takes its directory from an adopter at once", "[claims]") {
+TEST_CASE("A returning owner takes its directory back from an adopter at once", "[claims]") {
   claims c;
   claim_rules dead(as("a", 1), c.now);
   c.until(dead, claim_state::holding);
   claim_rules adopter(as("b", 2, claim_kind::adopter), c.now);
-  SECTION("one that holds it: whoever was before knows by now") {
+  SECTION("the adopter holds the claim") {
     c.until(adopter, claim_state::holding);
     const auto begun = c.now;
     claim_rules back(as("a", 3), c.now);
     c.until(back, claim_state::holding);
     CHECK(c.now - begun < milliseconds(10));
   }
-  SECTION("one that waits: whoever was before is waited for") {
+  SECTION("the adopter still waits for the holder before it") {
     c.until(adopter, claim_state::waiting);
     const auto begun = c.now;
     claim_rules back(as("a", 3), c.now);
@@ -280,7 +281,7 @@ TEST_CASE("An owner that comes back takes its directory from an adopter at once"
   c.until(adopter, claim_state::lost);
 }
 
-TEST_CASE("Of two that want to take over, one does, and the other goes on watching", "[claims]") {
+TEST_CASE("Of two adopters one takes over and the other continues to watch", "[claims]") {
   claims c;
   claim_rules dead(as("a", 1), c.now);
   c.until(dead, claim_state::holding);
@@ -295,14 +296,14 @@ TEST_CASE("Of two that want to take over, one does, and the other goes on watchi
   while (x.state() != claim_state::holding)
     c.step(x.next().at <= y.next().at ? x : y);
   CHECK(y.state() == claim_state::watching);
-  // The adopter dies as well: another one follows, and need not wait for who cannot write.
+  // The adopter dies too: another one follows and does not wait for a holder that cannot write.
   const auto begun = c.now;
   c.until(y, claim_state::holding);
   CHECK(y.number() == 3);
   CHECK(c.now - begun < 2 * wait);
 }
 
-TEST_CASE("Who waits tells the longest lease of those before it", "[claims]") {
+TEST_CASE("A waiting claim records the longest lease of the claims before it", "[claims]") {
   claims c;
   auto slow = as("slow", 1);
   slow.lease = 4 * lease;
@@ -316,7 +317,7 @@ TEST_CASE("Who waits tells the longest lease of those before it", "[claims]") {
   CHECK(c.files.at(2).first.lease == lease);
 }
 
-TEST_CASE("A claim that cannot be read is waited for as one with the longest lease", "[claims]") {
+TEST_CASE("An unreadable claim is waited for like one with the longest lease", "[claims]") {
   claims c;
   claim_rules b(as("b", 2), c.now);
   const auto begun = c.now;
@@ -330,7 +331,7 @@ TEST_CASE("A claim that cannot be read is waited for as one with the longest lea
   CHECK(c.now - begun >= claim_rules::wait_of(longest_claim_lease));
 }
 
-TEST_CASE("Nobody adopts a directory without claims", "[claims]") {
+TEST_CASE("A directory without claims is not adopted", "[claims]") {
   claims c;
   claim_rules b(as("b", 2, claim_kind::adopter), c.now);
   c.step(b);
@@ -338,7 +339,7 @@ TEST_CASE("Nobody adopts a directory without claims", "[claims]") {
   CHECK(c.files.empty());
 }
 
-TEST_CASE("A claim of the own number that another run has made is not the own one", "[claims]") {
+TEST_CASE("A claim with the own number of another run means the claim is lost", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.until(a, claim_state::holding);
@@ -349,7 +350,7 @@ TEST_CASE("A claim of the own number that another run has made is not the own on
   CHECK(a.state() == claim_state::lost);
 }
 
-TEST_CASE("Nodes of another cluster leave a directory alone", "[claims]") {
+TEST_CASE("Nodes of another cluster do not touch a directory", "[claims]") {
   claims c;
   auto theirs = as("a", 1);
   theirs.cluster = "theirs";
@@ -361,7 +362,7 @@ TEST_CASE("Nodes of another cluster leave a directory alone", "[claims]") {
   CHECK(c.files.size() == 1);
 }
 
-TEST_CASE("A renewal whose answer comes when its lease is over makes nobody a holder", "[claims]") {
+TEST_CASE("A renewal that completes after its lease has expired makes no holder", "[claims]") {
   claims c;
   claim_rules a(as("a", 1), c.now);
   c.step(a);

@@ -29,7 +29,7 @@ bool has(const error& e, std::string_view part) {
   return e.text.find(part) != std::string::npos;
 }
 
-/// What `f` returns in a process of a user without rights.
+/// Returns the result of `f` in a process of an unprivileged user.
 template <class F>
 int as_nobody(F f) {
   const auto child = ::fork();
@@ -42,7 +42,7 @@ int as_nobody(F f) {
 
 } // namespace
 
-TEST_CASE("a data directory and its lock are made for their user alone, whatever the umask", "[io][data_directory]") {
+TEST_CASE("a data directory and its lock are created for their user only, whatever the umask", "[io][data_directory]") {
   const no_umask open_handed;
   const scratch_directory scratch;
   const auto data = scratch / "above/data";
@@ -67,8 +67,7 @@ TEST_CASE("a data directory has one user at a time", "[io][data_directory]") {
   CHECK(lock_data_directory(data));
 }
 
-TEST_CASE("a directory that others may look into is refused with the way out, unless it is empty",
-          "[io][data_directory]") {
+TEST_CASE("a directory that others may read is refused with the way out unless it is empty", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   for (const unsigned mode : {0755U, 0701U, 0775U, 0777U}) {
@@ -81,7 +80,7 @@ TEST_CASE("a directory that others may look into is refused with the way out, un
       REQUIRE_FALSE(refused);
       CHECK(has(refused.error(), "chmod 700 " + data.string()));
     }
-    CHECK(mode_of(data) == mode); // nobody's rights were taken away
+    CHECK(mode_of(data) == mode); // no rights were removed
     CHECK_FALSE(fs::exists(data / "lock"));
 
     fs::remove(data / "something");
@@ -92,12 +91,12 @@ TEST_CASE("a directory that others may look into is refused with the way out, un
   }
 }
 
-TEST_CASE("a directory that is open to a group of this process alone is made private again", "[io][data_directory]") {
+TEST_CASE("a directory that is open to a group of this process only is made private again", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
   std::ofstream(data / "something") << "in it";
-  // What the kubelet makes of a volume with fsGroup at each mount, among others.
+  // Among others these are the modes that the kubelet sets on a volume with fsGroup at each mount.
   for (const unsigned mode : {02770U, 0770U, 0710U, 0740U}) {
     INFO("mode " << std::oct << mode);
     REQUIRE(::chmod(data.c_str(), mode) == 0);
@@ -128,7 +127,7 @@ TEST_CASE("a directory that is open to another group is refused", "[io][data_dir
   CHECK(mode_of(data) == 02770);
 }
 
-TEST_CASE("the root of a file system that is new is as good as empty", "[io][data_directory]") {
+TEST_CASE("the root of a new file system counts as empty", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   REQUIRE(::mkdir(data.c_str(), 0700) == 0);
@@ -139,7 +138,7 @@ TEST_CASE("the root of a file system that is new is as good as empty", "[io][dat
   CHECK(mode_of(data) == 0700);
 }
 
-TEST_CASE("the lock file of an earlier version loses the rights of others", "[io][data_directory]") {
+TEST_CASE("the lock file of an earlier version loses access for others", "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "lock") << "";
   REQUIRE(::chmod((scratch / "lock").c_str(), 0644) == 0);
@@ -156,7 +155,7 @@ TEST_CASE("a lock file that is a link is not followed", "[io][data_directory]") 
   CHECK(refused.error().code == errc::io_error);
 }
 
-TEST_CASE("a data directory that is a file, or cannot be made, is an error that names it", "[io][data_directory]") {
+TEST_CASE("a data directory that is a file or cannot be created is an error that names it", "[io][data_directory]") {
   const scratch_directory scratch;
   std::ofstream(scratch / "file") << "";
   for (const auto& path : {scratch / "file", scratch / "file/data"}) {
@@ -190,7 +189,7 @@ TEST_CASE("another user can neither lock a data directory nor use it", "[io][dat
   CHECK(refused == 0);
 }
 
-TEST_CASE("a data directory stays its node's when somebody removes the lock file, which is made again",
+TEST_CASE("a data directory stays locked when its lock file is removed, which is created again",
           "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
@@ -200,14 +199,14 @@ TEST_CASE("a data directory stays its node's when somebody removes the lock file
   fs::remove(data / "lock");
   CHECK_FALSE(lock->is_there());
   CHECK(lock_data_directory(data).error().code == errc::busy);
-  fs::remove(data / "lock"); // the one who tried has made one
+  fs::remove(data / "lock"); // the attempt has created one
   REQUIRE(lock->renew());
   CHECK(lock->is_there());
   CHECK(mode_of(data / "lock") == 0600);
   CHECK(lock_data_directory(data).error().code == errc::busy);
 }
 
-TEST_CASE("a data directory that is another one now is not locked again", "[io][data_directory]") {
+TEST_CASE("a replaced data directory is not locked again", "[io][data_directory]") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   auto lock = lock_data_directory(data);

@@ -9,7 +9,7 @@ namespace io_engine_resources_test {
 using namespace troupe;
 using namespace troupe::io;
 
-TEST_CASE("files and buffers are bounded and their ids reused", "[io][engine_resources]") {
+TEST_CASE("files and buffers are bounded and their ids are reused", "[io][engine_resources]") {
   engine_resources resources(2, 2);
   std::array<std::byte, 64> memory{};
   CHECK(resources.add_file(-1).error().code == errc::invalid_argument);
@@ -31,7 +31,7 @@ TEST_CASE("files and buffers are bounded and their ids reused", "[io][engine_res
   resources.remove_file(99);
 }
 
-TEST_CASE("a request must lie within what it names", "[io][engine_resources]") {
+TEST_CASE("a request must lie within its file and buffer", "[io][engine_resources]") {
   engine_resources resources(1, 1);
   std::array<std::byte, 64> memory{};
   REQUIRE(resources.add_file(7));
@@ -81,7 +81,7 @@ TEST_CASE("a request must lie within what it names", "[io][engine_resources]") {
   }
 }
 
-TEST_CASE("outcomes of a transfer are judged", "[io][engine_resources]") {
+TEST_CASE("results of a transfer are evaluated", "[io][engine_resources]") {
   request what{.length = 8192};
   std::uint64_t done = 0;
   std::uint32_t fruitless = 0;
@@ -113,11 +113,11 @@ TEST_CASE("outcomes of a transfer are judged", "[io][engine_resources]") {
     what.op = operation::write;
     CHECK(judge_transfer(what, 0, done, fruitless).status == errc::io_error);
   }
-  SECTION("no space") {
+  SECTION("no space left") {
     CHECK(judge_transfer(what, -ENOSPC, done, fruitless).status == errc::no_space);
     CHECK(judge_transfer(what, -EDQUOT, done, fruitless).status == errc::no_space);
   }
-  SECTION("interruptions are tried again, but not for ever") {
+  SECTION("interruptions are retried a bounded number of times") {
     std::uint32_t tries = 0;
     auto p = judge_transfer(what, -EINTR, done, fruitless);
     for (; p.again; ++tries)
@@ -125,7 +125,7 @@ TEST_CASE("outcomes of a transfer are judged", "[io][engine_resources]") {
     CHECK(tries == max_fruitless_tries - 1);
     CHECK(p.status == errc::io_error);
   }
-  SECTION("progress resets the count of tries") {
+  SECTION("progress resets the retry count") {
     for (std::uint32_t i = 0; i + 1 < max_fruitless_tries; ++i)
       CHECK(judge_transfer(what, -EINTR, done, fruitless).again);
     CHECK(judge_transfer(what, 1, done, fruitless).again);
@@ -133,7 +133,8 @@ TEST_CASE("outcomes of a transfer are judged", "[io][engine_resources]") {
   }
 }
 
-TEST_CASE("a request that was given up says so unless it had failed or ended before", "[io][engine_resources]") {
+TEST_CASE("a cancelled request is reported as cancelled unless it had failed or ended before",
+          "[io][engine_resources]") {
   CHECK(final_status(errc::ok, errc::ok) == errc::ok);
   CHECK(final_status(errc::ok, errc::cancelled) == errc::ok);
   CHECK(final_status(errc::ok, errc::shutting_down) == errc::ok);

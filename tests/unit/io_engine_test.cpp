@@ -11,7 +11,7 @@
 
 namespace io_engine_test {
 
-// What every engine must do, whatever it is made of.
+// The requirements of every engine, whatever its implementation.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -23,7 +23,7 @@ struct variant {
   const char* name;
   engine_kind kind;
   bool registered = true;
-  /// In a file of /dev/shm.
+  /// The variant uses a file in /dev/shm.
   bool named_memory = false;
 
   bool on_3fs() const { return kind == engine_kind::usrbio; }
@@ -39,7 +39,7 @@ constexpr variant variants[] = {{"io_uring", engine_kind::automatic},
                                 {"usrbio, by copies", engine_kind::usrbio},
                                 {"usrbio", engine_kind::usrbio, true, true}};
 
-/// Where a variant has its files and its memory.
+/// The directory for the files and the memory of a variant.
 class place {
 public:
   explicit place(const variant& v) : variant_(v) {
@@ -104,7 +104,7 @@ constexpr std::uint64_t block = page_alignment;
 
 } // namespace
 
-TEST_CASE("pages come back from where they were written, many at a time", "[io][engine]") {
+TEST_CASE("pages are read back from where they were written, many at a time", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const auto seed = GENERATE(1, 2, 3);
   INFO(v << ", seed " << seed);
@@ -135,7 +135,7 @@ TEST_CASE("pages come back from where they were written, many at a time", "[io][
                          .where = {static_cast<slot_number>(slot), 1},
                          .payload_bytes = 3 * block - 5};
   };
-  // Slot i of the file goes through some other place of the memory, in a random order.
+  // Slot i of the file uses another place in memory, in random order.
   std::vector<std::uint64_t> places(slots);
   for (std::uint64_t i = 0; i < slots; ++i)
     places[i] = i;
@@ -182,7 +182,7 @@ TEST_CASE("pages come back from where they were written, many at a time", "[io][
   CHECK(counters.unmatched == 0);
 }
 
-TEST_CASE("a file that ends too early is reported, with what is there read", "[io][engine]") {
+TEST_CASE("a file that ends early is reported with the bytes that were read", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const bool direct = GENERATE(false, true);
   INFO(v << (direct ? ", direct" : ""));
@@ -214,7 +214,7 @@ TEST_CASE("a file that ends too early is reported, with what is there read", "[i
   CHECK(log.all().size() == 3);
 }
 
-TEST_CASE("what the system says about a transfer comes back", "[io][engine]") {
+TEST_CASE("system errors of a transfer are reported", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -247,7 +247,7 @@ TEST_CASE("what the system says about a transfer comes back", "[io][engine]") {
   CHECK(no_space.system_errno == ENOSPC);
 }
 
-TEST_CASE("requests that make no sense are completed with an error and touch nothing", "[io][engine]") {
+TEST_CASE("invalid requests complete with an error and touch nothing", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -284,7 +284,7 @@ TEST_CASE("requests that make no sense are completed with an error and touch not
   CHECK(log.wait_for(7)[6].status == errc::invalid_argument);
 }
 
-TEST_CASE("files and buffers come and go", "[io][engine]") {
+TEST_CASE("files and buffers are added and removed", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -308,7 +308,7 @@ TEST_CASE("files and buffers come and go", "[io][engine]") {
   }
 }
 
-TEST_CASE("limits of files and buffers are errors", "[io][engine]") {
+TEST_CASE("exceeded limits of files and buffers are errors", "[io][engine]") {
   const bool uring = GENERATE(true, false);
   completion_log log;
   engine_options options;
@@ -370,7 +370,7 @@ TEST_CASE("after stop everything is refused at once", "[io][engine]") {
   CHECK(io->counters().completed == 1);
 }
 
-TEST_CASE("a sink may submit more and make memory known", "[io][engine]") {
+TEST_CASE("a completion sink may submit more requests and register memory", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   INFO(v);
   const place scratch(v);
@@ -407,7 +407,7 @@ TEST_CASE("a sink may submit more and make memory known", "[io][engine]") {
   CHECK(log.counts().size() == 1001);
 }
 
-TEST_CASE("every request ends exactly once, whoever submits, cancels and stops meanwhile", "[io][engine]") {
+TEST_CASE("every request ends exactly once, under concurrent submits, cancels and stops", "[io][engine]") {
   const auto v = GENERATE(from_range(std::begin(variants), std::end(variants)));
   const auto seed = GENERATE(range(1, 6));
   INFO(v << ", seed " << seed);

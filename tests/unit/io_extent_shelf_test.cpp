@@ -13,7 +13,7 @@ namespace {
 
 using node = extent_shelf::node;
 
-/// Extents 0, 1, 2 …, of which these nodes were expected, and which lie there.
+/// Extents 0, 1, 2 … that were expected on these NUMA nodes and lie there.
 extent_shelf with(const std::vector<node>& nodes) {
   extent_shelf out;
   for (const auto& x : nodes)
@@ -23,7 +23,7 @@ extent_shelf with(const std::vector<node>& nodes) {
   return out;
 }
 
-/// What is lent to those who wish so, one after the other; the first who gets none ends it.
+/// Takes extents for these preferences in order, until the first one that gets none.
 std::vector<std::uint32_t> lent(extent_shelf& shelf, const std::vector<node>& wishes) {
   std::vector<std::uint32_t> out;
   for (const auto& wish : wishes) {
@@ -40,7 +40,7 @@ constexpr std::optional<numa_node> any;
 
 } // namespace
 
-TEST_CASE("who wishes for no NUMA node is lent what came back, the last one first, then the others in their order",
+TEST_CASE("without a preferred NUMA node the latest returned extent is assigned first, then fresh ones in order",
           "[io][shelf]") {
   auto shelf = with({0, 1, 0, 1, 0});
   CHECK(lent(shelf, {any, any, any}) == numbers{0, 1, 2});
@@ -50,7 +50,7 @@ TEST_CASE("who wishes for no NUMA node is lent what came back, the last one firs
   CHECK(shelf.take(any) == std::nullopt);
 }
 
-TEST_CASE("who wishes for a NUMA node is lent what came back of it, then what is fresh of it, then the rest",
+TEST_CASE("with a preferred NUMA node its returned extents are assigned first, then its fresh ones, then the rest",
           "[io][shelf]") {
   auto shelf = with({0, 1, 0, 1, 0, 1});
   CHECK(lent(shelf, {any, any, any, any}) == numbers{0, 1, 2, 3});
@@ -61,19 +61,20 @@ TEST_CASE("who wishes for a NUMA node is lent what came back of it, then what is
   CHECK(lent(shelf, {1, 1, 1}) == numbers{0, 4});
 }
 
-TEST_CASE("ranks of two NUMA nodes get extents of their own as long as there are any", "[io][shelf]") {
+TEST_CASE("ranks of two NUMA nodes get extents of their own while there are any", "[io][shelf]") {
   auto shelf = with({0, 1, 0, 1, 0, 1});
   CHECK(lent(shelf, {1, 0, 1, 0, 1, 0}) == numbers{1, 0, 3, 2, 5, 4});
 }
 
-TEST_CASE("a NUMA node of which there is nothing keeps nobody from memory", "[io][shelf]") {
+TEST_CASE("a preferred NUMA node without extents does not prevent an assignment", "[io][shelf]") {
   auto shelf = with({0, 1});
   CHECK(lent(shelf, {7, 7, 7}) == numbers{0, 1});
   auto unknown = with({any, any});
   CHECK(lent(unknown, {0, 1}) == numbers{0, 1});
 }
 
-TEST_CASE("who wishes for a NUMA node waits for what the host is about to give of it", "[io][shelf]") {
+TEST_CASE("a request with a preferred NUMA node waits for memory that the host is about to provide there",
+          "[io][shelf]") {
   extent_shelf shelf;
   shelf.expect(0);
   shelf.expect(1);
@@ -89,7 +90,7 @@ TEST_CASE("who wishes for a NUMA node waits for what the host is about to give o
   CHECK(shelf.take(1) == 0);
 }
 
-TEST_CASE("who wishes for a NUMA node does not wait for a host that has nothing to give", "[io][shelf]") {
+TEST_CASE("a request with a preferred NUMA node does not wait for a host without memory", "[io][shelf]") {
   extent_shelf shelf;
   shelf.expect(0);
   shelf.expect(0);
@@ -106,7 +107,7 @@ TEST_CASE("who wishes for a NUMA node does not wait for a host that has nothing 
   CHECK(shelf.expected() == 2);
 }
 
-TEST_CASE("an extent counts for the NUMA node where it has come to lie", "[io][shelf]") {
+TEST_CASE("an extent counts for the NUMA node where it actually lies", "[io][shelf]") {
   extent_shelf shelf;
   shelf.expect(1);
   shelf.expect(0);

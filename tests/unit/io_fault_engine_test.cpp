@@ -68,7 +68,7 @@ TEST_CASE("without a plan it reads and writes before submit returns", "[io][faul
   CHECK(f.io.counters().completed == 2);
 }
 
-TEST_CASE("a plan sees the ordinals and injects errors", "[io][fault_engine]") {
+TEST_CASE("a plan receives the ordinals and injects errors", "[io][fault_engine]") {
   fixture f;
   f.io.set_plan([](const request&, std::uint64_t ordinal) {
     return ordinal == 1 ? fault{.status = errc::io_error, .system_errno = EIO} : fault{};
@@ -82,7 +82,7 @@ TEST_CASE("a plan sees the ordinals and injects errors", "[io][fault_engine]") {
   CHECK(f.submit(operation::write, 2).status == errc::ok);
 }
 
-TEST_CASE("torn, lost and misdirected writes say ok", "[io][fault_engine]") {
+TEST_CASE("torn, lost and misdirected writes report success", "[io][fault_engine]") {
   fixture f;
   SECTION("torn") {
     f.io.set_plan(always({.bytes = 512}));
@@ -111,7 +111,7 @@ TEST_CASE("held requests end when they are released", "[io][fault_engine]") {
   CHECK(f.io.held() == std::vector<std::uint64_t>{0, 1, 2});
   f.io.cancel(1);
   f.io.set_now(timestamp{} + 2s);
-  CHECK(f.log.all().empty()); // the disk has not let go of them
+  CHECK(f.log.all().empty()); // the disk still holds them
   CHECK(f.file_at(block, 1) == std::string(1, '\0'));
   CHECK(f.io.release(1));
   CHECK(f.log.all().back().status == errc::cancelled);
@@ -122,7 +122,7 @@ TEST_CASE("held requests end when they are released", "[io][fault_engine]") {
   CHECK(f.submit(operation::write, 3, timestamp{} + 1s).status == errc::timeout);
 }
 
-TEST_CASE("stopping the fault engine ends all", "[io][fault_engine]") {
+TEST_CASE("stopping the fault engine ends all requests", "[io][fault_engine]") {
   fixture f;
   f.io.set_plan(always({.held = true}));
   f.submit(operation::write, 0);

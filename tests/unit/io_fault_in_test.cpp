@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-/// Shared memory of so many bytes that nothing has touched.
+/// Shared memory of this size that was never touched.
 class untouched {
 public:
   explicit untouched(std::size_t bytes, int protection = PROT_READ | PROT_WRITE)
@@ -44,7 +44,7 @@ private:
 
 } // namespace
 
-TEST_CASE("All pages of memory that is faulted in are there, also beyond the last whole step", "[io]") {
+TEST_CASE("All pages of faulted-in memory are resident, even beyond the last whole step", "[io]") {
   for (const std::size_t pages : {std::size_t{1}, std::size_t{512}, std::size_t{3 * 512 + 7}}) {
     const untouched memory(pages * page);
     REQUIRE(memory.resident_pages() == 0);
@@ -57,7 +57,7 @@ TEST_CASE("All pages of memory that is faulted in are there, also beyond the las
   }
 }
 
-TEST_CASE("Memory that cannot be faulted in is left as it is", "[io]") {
+TEST_CASE("Memory that cannot be faulted in stays unchanged", "[io]") {
   io::fault_in({});
   const untouched memory(page, PROT_READ);
   io::fault_in(memory.span());

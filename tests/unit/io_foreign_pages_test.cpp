@@ -24,7 +24,7 @@ timestamp now() {
   return std::chrono::steady_clock::now();
 }
 
-/// A node's slab, and who reads it from elsewhere.
+/// The slab of a node, and a reader elsewhere.
 struct shared_disk {
   explicit shared_disk(engine_kind kind = engine_kind::threads)
       : owner(slab_file::open(spec(), true).value()), reader(open_reader(kind)), pages(options()) {}
@@ -76,7 +76,7 @@ struct shared_disk {
 
 } // namespace
 
-TEST_CASE("pages come from the slab file of another node into the blocks that were named", "[io][foreign_pages]") {
+TEST_CASE("pages of the slab file of another node are read into the given blocks", "[io][foreign_pages]") {
   shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
   std::vector<foreign_page> wanted;
   for (slot_number i = 0; i < 70; ++i) {
@@ -95,7 +95,7 @@ TEST_CASE("pages come from the slab file of another node into the blocks that we
   CHECK(disk.reader->under_way() == 0);
 }
 
-TEST_CASE("what is not the page that was asked for leaves its block as it was", "[io][foreign_pages]") {
+TEST_CASE("an unexpected page leaves its block unchanged", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   disk.write(2, 5);
@@ -115,8 +115,7 @@ TEST_CASE("what is not the page that was asked for leaves its block as it was", 
     REQUIRE(disk.block_is(i, std::byte{0}));
 }
 
-TEST_CASE("a file that is not the one that was named is not read, why is said once, and it is tried again later",
-          "[io][foreign_pages]") {
+TEST_CASE("a file with another identity is not read, is reported once, and is retried later", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   const std::vector<foreign_page> wanted{shared_disk::page(1, 0)};
@@ -130,7 +129,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
   CHECK(disk.pages.take_trouble().find("is another file") != std::string::npos);
   CHECK(read("node-1/a.slab", disk.incarnation() + 1, begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().empty());
-  // Of a node that was attached to anew there is another file, which is looked at at once.
+  // After a reattachment another file is expected, and it is checked at once.
   CHECK(read("node-1/a.slab", disk.incarnation(), begun) == errc::ok);
   CHECK(read("node-2/a.slab", disk.incarnation(), begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().find("there is no slab") != std::string::npos);
@@ -138,7 +137,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
   std::filesystem::create_hard_link(disk.spec().path, disk.scratch / "node-2/a.slab");
   CHECK(read("node-2/a.slab", disk.incarnation(), begun) == errc::unsupported);
   CHECK(read("node-2/a.slab", disk.incarnation(), later_on) == errc::ok);
-  // Nobody leads out of the directory.
+  // A path cannot leave the directory.
   const auto outside = disk.scratch.path().string() + "/node-1/a.slab";
   CHECK(read(outside.c_str(), disk.incarnation(), begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().find("no place below") != std::string::npos);
@@ -146,7 +145,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
   CHECK(read("", disk.incarnation(), begun) == errc::unsupported);
 }
 
-TEST_CASE("a file that is cut off while it is read costs its pages, and is looked at anew", "[io][foreign_pages]") {
+TEST_CASE("a file that is truncated while it is read fails its pages and is opened again", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   disk.write(60);
@@ -157,12 +156,11 @@ TEST_CASE("a file that is cut off while it is read costs its pages, and is looke
   CHECK(disk.pages.take_trouble().find("no sound trailer") != std::string::npos);
 }
 
-TEST_CASE("who reads pages waits for a file system that stands still no longer than it wants to",
-          "[io][foreign_pages]") {
+TEST_CASE("a read from a hanging file system times out", "[io][foreign_pages]") {
   shared_disk disk;
   disk.write(1);
   CHECK(disk.read({shared_disk::page(1, 0)}) == std::vector{errc::ok});
-  // Long over: nothing is waited for, and what comes later comes to nobody.
+  // The deadline is long past: the call does not wait, and late results are dropped.
   const std::vector<foreign_page> wanted{shared_disk::page(1, 1), shared_disk::page(1, 2)};
   const auto over = now() - std::chrono::seconds(1);
   const auto got = disk.pages.read("node-1/a.slab", disk.incarnation(), wanted, over, over);
@@ -170,20 +168,19 @@ TEST_CASE("who reads pages waits for a file system that stands still no longer t
     CHECK((got[i] == errc::timeout || got[i] == errc::ok));
   for (int i = 0; i < 100; ++i)
     disk.pages.read("node-1/a.slab", disk.incarnation(), wanted, over, over);
-  // Frames that were given up are used again when they are free.
+  // Abandoned frames are reused when they are free.
   CHECK(disk.read({shared_disk::page(1, 3)}) == std::vector{errc::ok});
   CHECK(disk.block_is(3, shared_disk::fill_of(1, 1)));
 }
 
-TEST_CASE("files that come when nobody waits for them any more are let go of while others are read",
-          "[io][foreign_pages]") {
+TEST_CASE("files that open after their request timed out are closed while others are read", "[io][foreign_pages]") {
   shared_disk disk(GENERATE(engine_kind::threads, engine_kind::automatic));
   for (slot_number i = 0; i < 100; ++i)
     disk.write(i);
   auto expected = disk.spec();
   expected.incarnation = disk.incarnation();
   std::atomic<bool> ends = false;
-  // Its time is over before it begins, and the file comes all the same.
+  // The deadline is past before the call begins, and the file still opens.
   auto late = std::async(std::launch::async, [&] {
     while (!ends) {
       static_cast<void>(disk.reader->open(disk.spec().path, expected, true, now() - std::chrono::seconds(1)));

@@ -30,7 +30,7 @@ void write_page(const slab_file& file, const page_identity& page, std::uint8_t f
 
 } // namespace
 
-TEST_CASE("pages of a slab that a node has are read beside it, and verified", "[io][foreign_slab]") {
+TEST_CASE("pages of a slab that a node has open are read and verified by another process", "[io][foreign_slab]") {
   const scratch_directory scratch;
   const bool direct = GENERATE(true, false);
   const auto owner = slab_file::open(four_slots(scratch), direct).value();
@@ -42,7 +42,7 @@ TEST_CASE("pages of a slab that a node has are read beside it, and verified", "[
   test::aligned_buffer slot(spec.slot_bytes);
   CHECK(file.read_page(page_at(spec, 2), slot.bytes()) == errc::ok);
   CHECK(slot.bytes()[page_header_bytes] == std::byte{7});
-  // What the owner writes after that is found, too.
+  // Later writes of the owner are visible.
   write_page(owner, page_at(spec, 2, 2), 9);
   CHECK(file.read_page(page_at(spec, 2, 2), slot.bytes()) == errc::ok);
   CHECK(slot.bytes()[page_header_bytes] == std::byte{9});
@@ -51,7 +51,7 @@ TEST_CASE("pages of a slab that a node has are read beside it, and verified", "[
   auto other = page_at(spec, 2, 2);
   other.key = {5, 77};
   CHECK(file.read_page(other, slot.bytes()) == errc::identity_mismatch);
-  // What was never written, or is torn, is no page.
+  // A page that was never written, or that is torn, is refused.
   CHECK(file.read_page(page_at(spec, 0), slot.bytes()) == errc::corrupt);
   const char torn = 1;
   unique_descriptor by_others(::open(spec.path.c_str(), O_WRONLY));
@@ -64,7 +64,7 @@ TEST_CASE("pages of a slab that a node has are read beside it, and verified", "[
   CHECK(file.read_page(page_at(spec, 2, 2), slot.bytes()) == errc::slab_damaged);
 }
 
-TEST_CASE("another file under the same name is not taken for the slab that was named", "[io][foreign_slab]") {
+TEST_CASE("another file under the same name is not taken for the named slab", "[io][foreign_slab]") {
   const scratch_directory scratch;
   auto wanted = four_slots(scratch);
   CHECK(foreign_slab::open(wanted.path, wanted).error().code == errc::not_found);
@@ -80,7 +80,7 @@ TEST_CASE("another file under the same name is not taken for the slab that was n
   other = wanted;
   other.slot_bytes = 12288;
   CHECK(refused(other) == errc::identity_mismatch);
-  // Made anew, with the same name, shape and contents.
+  // The slab is created again with the same name, shape and contents.
   std::filesystem::remove(wanted.path);
   static_cast<void>(slab_file::open(four_slots(scratch), false).value());
   CHECK(refused(wanted) == errc::identity_mismatch);

@@ -19,7 +19,7 @@ std::shared_ptr<arena> some_arena() {
   return arena::create({8192, 4096, huge_page_choice::off}).value();
 }
 
-/// As they come from another process: other numbers than the node's.
+/// Copies of the descriptors as another process receives them, with other numbers than at the node.
 std::vector<unique_descriptor> copies_of(const arena_name& name) {
   std::vector<unique_descriptor> out;
   for (const auto number : {name.descriptor, name.proof_descriptor})
@@ -27,8 +27,8 @@ std::vector<unique_descriptor> copies_of(const arena_name& name) {
   return out;
 }
 
-/// What a client is told by a node in another process namespace: the numbers mean something else here, its own process
-/// and files perhaps.
+/// The arena name that a client gets from a node in another process namespace: its numbers mean something else here,
+/// perhaps the client's own process and files.
 arena_name told(arena_name name) {
   static const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   name.process = ::getpid();
@@ -39,7 +39,7 @@ arena_name told(arena_name name) {
 
 } // namespace
 
-TEST_CASE("memory that was handed over is mapped without a look into another process", "[io][arena]") {
+TEST_CASE("memory that was passed over a socket is mapped without access to the other process", "[io][arena]") {
   const auto made = some_arena();
   REQUIRE(made->provide(0));
   const auto all = handed_memory::make();
@@ -58,7 +58,7 @@ TEST_CASE("memory that was handed over is mapped without a look into another pro
   CHECK(finder.find(8192, name)); // each rank maps it
 }
 
-TEST_CASE("of what several nodes have handed over, the proof says which is meant", "[io][arena]") {
+TEST_CASE("the proof selects the memory of the right node", "[io][arena]") {
   const auto one = some_arena();
   const auto two = some_arena();
   REQUIRE(one->provide(0));
@@ -73,7 +73,7 @@ TEST_CASE("of what several nodes have handed over, the proof says which is meant
   (*found)->bytes()[0] = std::byte{2};
   CHECK(two->bytes()[0] == std::byte{2});
   CHECK(one->bytes()[0] == std::byte{0});
-  // Goes with the connection; what is mapped stays.
+  // The descriptors are closed with the connection, and mappings stay.
   second.reset();
   CHECK(all->map(told(two->name()), 8192).error().code == errc::unreachable);
   CHECK((*found)->bytes()[0] == std::byte{2});
@@ -98,7 +98,7 @@ std::size_t open_files() {
 
 } // namespace
 
-TEST_CASE("what a node has handed over outlives its connections, and not the node", "[io][arena]") {
+TEST_CASE("passed memory outlives its connections but not the node", "[io][arena]") {
   const auto made = some_arena();
   REQUIRE(made->provide(0));
   const auto all = handed_memory::make();
@@ -119,7 +119,7 @@ TEST_CASE("what a node has handed over outlives its connections, and not the nod
   CHECK(open_files() == before);
 }
 
-TEST_CASE("what was handed over and is not the arena is not believed", "[io][arena]") {
+TEST_CASE("passed memory that is not the arena is refused", "[io][arena]") {
   const auto one = some_arena();
   const auto two = some_arena();
   const auto all = handed_memory::make();
@@ -133,7 +133,7 @@ TEST_CASE("what was handed over and is not the arena is not believed", "[io][are
   SECTION("another size") {
     CHECK(refused(copies_of(one->name()), 4096) == errc::unreachable);
   }
-  SECTION("the memory of another node with this one's proof") {
+  SECTION("the memory of another node with the proof of this one") {
     auto mixed = one->name();
     mixed.descriptor = two->name().descriptor;
     CHECK(refused(copies_of(mixed)) == errc::unreachable);
@@ -145,7 +145,7 @@ TEST_CASE("what was handed over and is not the arena is not believed", "[io][are
     what.emplace_back(::fcntl(one->name().proof_descriptor, F_DUPFD_CLOEXEC, 0));
     CHECK(refused(std::move(what)) == errc::unreachable);
   }
-  SECTION("one, or three") {
+  SECTION("one descriptor or three") {
     auto what = copies_of(one->name());
     what.pop_back();
     CHECK(refused(std::move(what)) == errc::unreachable);
@@ -153,7 +153,7 @@ TEST_CASE("what was handed over and is not the arena is not believed", "[io][are
     what.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
     CHECK(refused(std::move(what)) == errc::unreachable);
   }
-  SECTION("none that this process had room for") {
+  SECTION("no descriptor because this process had none free") {
     connection->got({}, true);
     CHECK(all->map(told(one->name()), 8192).error().text.find("ulimit -n") != std::string::npos);
   }

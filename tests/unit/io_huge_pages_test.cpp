@@ -10,7 +10,7 @@ using namespace troupe;
 using namespace troupe::io;
 using namespace std::chrono_literals;
 
-TEST_CASE("huge pages are waited for that a program is about to give back", "[io][arena]") {
+TEST_CASE("huge pages that another program is about to free are waited for", "[io][arena]") {
   CHECK(two_mib_pages.pages_of(1) == 1);
   CHECK(two_mib_pages.pages_of(std::uint64_t{8} << 20U) == 4);
   CHECK(two_mib_pages.pages_of((std::uint64_t{8} << 20U) + 1) == 5);
@@ -19,7 +19,7 @@ TEST_CASE("huge pages are waited for that a program is about to give back", "[io
   CHECK(asked == 4);
 }
 
-TEST_CASE("huge pages that nobody gives back are waited for so long and no longer", "[io][arena]") {
+TEST_CASE("the wait for huge pages that are not freed is bounded", "[io][arena]") {
   int asked = 0;
   const auto taken = [&] {
     ++asked;

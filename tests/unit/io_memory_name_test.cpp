@@ -32,7 +32,7 @@ std::string text_of(const fs::path& file) {
 
 } // namespace
 
-TEST_CASE("memory names: each start draws another one, and keeps it for the next", "[io]") {
+TEST_CASE("memory names: each start draws another name and records it for the next", "[io]") {
   const scratch_directory scratch;
   const auto first = draw_memory_name(scratch.path());
   REQUIRE(first);
@@ -45,7 +45,7 @@ TEST_CASE("memory names: each start draws another one, and keeps it for the next
   CHECK(*first != *second);
 }
 
-TEST_CASE("memory names: what a killed node has left is removed, and what another one holds is not", "[io]") {
+TEST_CASE("memory names: memory of a killed node is removed, and memory in use is not", "[io]") {
   const scratch_directory scratch;
   const auto name = draw_memory_name(scratch.path()).value();
   const auto memory = made(name);
@@ -54,7 +54,7 @@ TEST_CASE("memory names: what a killed node has left is removed, and what anothe
     remove_left_memory(scratch.path());
     CHECK_FALSE(exists(name));
   }
-  SECTION("held") {
+  SECTION("in use") {
     {
       const auto held = held_memory_name::hold(name, memory.get());
       REQUIRE(held);
@@ -66,7 +66,7 @@ TEST_CASE("memory names: what a killed node has left is removed, and what anothe
     }
     CHECK_FALSE(exists(name));
   }
-  SECTION("held, removed by somebody, and taken by another file") {
+  SECTION("in use, removed, and the name taken by another file") {
     auto held = held_memory_name::hold(name, memory.get());
     REQUIRE(held);
     REQUIRE(::shm_unlink(("/" + name).c_str()) == 0);
@@ -81,7 +81,7 @@ TEST_CASE("memory names: what a killed node has left is removed, and what anothe
   }
 }
 
-TEST_CASE("memory names: what is no name in the file names nothing", "[io]") {
+TEST_CASE("memory names: an invalid name in the file names nothing", "[io]") {
   const scratch_directory scratch;
   const auto victim = made("troupe-memory-name-test");
   REQUIRE(victim);

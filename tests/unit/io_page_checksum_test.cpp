@@ -27,7 +27,7 @@ bytes random_bytes(std::size_t n, std::uint64_t seed) {
   return out;
 }
 
-/// The definition, word by word.
+/// Computes the checksum as it is defined, word by word.
 page_checksum sum_of_words(std::span<const std::byte> payload, std::uint64_t first_word = 0) {
   page_checksum sum;
   for (std::size_t at = 0; at < payload.size(); at += checksum_word_bytes) {
@@ -62,7 +62,7 @@ bytes of_text(std::string_view text) {
 
 } // namespace
 
-TEST_CASE("the checksum of a page is the one that the documentation defines", "[io][checksum]") {
+TEST_CASE("the checksum of a page matches its documentation", "[io][checksum]") {
   // Numbers of a program that is not this one, made from docs/page-format.md: pages outlive builds, and a GPU's code is
   // another implementation.
   CHECK(checksum_of({}) == page_checksum{0, 0});
@@ -80,7 +80,7 @@ TEST_CASE("the checksum of a page is the one that the documentation defines", "[
   CHECK(checksum_of(bytes(1000, std::byte{0xff})) == page_checksum{0x1c443e8efe08e2d0, 0xb3ea4b0948c1b681});
 }
 
-TEST_CASE("a checksum is that of its words, of any number of bytes and anywhere in memory", "[io][checksum]") {
+TEST_CASE("a checksum depends on its words only, for any length and alignment", "[io][checksum]") {
   const auto memory = random_bytes(9000, 1);
   for (std::size_t n = 0; n <= 70; ++n)
     for (std::size_t shift = 0; shift < 17; ++shift)
@@ -93,7 +93,7 @@ TEST_CASE("a checksum is that of its words, of any number of bytes and anywhere 
     CHECK(checksum_of(std::span(memory).subspan(3, n), n) == sum_of_words(std::span(memory).subspan(3, n), n));
 }
 
-TEST_CASE("bytes behind the last one do not count", "[io][checksum]") {
+TEST_CASE("bytes after the last one do not count", "[io][checksum]") {
   auto memory = random_bytes(200, 2);
   for (std::size_t n = 0; n <= 70; ++n) {
     const auto before = checksum_of(std::span(memory).first(n));
@@ -103,7 +103,7 @@ TEST_CASE("bytes behind the last one do not count", "[io][checksum]") {
   }
 }
 
-TEST_CASE("parts of a page add up to the whole, wherever it is cut and in any order", "[io][checksum]") {
+TEST_CASE("checksums of parts combine to that of the whole page, in any order", "[io][checksum]") {
   const auto seed = GENERATE(range(1U, 20U));
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -154,7 +154,7 @@ TEST_CASE("every single bit of a page changes both sums of its checksum", "[io][
   }
 }
 
-TEST_CASE("words that change places change the checksum", "[io][checksum]") {
+TEST_CASE("swapped words change the checksum", "[io][checksum]") {
   auto page = random_bytes(4096, 8);
   const auto sound = checksum_of(page);
   const auto count = page.size() / checksum_word_bytes;
@@ -183,7 +183,7 @@ TEST_CASE("words that change places change the checksum", "[io][checksum]") {
   CHECK(checksum_of(page) == sound);
 }
 
-TEST_CASE("what storage does to pages changes the checksum", "[io][checksum]") {
+TEST_CASE("typical storage corruption changes the checksum", "[io][checksum]") {
   constexpr std::size_t sector = 512;
   constexpr std::size_t block = 4096;
   for (const auto& [name, page] : contents(16 * block)) {
@@ -192,7 +192,7 @@ TEST_CASE("what storage does to pages changes the checksum", "[io][checksum]") {
     const auto span = std::span(page);
     std::size_t unseen = 0;
     const auto look = [&](const bytes& damaged) { unseen += damaged != page && checksum_of(damaged) == sound ? 1 : 0; };
-    // A tail that was never written: zeroes, what was there before, or nothing.
+    // The tail was never written: it has zeroes, earlier contents, or is missing.
     const auto older = random_bytes(page.size(), 99);
     for (std::size_t cut = 0; cut < page.size(); cut += sector) {
       auto zeroed = page;
@@ -229,7 +229,7 @@ TEST_CASE("what storage does to pages changes the checksum", "[io][checksum]") {
   }
 }
 
-TEST_CASE("words and pieces at another place have another checksum", "[io][checksum]") {
+TEST_CASE("words and pieces at another position have another checksum", "[io][checksum]") {
   // Also of zeroes: a page of them cannot be taken for one of another length or place.
   const bytes zeroes(64);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> seen;

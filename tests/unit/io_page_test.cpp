@@ -53,7 +53,7 @@ TEST_CASE("a slot is a header and the payload in whole blocks", "[io][page]") {
   CHECK(slot_bytes(65536) == 69632);
 }
 
-TEST_CASE("a sealed page is recognised as itself", "[io][page]") {
+TEST_CASE("a sealed page is recognized", "[io][page]") {
   const auto payload_bytes = GENERATE(std::uint64_t{0}, 1, 4095, 4096, 4097, 65536, 100'001);
   const auto identity = some_identity(payload_bytes);
   const auto slot = sealed_page(identity, 1);
@@ -61,7 +61,7 @@ TEST_CASE("a sealed page is recognised as itself", "[io][page]") {
   CHECK(identity_of(slot) == identity);
 }
 
-TEST_CASE("sealing leaves nothing of what the buffer held before", "[io][page]") {
+TEST_CASE("sealing overwrites everything the buffer held before", "[io][page]") {
   const auto identity = some_identity(5000);
   const auto slot = sealed_page(identity, 2);
   const auto bytes = std::span(slot);
@@ -93,7 +93,7 @@ TEST_CASE("the header has the documented layout", "[io][page]") {
   CHECK(load<std::uint64_t>(slot, 4088) == 0x36dd4eca1b69445f);
 }
 
-TEST_CASE("any changed bit of the header is found", "[io][page]") {
+TEST_CASE("any changed bit of the header is detected", "[io][page]") {
   const auto identity = some_identity(600);
   auto slot = sealed_page(identity, 3);
   for (std::size_t i = 0; i < page_header_bytes; ++i)
@@ -107,7 +107,7 @@ TEST_CASE("any changed bit of the header is found", "[io][page]") {
   CHECK(verify_page(slot, identity) == errc::ok);
 }
 
-TEST_CASE("any changed byte of the payload is found", "[io][page]") {
+TEST_CASE("any changed byte of the payload is detected", "[io][page]") {
   const auto identity = some_identity(70'001);
   auto slot = sealed_page(identity, 4);
   std::mt19937_64 random(5);
@@ -123,7 +123,7 @@ TEST_CASE("any changed byte of the payload is found", "[io][page]") {
   CHECK(verify_page(slot, identity) == errc::ok);
 }
 
-TEST_CASE("a sound page of something else is refused as such", "[io][page]") {
+TEST_CASE("a valid page of another identity is refused as a mismatch", "[io][page]") {
   const auto written = some_identity(8192);
   const auto slot = sealed_page(written, 6);
   for (const auto& change : test::identity_changes) {
@@ -131,7 +131,7 @@ TEST_CASE("a sound page of something else is refused as such", "[io][page]") {
     auto expected = written;
     change.make(expected);
     CHECK(verify_page(slot, expected) == errc::identity_mismatch);
-    // Loads ask this one: it decides by itself, and asks the other only for the name of what is wrong.
+    // Loads use this function: it decides alone, and the other one only names the error.
     const auto checksum = expected_checksum(slot, expected);
     REQUIRE_FALSE(checksum);
     CHECK(checksum.error() == errc::identity_mismatch);
@@ -150,7 +150,7 @@ TEST_CASE("a page of another format version is refused", "[io][page]") {
   CHECK(expected_checksum(slot, identity).error() == errc::identity_mismatch);
 }
 
-TEST_CASE("whoever has the checksum of a payload seals with it, and checks by it", "[io][page]") {
+TEST_CASE("a page can be sealed and checked with a known payload checksum", "[io][page]") {
   const auto identity = some_identity(5000);
   const auto sealed = sealed_page(identity, 12);
   const auto payload = std::span(sealed).subspan(page_header_bytes, 5000);
@@ -167,7 +167,7 @@ TEST_CASE("whoever has the checksum of a payload seals with it, and checks by it
   CHECK(verify_page(slot, identity) == errc::corrupt);
 }
 
-TEST_CASE("a header that is not the expected one says no checksum, but what the slot is", "[io][page]") {
+TEST_CASE("a mismatched header yields no checksum but the reason", "[io][page]") {
   const auto identity = some_identity(5000);
   auto slot = sealed_page(identity, 13);
   auto other = identity;
@@ -182,7 +182,7 @@ TEST_CASE("a header that is not the expected one says no checksum, but what the 
   CHECK(expected_checksum(slot, identity).error() == errc::corrupt);
 }
 
-TEST_CASE("a mix of two pages is never taken for either", "[io][page]") {
+TEST_CASE("a mix of two pages is never accepted as either", "[io][page]") {
   // An overwrite that was cut short by a crash, at any sector, from either end; the older page is that of the same
   // key at an earlier generation, or of another key.
   auto older = some_identity(16'000);
@@ -228,7 +228,7 @@ TEST_CASE("a slot without a page is corrupt", "[io][page]") {
     }
     CHECK(verify_page(std::span(slot).first(14'096), identity) == errc::ok);
   }
-  SECTION("a length that does not fit, with a sound header") {
+  SECTION("a wrong length with a valid header") {
     auto slot = sealed_page(identity, 11);
     const std::uint64_t huge = ~std::uint64_t{0};
     std::memcpy(slot.data() + 64, &huge, sizeof huge);

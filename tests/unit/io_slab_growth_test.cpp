@@ -71,7 +71,7 @@ void write_page(slab_file& slab, std::uint64_t slot, const std::string& text) {
 
 } // namespace
 
-TEST_CASE("a slab that grows has disk space for its first slots, and then for more", "[io][slab_file]") {
+TEST_CASE("a growing slab has disk space for its first slots, and then for more", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   const auto direct = GENERATE(true, false);
@@ -93,7 +93,7 @@ TEST_CASE("a slab that grows has disk space for its first slots, and then for mo
   CHECK(slab->growth()->grow(1001).error().code == errc::out_of_range);
   const auto incarnation = slab->spec().incarnation;
   slab = slab_file::open(growing_spec(scratch / "other"), direct);
-  // Opened again, also by who would have made it with other sizes.
+  // The slab is opened again, also with other sizes in the config.
   auto wanted = growing_spec(spec.path, 8);
   wanted.slots = 77;
   slab = slab_file::open(wanted, direct);
@@ -107,8 +107,7 @@ TEST_CASE("a slab that grows has disk space for its first slots, and then for mo
   CHECK(slab->growth()->slots() == 101);
 }
 
-TEST_CASE("a slab whose growth could not be written down is as it was, now and when it is opened again",
-          "[io][slab_file]") {
+TEST_CASE("a slab whose growth was not recorded keeps its old size, now and after a reopen", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   {
@@ -132,7 +131,7 @@ TEST_CASE("a slab whose growth could not be written down is as it was, now and w
   CHECK(slab_file::open(spec).value().growth()->slots() == 20);
 }
 
-TEST_CASE("a slab that grows may begin without any slot", "[io][slab_file]") {
+TEST_CASE("a growing slab may begin without any slot", "[io][slab_file]") {
   scratch_directory scratch;
   auto slab = slab_file::open(growing_spec(scratch / "slab", 0));
   REQUIRE(slab.has_value());
@@ -142,7 +141,7 @@ TEST_CASE("a slab that grows may begin without any slot", "[io][slab_file]") {
   CHECK(slab_file::open(growing_spec(scratch / "too much", 1001)).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a slab that grows and one that does not are not taken for each other", "[io][slab_file]") {
+TEST_CASE("a growing slab and a fixed one are not confused", "[io][slab_file]") {
   scratch_directory scratch;
   auto grows = growing_spec(scratch / "grows");
   REQUIRE(slab_file::open(grows).has_value());
@@ -155,12 +154,12 @@ TEST_CASE("a slab that grows and one that does not are not taken for each other"
   REQUIRE(slab_file::open(fixed).has_value());
   fixed.grows = true;
   CHECK(slab_file::open(fixed).error().code == errc::identity_mismatch);
-  // Of another namespace.
+  // The slab has another namespace.
   grows.space.lo += 1;
   CHECK(slab_file::open(grows).error().code == errc::identity_mismatch);
 }
 
-TEST_CASE("whatever moment a crash chooses, a slab that was growing opens", "[io][slab_file]") {
+TEST_CASE("a slab that crashed at any moment of its growth opens", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   incarnation_number incarnation = 0;
@@ -186,7 +185,7 @@ TEST_CASE("whatever moment a crash chooses, a slab that was growing opens", "[io
   };
   const auto last = grown_in(20);
   const auto next = 1 - last;
-  SECTION("after the space was given and before the record: what there was before, and the space goes back") {
+  SECTION("after the allocation and before the record: it keeps its old size and the space is freed") {
     {
       const unique_descriptor file(::open(spec.path.c_str(), O_RDWR | O_CLOEXEC));
       REQUIRE(::fallocate(file.get(), 0, 20 * slot_size, 200 * slot_size) == 0);
@@ -195,7 +194,7 @@ TEST_CASE("whatever moment a crash chooses, a slab that was growing opens", "[io
     CHECK(opened_slots() == 20);
     CHECK(disk_bytes(spec.path) <= before);
   }
-  SECTION("in the midst of the record") {
+  SECTION("within the record") {
     auto torn = record(40);
     std::fill(torn.begin() + 512, torn.end(), std::byte{0x5a});
     overwrite(spec.path, record_offset(spec, next), torn);
@@ -211,13 +210,13 @@ TEST_CASE("whatever moment a crash chooses, a slab that was growing opens", "[io
     overwrite(spec.path, record_offset(spec, next), record(40));
     CHECK(opened_slots() == 40);
   }
-  SECTION("a record of another file says nothing, nor one of more slots than there can be") {
+  SECTION("a record of another file or of too many slots is ignored") {
     overwrite(spec.path, record_offset(spec, next), make_growth_record({40, incarnation + 1}));
     CHECK(opened_slots() == 20);
     overwrite(spec.path, record_offset(spec, next), record(1001));
     CHECK(opened_slots() == 20);
   }
-  SECTION("without any sound record it is damaged, and left alone") {
+  SECTION("without any valid record it is damaged and left unchanged") {
     std::array<std::byte, 2 * slab_trailer_bytes> zeroes{};
     overwrite(spec.path, record_offset(spec, 0), zeroes);
     const auto opened = slab_file::open(spec);
@@ -227,7 +226,7 @@ TEST_CASE("whatever moment a crash chooses, a slab that was growing opens", "[io
   }
 }
 
-TEST_CASE("a slab that was killed while it grew has what it had before, or after", "[io][slab_file]") {
+TEST_CASE("a slab that was killed while growing has its old size or its new one", "[io][slab_file]") {
   scratch_directory scratch;
   const auto spec = growing_spec(scratch / "slab");
   REQUIRE(slab_file::open(spec).has_value());
@@ -264,12 +263,12 @@ TEST_CASE("a slab that was killed while it grew has what it had before, or after
   }
 }
 
-TEST_CASE("where there is no space, a slab stays as it is", "[io][slab_file]") {
+TEST_CASE("a slab keeps its size where there is no space", "[io][slab_file]") {
   scratch_directory scratch;
   auto spec = growing_spec(scratch / "slab");
   // More than any disk of a test has.
   spec.slots = (std::uint64_t{1} << 50U) / slot_size;
-  SECTION("when it is made") {
+  SECTION("when it is created") {
     spec.first_slots = spec.slots / 2;
     const auto opened = slab_file::open(spec);
     REQUIRE_FALSE(opened.has_value());
@@ -294,7 +293,7 @@ TEST_CASE("where there is no space, a slab stays as it is", "[io][slab_file]") {
   }
 }
 
-TEST_CASE("a slab grows by steps that are worth while, as far as there is space", "[io][slab_file]") {
+TEST_CASE("a slab grows in worthwhile steps as far as there is space", "[io][slab_file]") {
   constexpr std::uint64_t plenty = std::uint64_t{1} << 40U;
   constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
   CHECK(next_slots(0, 1000, 1, mebibyte, plenty) == 64);

@@ -20,7 +20,7 @@ slab_spec eight_slots(const scratch_directory& scratch) {
 
 } // namespace
 
-TEST_CASE("a slab that no node has can be read, and is as it was afterwards", "[io]") {
+TEST_CASE("a slab that is not in use can be read and stays unchanged", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   test::aligned_buffer page(spec.slot_bytes);
@@ -41,7 +41,7 @@ TEST_CASE("a slab that no node has can be read, and is as it was afterwards", "[
     CHECK(verify_page(read, {spec.space, {5, 6}, 3, {7, 1}, 4096}) == errc::ok);
     CHECK(file.read(8, read) == errc::out_of_range);
     CHECK(file.read(0, std::span(read).first(4096)) == errc::out_of_range);
-    // Who looks does not keep others from looking, and keeps nodes out.
+    // A reader does not lock out other readers, and it locks out nodes.
     CHECK(slab_reader::open(spec.path));
     CHECK(slab_file::open(spec, false).error().code == errc::busy);
   }
@@ -49,7 +49,7 @@ TEST_CASE("a slab that no node has can be read, and is as it was afterwards", "[
   CHECK(slab_file::open(spec, false));
 }
 
-TEST_CASE("a slab that a node has, or that is none, is not read", "[io]") {
+TEST_CASE("a slab that is in use and a file that is not a slab are refused", "[io]") {
   const scratch_directory scratch;
   const auto spec = eight_slots(scratch);
   CHECK(slab_reader::open(spec.path).error().code == errc::not_found);
@@ -63,7 +63,7 @@ TEST_CASE("a slab that a node has, or that is none, is not read", "[io]") {
   CHECK(slab_reader::open(spec.path).error().code == errc::slab_damaged);
 }
 
-TEST_CASE("of a slab that grows the slots with disk space can be read", "[io]") {
+TEST_CASE("of a growing slab the slots with disk space can be read", "[io]") {
   const scratch_directory scratch;
   auto spec = eight_slots(scratch);
   spec.grows = true;

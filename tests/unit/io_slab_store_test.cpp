@@ -26,7 +26,7 @@ slab_spec spec_in(const scratch_directory& scratch) {
   return {scratch / "slab", {3, 4}, "small", 2, slot_size, slots};
 }
 
-/// A store whose engine does what the test says.
+/// A store with a scripted engine.
 struct store_with_faults {
   store_with_faults() {
     auto slab = slab_file::open(spec_in(scratch), false);
@@ -53,7 +53,7 @@ struct store_with_faults {
 
 } // namespace
 
-TEST_CASE("A slab store moves each page between its slot and memory, whatever the generation", "[io][slab_store]") {
+TEST_CASE("A slab store moves each page between its slot and memory, for any generation", "[io][slab_store]") {
   store_with_faults w;
   std::ranges::fill(w.page(0), std::byte{0x11});
   std::ranges::fill(w.page(1), std::byte{0x22});
@@ -76,7 +76,7 @@ TEST_CASE("A slab store moves each page between its slot and memory, whatever th
   }
 }
 
-TEST_CASE("A slab store hands on what its engine says, tag by tag, and ends with it", "[io][slab_store]") {
+TEST_CASE("A slab store forwards engine completions by tag and ends with its engine", "[io][slab_store]") {
   store_with_faults w;
   w.engine->set_plan([](const request&, std::uint64_t n) {
     fault out;
@@ -94,7 +94,7 @@ TEST_CASE("A slab store hands on what its engine says, tag by tag, and ends with
   CHECK(w.log.wait_for_tag(72).status == errc::shutting_down);
 }
 
-TEST_CASE("A slab store tells what it is, and that its file is gone", "[io][slab_store]") {
+TEST_CASE("A slab store reports its traits and the loss of its file", "[io][slab_store]") {
   store_with_faults w;
   const auto& traits = w.store->traits();
   CHECK(traits.slots == slots);
@@ -111,7 +111,7 @@ TEST_CASE("A slab store tells what it is, and that its file is gone", "[io][slab
   CHECK(missing(gone.error().text, {"slab", "deleted"}).empty());
 }
 
-TEST_CASE("A slab that is in use is waited for, for as long as it was asked for", "[io][slab_store]") {
+TEST_CASE("Opening a slab that is in use waits up to the given time", "[io][slab_store]") {
   const scratch_directory scratch;
   completion_log log;
   slab_store_options options;

@@ -14,8 +14,8 @@
 
 namespace io_slab_sync_test {
 
-// What of a new slab is on the disk when the power goes, as far as the order of system calls decides it. The calls of
-// this program go through the functions below, which note what would be left.
+// The contents of a new slab on disk after a power loss, as far as they depend on the order of system calls. The system
+// calls of this program go through the functions below, which record the remaining state.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -24,18 +24,18 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What has been asked of the kernel, by whoever runs in this thread.
+/// The system calls of this thread.
 struct call_log {
   struct rename {
     fs::path to;
-    /// What the file holds, and what of it was synced: that is what the name stands for after a loss of power.
+    /// The contents of the file and their synced part: after a power loss the name refers to the synced part.
     std::string contents;
     std::string synced;
     /// Whether the directory was synced afterwards.
     bool name_synced = false;
   };
 
-  /// By inode.
+  /// The synced contents by inode.
   std::map<ino_t, std::string> synced;
   std::vector<rename> renames;
 };
@@ -96,7 +96,7 @@ extern "C" int renameat2(int from_directory, const char* from, int to_directory,
   return static_cast<int>(::syscall(SYS_renameat2, from_directory, from, to_directory, to, flags));
 }
 
-TEST_CASE("a new slab gets its name when all of it is on the disk", "[io][slab_file]") {
+TEST_CASE("a new slab is renamed to its name after it is fully synced", "[io][slab_file]") {
   scratch_directory scratch;
   const slab_spec spec{.path = scratch / "deeper" / "rank-1.slab",
                        .space = {0xaaaa, 0xbbbb},

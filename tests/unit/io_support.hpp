@@ -28,7 +28,7 @@
 
 namespace troupe::test {
 
-/// A directory of its own that goes with the object.
+/// A temporary directory that is removed with the object.
 class scratch_directory {
 public:
   explicit scratch_directory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
@@ -130,7 +130,7 @@ private:
   std::size_t batches_ = 0;
 };
 
-/// Empty if `text` contains all parts, else what is missing where: to compare with "".
+/// Empty if `text` contains all parts, otherwise the missing parts and the text; for comparison with "".
 inline std::string missing(const std::string& text, std::initializer_list<std::string> parts) {
   for (const auto& part : parts)
     if (text.find(part) == std::string::npos)
@@ -158,7 +158,7 @@ inline unique_descriptor make_file(const std::filesystem::path& path, std::uint6
   return made;
 }
 
-/// Of zeroes that were written: `make_file` leaves a hole, which USRBIO does not read.
+/// A file of written zeroes; `make_file` leaves a hole, which USRBIO does not read.
 inline unique_descriptor make_written_file(const std::filesystem::path& path, std::uint64_t size) {
   auto made = make_file(path, size);
   const std::vector<std::byte> zeroes(size);

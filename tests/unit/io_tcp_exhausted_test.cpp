@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <vector>
 
-/// A client whose process has no descriptors left, and a node that wants to come in.
+/// A client whose process has no free descriptors, and a node that connects.
 
 namespace io_tcp_exhausted_test {
 
@@ -45,7 +45,7 @@ private:
   rlimit before_{};
 };
 
-/// Of the thread that waits for the node: ticks of its processor time.
+/// The processor time of the waiting thread, in ticks.
 long ticks_of_exposed_memory() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "stat");
@@ -67,7 +67,7 @@ long ticks_of_exposed_memory() {
 
 } // namespace
 
-TEST_CASE("tcp memory: without a descriptor for who waits at the door, nobody runs in circles, and then it opens",
+TEST_CASE("tcp memory: without a free descriptor the listener does not spin, and it accepts once there is one",
           "[tcp]") {
   const std::array from{loopback};
   const auto memory = io::make_tcp_exposer(loopback, false)->expose(65536, from);

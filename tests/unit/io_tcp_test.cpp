@@ -36,7 +36,7 @@ std::shared_ptr<io::remote_mover> new_mover(unsigned threads = 1, bool encrypted
   return *made;
 }
 
-/// A connection made by hand, whose calls wait.
+/// A raw connection with blocking calls.
 class raw_end {
 public:
   explicit raw_end(const io::remote_memory_name& name) {
@@ -60,7 +60,7 @@ public:
     }
   }
 
-  /// Whether so many bytes came before the end.
+  /// Whether this many bytes arrived before the end.
   bool hear(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
       wait(POLLIN);
@@ -76,7 +76,7 @@ public:
   bool hear(T& what) {
     return hear(std::as_writable_bytes(std::span(&what, 1)));
   }
-  /// The other end has hung up, and said nothing before.
+  /// The other end has closed without sending anything.
   bool is_refused() {
     std::byte one{};
     return !hear(std::span(&one, 1));
@@ -97,7 +97,7 @@ io::tcp::hello hello_of(const io::remote_memory_name& name) {
   return out;
 }
 
-/// In the place of a client: a listener, and the name of memory behind it that is not there.
+/// A fake client: a listener, and the name of nonexistent memory behind it.
 struct false_client {
   false_client() {
     auto made = io::tcp::listen_on(loopback);
@@ -121,7 +121,7 @@ struct false_client {
 
 } // namespace
 
-TEST_CASE("tcp memory: what is put is there, and what is there is got, every byte of it", "[tcp]") {
+TEST_CASE("tcp memory: put and get transfer every byte", "[tcp]") {
   constexpr std::size_t bytes = 8U << 20U;
   const auto memory = expose(bytes, GENERATE(false, true));
   const remote_end_of far(new_mover(), memory->name());
@@ -143,7 +143,7 @@ TEST_CASE("tcp memory: what is put is there, and what is there is got, every byt
   CHECK(far.move(remote_direction::get, {{second, 0}}).error().code == errc::unreachable);
 }
 
-TEST_CASE("tcp memory: many orders of both directions at once, of several peers, move what they say", "[tcp]") {
+TEST_CASE("tcp memory: concurrent transfers in both directions with several peers are correct", "[tcp]") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
@@ -158,7 +158,7 @@ TEST_CASE("tcp memory: many orders of both directions at once, of several peers,
     memories.push_back(expose(frame * frames, encrypted));
     ends.push_back(std::make_unique<remote_end_of>(mover, memories.back()->name()));
   }
-  // What is in each frame of each, as the orders were given: those of one peer take effect in their order.
+  // The expected contents of each frame in the order of transfers, which take effect in order for each peer.
   std::vector<std::vector<std::byte>> model(peers, std::vector<std::byte>(frame * frames));
   struct read_back {
     std::vector<std::byte> got;
@@ -196,7 +196,7 @@ TEST_CASE("tcp memory: many orders of both directions at once, of several peers,
     CHECK(std::memcmp(memories[i]->bytes().data(), model[i].data(), frame * frames) == 0);
 }
 
-TEST_CASE("tcp memory: what is not the peer's memory is refused, and nothing moves", "[tcp]") {
+TEST_CASE("tcp memory: a transfer beyond the exposed memory is refused and moves nothing", "[tcp]") {
   const auto memory = expose(65536);
   const remote_end_of far(new_mover(), memory->name());
   auto some = byte_pattern(8192, 5);
@@ -208,7 +208,7 @@ TEST_CASE("tcp memory: what is not the peer's memory is refused, and nothing mov
   CHECK(io::make_tcp_exposer(loopback, true)->expose(100, {}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("tcp memory: an order of the node beyond the memory ends the connection, and writes nothing", "[tcp]") {
+TEST_CASE("tcp memory: an order beyond the memory ends the connection and writes nothing", "[tcp]") {
   const auto memory = expose(65536);
   raw_end node(memory->name());
   node.say(hello_of(memory->name()));
@@ -220,7 +220,7 @@ TEST_CASE("tcp memory: an order of the node beyond the memory ends the connectio
   CHECK(std::all_of(memory->bytes().begin(), memory->bytes().end(), [](std::byte x) { return x == std::byte{0}; }));
 }
 
-TEST_CASE("tcp memory: strangers are let go, and the node is let in beside them", "[tcp]") {
+TEST_CASE("tcp memory: unauthenticated connections are closed, and the node is accepted beside them", "[tcp]") {
   const auto memory = expose(65536);
   raw_end silent(memory->name());
   std::vector<raw_end> others;
@@ -239,29 +239,30 @@ TEST_CASE("tcp memory: strangers are let go, and the node is let in beside them"
   std::vector<std::byte> some(4096);
   CHECK(far.move(remote_direction::get, {{some, 0}}));
   CHECK(silent.is_refused());
-  // The door is gone.
+  // The listener is closed.
   auto late = io::tcp::tcp_stream::connect(
       {loopback, static_cast<std::uint16_t>(memory->name().address[4] << 8U | memory->name().address[5])});
   if (late)
     CHECK(raw_end(std::move(*late)).is_refused());
 }
 
-TEST_CASE("tcp memory: who comes from elsewhere than the node's addresses is let go, whatever it knows", "[tcp]") {
+TEST_CASE("tcp memory: a connection from another address than those of the node is closed, whatever it knows",
+          "[tcp]") {
   const auto memory = expose(65536, false, 0x0a000001);
   raw_end node(memory->name());
   node.say(hello_of(memory->name()));
   CHECK(node.is_refused());
 }
 
-TEST_CASE("tcp memory: a peer whose memory is gone is lost, and what is under way ends", "[tcp]") {
+TEST_CASE("tcp memory: a peer whose memory is freed is lost, and transfers in progress end", "[tcp]") {
   auto memory = expose(1U << 20U, GENERATE(false, true));
   remote_end_of far(new_mover(), memory->name());
   std::vector<std::byte> some(1U << 20U);
   REQUIRE(far.move(remote_direction::get, {{some, 0}}));
-  SECTION("at rest") {
+  SECTION("without transfers") {
     memory.reset();
   }
-  SECTION("under a stream of orders that has no pause") {
+  SECTION("during a continuous stream of orders") {
     std::vector<std::future<result<void>>> open;
     for (int i = 0; i < 2000; ++i)
       open.push_back(far.begin(i % 2 == 0 ? remote_direction::put : remote_direction::get, {{some, 0}}));
@@ -282,7 +283,7 @@ TEST_CASE("tcp memory: a peer whose memory is gone is lost, and what is under wa
   far.close();
 }
 
-TEST_CASE("tcp memory: nobody listens there any more", "[tcp]") {
+TEST_CASE("tcp memory: an address without a listener is unreachable", "[tcp]") {
   const auto name = [] { return expose(65536)->name(); }();
   remote_end_of far(new_mover(), name);
   std::vector<std::byte> some(4096);
@@ -290,7 +291,7 @@ TEST_CASE("tcp memory: nobody listens there any more", "[tcp]") {
   CHECK(far.lost->get_future().get().code == errc::unreachable);
 }
 
-TEST_CASE("tcp memory: closing ends what a client does not answer, and nothing is read after it", "[tcp]") {
+TEST_CASE("tcp memory: closing ends unanswered transfers, and nothing is received afterwards", "[tcp]") {
   const false_client client;
   const remote_end_of far(new_mover(), client.name);
   auto with = client.answer();
@@ -309,13 +310,13 @@ TEST_CASE("tcp memory: closing ends what a client does not answer, and nothing i
   CHECK(some == std::vector<std::byte>(4096, std::byte{9}));
 }
 
-TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]") {
+TEST_CASE("tcp memory: a client with an unexpected answer is lost", "[tcp]") {
   const false_client client;
   remote_end_of far(new_mover(), client.name);
   auto with = client.answer();
   io::tcp::hello heard;
   REQUIRE(with.hear(heard));
-  SECTION("out of the blue") {
+  SECTION("without an order") {
     with.say('x');
   }
   SECTION("with another number, kind or length") {
@@ -336,7 +337,7 @@ TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]
     with.say(reply);
     CHECK(open.get().error().code == errc::unreachable);
   }
-  SECTION("before it has heard all of the order, whose bytes are still to be sent from memory that would be free") {
+  SECTION("before it has received the whole order, whose memory would be reused") {
     std::vector<std::byte> much(256U << 20U);
     auto open = far.begin(remote_direction::put, {{much, 0}});
     io::tcp::order asked;
@@ -347,7 +348,7 @@ TEST_CASE("tcp memory: a client that answers what was not asked is lost", "[tcp]
   CHECK(far.lost->get_future().get().code == errc::unreachable);
 }
 
-TEST_CASE("tcp memory: where pages are to be encrypted, nobody gets in without, or with another key", "[tcp]") {
+TEST_CASE("tcp memory: with encryption required, connections without it or with another key are refused", "[tcp]") {
   const auto plain = expose(65536);
   CHECK(new_mover(1, true)->connect(plain->name(), {}).error().code == errc::unsupported);
   const auto memory = expose(65536, true);
@@ -361,10 +362,9 @@ TEST_CASE("tcp memory: where pages are to be encrypted, nobody gets in without, 
   CHECK(remote_end_of(new_mover(1, true), memory->name()).move(remote_direction::get, {{some, 0}}));
 }
 
-TEST_CASE("tcp memory: what is encrypted cannot be read on its way, and what is changed there ends the connection",
-          "[tcp]") {
+TEST_CASE("tcp memory: encrypted data is unreadable in transit, and a change ends the connection", "[tcp]") {
   const auto memory = expose(1U << 20U, true);
-  // Between the two: passes on what it hears, and spoils one bit after so many bytes of the node's.
+  // A relay between the two forwards everything and flips one bit after this many bytes of the node.
   const std::size_t spoilt_at = GENERATE(std::size_t{0}, std::size_t{300000});
   false_client between;
   auto name = memory->name();
@@ -403,7 +403,7 @@ TEST_CASE("tcp memory: what is encrypted cannot be read on its way, and what is 
   const auto outcome = ended.get();
   CHECK(outcome.has_value() == (spoilt_at == 0));
   CHECK(std::search(seen.begin(), seen.end(), secret.begin() + 100000, secret.begin() + 100032) == seen.end());
-  // Everything that has arrived is as it was sent.
+  // All bytes that arrived are as sent.
   const auto arrived = memory->bytes().first(secret.size());
   for (std::size_t i = 0; i < secret.size(); ++i)
     if (arrived[i] != secret[i]) {
@@ -413,7 +413,7 @@ TEST_CASE("tcp memory: what is encrypted cannot be read on its way, and what is 
     }
 }
 
-TEST_CASE("tcp memory: a certificate in place of the key opens nothing", "[tcp]") {
+TEST_CASE("tcp memory: a certificate instead of the key is refused", "[tcp]") {
   const false_client between;
   auto name = between.name;
   name.address.back() = 1; // encrypted
@@ -422,7 +422,7 @@ TEST_CASE("tcp memory: a certificate in place of the key opens nothing", "[tcp]"
   auto ended = far.begin(remote_direction::put, {{const_cast<std::vector<std::byte>&>(some), 0}});
   const auto from = between.accept();
 
-  // Somebody on the way who does not know the key, and says that it goes by a certificate of his own.
+  // A relay that does not know the key claims to use a certificate.
   const http::identity anybody("anybody");
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context{SSL_CTX_new(TLS_server_method()), SSL_CTX_free};
   REQUIRE(anybody.use_in(*context));
@@ -447,8 +447,7 @@ TEST_CASE("tcp memory: a certificate in place of the key opens nothing", "[tcp]"
 
 namespace {
 
-/// Two ends that speak encrypted, and somebody between them who sees the records of the first one, and may keep back
-/// what it likes.
+/// Two encrypted ends and a relay between them, which sees the records of the first one and can delay them.
 struct encrypted_pair {
   explicit encrypted_pair(std::uint64_t records_of_a_key) {
     const std::array doors{io::tcp::listen_on(loopback), io::tcp::listen_on(loopback)};
@@ -470,7 +469,7 @@ struct encrypted_pair {
     REQUIRE(b.encrypt(io::tcp::tcp_stream::role::answers, token, records_of_a_key));
   }
 
-  /// Of what `a` has sent, all but so many bytes; everything of `b`.
+  /// Forwards all but `keep_back` bytes from `a`, and everything from `b`.
   void pass_on(std::size_t keep_back = 0) {
     std::array<std::byte, 65536> some{};
     const std::array<iovec, 1> room{{{some.data(), some.size()}}};
@@ -505,7 +504,7 @@ struct encrypted_pair {
 
 } // namespace
 
-TEST_CASE("tcp memory: of a record that has not come whole there is nothing to be read", "[tcp]") {
+TEST_CASE("tcp memory: a partial record yields no data", "[tcp]") {
   encrypted_pair ends(1000);
   auto some = byte_pattern(8000, 3);
   std::vector<std::byte> arrived(48);
@@ -516,7 +515,7 @@ TEST_CASE("tcp memory: of a record that has not come whole there is nothing to b
     ends.pass_on();
   arrived.assign(some.size(), {});
   const std::array<iovec, 1> room{{{arrived.data(), arrived.size()}}};
-  // As long as it takes to come through.
+  // The rest arrives in small parts.
   for (int i = 0; i < 100; ++i) {
     ends.pass_on(100);
     CHECK(ends.b.read(room).bytes == 0);
@@ -533,7 +532,7 @@ TEST_CASE("tcp memory: of a record that has not come whole there is nothing to b
   CHECK(arrived == some);
 }
 
-TEST_CASE("tcp memory: what is read in part is more, of which poll does not know", "[tcp]") {
+TEST_CASE("tcp memory: decrypted data that is not yet read is reported, although poll does not show it", "[tcp]") {
   encrypted_pair ends(1000);
   auto some = byte_pattern(8000, 3);
   std::vector<std::byte> arrived(100);
@@ -541,7 +540,7 @@ TEST_CASE("tcp memory: what is read in part is more, of which poll does not know
   CHECK(ends.b.has_more());
 }
 
-TEST_CASE("tcp memory: no key is used for ever", "[tcp]") {
+TEST_CASE("tcp memory: keys are renewed after a number of records", "[tcp]") {
   const std::uint64_t records_of_a_key = GENERATE(10, 1000);
   encrypted_pair ends(records_of_a_key);
   auto some = byte_pattern(2U << 20U, 4);
@@ -561,7 +560,7 @@ TEST_CASE("tcp memory: no key is used for ever", "[tcp]") {
   CHECK(orders == (records_of_a_key == 10 ? 12 : 0));
 }
 
-TEST_CASE("tcp memory: a mover that ends takes what is under way with it", "[tcp]") {
+TEST_CASE("tcp memory: destroying a mover ends its transfers in progress", "[tcp]") {
   const false_client client;
   auto mover = new_mover();
   auto ended = std::make_shared<std::promise<result<void>>>();

@@ -15,13 +15,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// What is exposed through UCX leaves a thread of UCX's behind (io/ucx/ucx_memory.cpp says why), and the search for
-// leaks at the end of the process trips over that thread. Only a process that has used UCX goes without that search.
+// Memory that was exposed through UCX leaves a UCX thread behind (io/ucx/ucx_memory.cpp explains why), and leak
+// detection at process exit fails because of that thread. Only a process that has used UCX skips that detection.
 #ifdef __SANITIZE_ADDRESS__
 namespace {
 bool ucx_was_used = false;
 }
-// Seen by the sanitizer, which is a library of its own.
+// The sanitizer sees this object, which is in a separate library.
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 int __lsan_is_turned_off() {
   return ucx_was_used ? 1 : 0;
@@ -85,7 +85,7 @@ std::set<std::uint16_t> listening_ports() {
   return out;
 }
 
-/// Whether a connection comes about within a moment.
+/// Whether a connection succeeds within a short time.
 bool connects(std::uint16_t port, std::uint32_t from) {
   const unique_descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_in name{};
@@ -104,7 +104,7 @@ bool connects(std::uint16_t port, std::uint32_t from) {
 
 } // namespace
 
-TEST_CASE("ucx: what is put is there, and what is there is got, every byte of it", "[ucx]") {
+TEST_CASE("ucx: put and get transfer every byte", "[ucx]") {
   if (!there_is_ucx())
     return;
   constexpr std::size_t bytes = 8U << 20U;
@@ -124,7 +124,7 @@ TEST_CASE("ucx: what is put is there, and what is there is got, every byte of it
   CHECK(far.move(io::remote_direction::get, {{second, 0}}).error().code == errc::unreachable);
 }
 
-TEST_CASE("ucx: what is not the peer's memory is refused, and nothing moves", "[ucx]") {
+TEST_CASE("ucx: a transfer beyond the exposed memory is refused and moves nothing", "[ucx]") {
   if (!there_is_ucx())
     return;
   const auto memory = expose(65536);
@@ -137,7 +137,7 @@ TEST_CASE("ucx: what is not the peer's memory is refused, and nothing moves", "[
   CHECK(far.mover->connect({{1}, {2}, 0, 1}, {}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("ucx: a peer whose memory is gone is lost, and what is under way ends", "[ucx]") {
+TEST_CASE("ucx: a peer whose memory is freed is lost, and transfers in progress end", "[ucx]") {
   if (!there_is_ucx())
     return;
   auto memory = expose(1U << 20U);
@@ -150,7 +150,7 @@ TEST_CASE("ucx: a peer whose memory is gone is lost, and what is under way ends"
   far.close();
 }
 
-TEST_CASE("ucx: nobody connects to the mover, and to exposed memory nobody but who is admitted", "[ucx]") {
+TEST_CASE("ucx: the mover does not listen, and exposed memory accepts admitted addresses only", "[ucx]") {
   if (!there_is_ucx())
     return;
   const auto before = listening_ports();
@@ -171,7 +171,7 @@ TEST_CASE("ucx: nobody connects to the mover, and to exposed memory nobody but w
   CHECK(doors == 1);
 }
 
-TEST_CASE("ucx: a name of a transport that there is not is an error", "[ucx]") {
+TEST_CASE("ucx: an unknown transport name is an error", "[ucx]") {
   if (!there_is_ucx())
     return;
   const auto made = io::make_ucx_mover({"tcp,self", "no-such-interface"});
@@ -180,7 +180,7 @@ TEST_CASE("ucx: a name of a transport that there is not is an error", "[ucx]") {
   CHECK(made.error().text.find("no-such-interface") != std::string::npos);
 }
 
-TEST_CASE("the interface by which a host is reached is known, and what is loopback", "[ucx]") {
+TEST_CASE("the network interface towards a host and loopback names are detected", "[ucx]") {
   CHECK(interface_towards("127.0.0.1") == "lo");
   CHECK(is_loopback_name("localhost"));
   CHECK_FALSE(is_loopback_name("no.such.host.invalid"));

@@ -101,7 +101,7 @@ bool forbid_uring(int code) {
 
 } // namespace
 
-TEST_CASE("a transfer cut short goes on with the rest", "[io][uring]") {
+TEST_CASE("a short transfer continues with the rest", "[io][uring]") {
   fixture f(GENERATE(false, true) ? engine_options{} : unregistered());
   if (!f.usable())
     return;
@@ -116,7 +116,7 @@ TEST_CASE("a transfer cut short goes on with the rest", "[io][uring]") {
   CHECK(f.io->counters().unmatched == 0);
 }
 
-TEST_CASE("the count of continued transfers tells of short ones", "[io][uring]") {
+TEST_CASE("the count of continued transfers counts short ones", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -130,7 +130,7 @@ TEST_CASE("the count of continued transfers tells of short ones", "[io][uring]")
   CHECK(std::memcmp(f.memory.data(), "abcd", 4) == 0);
 }
 
-TEST_CASE("a deadline ends a request that the kernel holds, and its buffer is then free", "[io][uring]") {
+TEST_CASE("a deadline ends a request in the kernel, and its buffer is then free", "[io][uring]") {
   fixture f(GENERATE(false, true) ? engine_options{} : unregistered());
   if (!f.usable())
     return;
@@ -159,7 +159,7 @@ TEST_CASE("a deadline in the middle of a transfer ends it", "[io][uring]") {
   CHECK(f.log.wait_for_tag(0).status == errc::timeout);
 }
 
-TEST_CASE("deadlines of many requests pass in any order", "[io][uring]") {
+TEST_CASE("deadlines of many requests expire in any order", "[io][uring]") {
   const auto seed = GENERATE(1, 2, 3);
   INFO("seed " << seed);
   fixture f(with_depth(8)); // most wait inside the engine
@@ -193,7 +193,7 @@ TEST_CASE("a request that waits behind a hanging one keeps its deadline", "[io][
   CHECK(f.log.wait_for_tag(0).status == errc::ok);
 }
 
-TEST_CASE("cancelling what is unknown or has ended does nothing", "[io][uring]") {
+TEST_CASE("cancelling an unknown or ended request does nothing", "[io][uring]") {
   fixture f;
   if (!f.usable())
     return;
@@ -209,7 +209,7 @@ TEST_CASE("cancelling what is unknown or has ended does nothing", "[io][uring]")
   CHECK(f.log.all().size() == 2);
 }
 
-TEST_CASE("stop ends what is under way and what waits", "[io][uring]") {
+TEST_CASE("stop ends running and waiting requests", "[io][uring]") {
   fixture f(with_depth(4));
   if (!f.usable())
     return;
@@ -234,7 +234,7 @@ TEST_CASE("a stopped engine holds neither files nor locks", "[io][uring]") {
     return;
   f.io->stop();
   f.ends.read_end.reset();
-  // A write to a pipe that nobody can read any more fails at once.
+  // A write to a pipe without a reader fails at once.
   auto* const handler = std::signal(SIGPIPE, SIG_IGN);
   CHECK(::write(f.ends.write_end.get(), "x", 1) == -1);
   CHECK(errno == EPIPE);
@@ -252,7 +252,7 @@ TEST_CASE("a removed file is closed by the kernel", "[io][uring]") {
   std::signal(SIGPIPE, handler);
 }
 
-TEST_CASE("memory that may not be locked is used without registration, and said so once", "[io][uring]") {
+TEST_CASE("memory that may not be locked is used without registration, with one warning", "[io][uring]") {
   const auto captured = std::make_shared<std::ostringstream>();
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*captured);
   const auto logger = log::get("io");
@@ -260,8 +260,8 @@ TEST_CASE("memory that may not be locked is used without registration, and said 
   bool ran = false;
   completion outcome;
   std::thread limited([&] {
-    // Enough for a ring, too little for the buffers. Root may lock all it wants, so this thread goes without:
-    // privileges belong to threads.
+    // The limit is enough for a ring and too small for the buffers. Root may lock any amount, so this thread drops its
+    // privileges, which belong to threads.
     rlimit before{};
     ::getrlimit(RLIMIT_MEMLOCK, &before);
     const rlimit little{256 << 10, before.rlim_max};
@@ -295,7 +295,7 @@ TEST_CASE("memory that may not be locked is used without registration, and said 
   CHECK(std::count(text.begin(), text.end(), '\n') == 1);
 }
 
-TEST_CASE("without io_uring a thread pool takes its place", "[io][engine]") {
+TEST_CASE("without io_uring a thread pool is used", "[io][engine]") {
   const int code = GENERATE(ENOSYS, EPERM);
   bool forbidden = false;
   std::string uring_error;

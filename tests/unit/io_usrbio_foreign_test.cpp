@@ -12,7 +12,7 @@
 
 namespace io_usrbio_foreign_test {
 
-/// Files of other nodes on 3FS, when its daemon is started again and the mount that comes back is another one.
+/// Files of other nodes on 3FS after a restart of its daemon with a new mount.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -48,8 +48,7 @@ unique_descriptor open_to_read(const std::filesystem::path& path) {
 
 } // namespace
 
-TEST_CASE("usrbio: a file that is only read is not locked when it is opened again, and costs no other one",
-          "[io][usrbio]") {
+TEST_CASE("usrbio: a read-only file is reopened without a lock and without affecting other files", "[io][usrbio]") {
   daemon_that_forgets served;
   const auto path = served.path() / "theirs";
   const auto own = make_written_file(served.path() / "own", block);
@@ -75,7 +74,7 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
     served.start();
     CHECK(eventually([&] { return read(own_file).status == errc::ok; }, std::chrono::milliseconds(5)));
   };
-  SECTION("its owner has the lock, or takes it") {
+  SECTION("its owner holds or takes the lock") {
     const auto owner = open_to_read(path);
     if (GENERATE(true, false))
       REQUIRE(::flock(owner.get(), LOCK_EX | LOCK_NB) == 0);
@@ -83,13 +82,13 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
     CHECK(read(their_file).status == errc::ok);
     CHECK(::flock(owner.get(), LOCK_EX | LOCK_NB) == 0);
   }
-  SECTION("it is gone, and there again") {
+  SECTION("it is removed and comes back") {
     std::filesystem::rename(path, served.path() / "aside");
     restart();
     const auto lost = read(their_file);
     CHECK(lost.status == errc::io_error);
     CHECK(lost.system_errno == EBADF);
-    // Whoever reads it opens it anew.
+    // The reader opens it again.
     std::filesystem::rename(served.path() / "aside", path);
     io->remove_file(their_file);
     const auto again = open_to_read(path);
@@ -98,7 +97,7 @@ TEST_CASE("usrbio: a file that is only read is not locked when it is opened agai
   }
 }
 
-TEST_CASE("usrbio: where rings read another node's file, its page cache is left alone", "[io][usrbio]") {
+TEST_CASE("usrbio: rings that read the file of another node do not touch its page cache", "[io][usrbio]") {
   daemon_that_forgets served;
   const auto spec = four_slots(served.path() / "a.slab");
   const auto owner = slab_file::open(spec, false).value();
@@ -109,7 +108,7 @@ TEST_CASE("usrbio: where rings read another node's file, its page cache is left 
   const auto soon = std::chrono::steady_clock::now() + test_patience;
   const auto file = reader->open(spec.path, owner.spec(), false, soon).value();
   const auto frames = reader->make_frames(spec.slot_bytes, 2).value();
-  // So that nobody else brings back what would have been thrown out.
+  // The daemon is stalled so that its reads do not fill the page cache again.
   served.control().stalled = 1;
   const slot_number first = 0;
   errc code = errc::ok;
@@ -125,7 +124,7 @@ TEST_CASE("usrbio: where rings read another node's file, its page cache is left 
   served.control().stalled = 0;
 }
 
-TEST_CASE("usrbio: pages of another node's file are read again when a daemon was away", "[io][usrbio]") {
+TEST_CASE("usrbio: pages in the file of another node are read again after a daemon restart", "[io][usrbio]") {
   daemon_that_forgets served;
   const auto spec = four_slots(served.path() / "node/a.slab");
   const auto owner = slab_file::open(spec, true).value();

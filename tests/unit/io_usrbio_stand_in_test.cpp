@@ -13,8 +13,8 @@
 
 namespace io_usrbio_stand_in_test {
 
-/// Whether the stand-in is what is known of 3FS's client library and its daemon: what is proven with it is worth as
-/// much as this.
+/// Checks that the stand-in matches what is known of 3FS's client library and daemon. Tests with it are worth as much
+/// as this match.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::uint64_t page = 4096;
 
-/// The library itself, also with what the engine does not use.
+/// The library itself, including functions that the engine does not use.
 struct library {
   void* opened = ::dlopen(TROUPE_USRBIO_LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
@@ -138,7 +138,7 @@ public:
 
 } // namespace
 
-TEST_CASE("3fs stand-in: what lies on it, and where that is mounted", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: files on it and its mount point are recognized", "[io][usrbio]") {
   bench b;
   const scratch_directory elsewhere;
   const auto other = make_file(elsewhere / "file", page);
@@ -161,7 +161,7 @@ TEST_CASE("3fs stand-in: what lies on it, and where that is mounted", "[io][usrb
   b.served.start();
 }
 
-TEST_CASE("3fs stand-in: memory is made, opened by its number, wrapped, and lies in /dev/shm", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: memory is created, opened by its id, wrapped, and lies in /dev/shm", "[io][usrbio]") {
   bench b;
   std::memset(b.memory.base, 'z', page);
   iov opened;
@@ -184,7 +184,7 @@ TEST_CASE("3fs stand-in: memory is made, opened by its number, wrapped, and lies
   CHECK(b.f.ior_size(7) > b.f.ior_size(6));
 }
 
-TEST_CASE("3fs stand-in: memory whose name is gone stays with who has it, and is nobody else's", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: unlinked memory stays with its owner and cannot be opened by others", "[io][usrbio]") {
   bench b;
   iov more;
   REQUIRE(b.f.iovcreate(&more, b.mount.c_str(), page, 0, -1) == 0);
@@ -206,7 +206,7 @@ TEST_CASE("3fs stand-in: one file has two names", "[io][usrbio]") {
   CHECK(b.f.hardlink((b.served.path() / "none").c_str(), (link + "-2").c_str()) == ENOENT);
 }
 
-TEST_CASE("3fs stand-in: a ring of the first kind is one of normal priority without a time limit", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: a ring of the first kind has normal priority and no time limit", "[io][usrbio]") {
   bench b;
   auto& ring = b.rings.emplace_back();
   REQUIRE(b.f.iorcreate(&ring, b.mount.c_str(), 4, true, 0, -1) == 0);
@@ -243,14 +243,14 @@ TEST_CASE("3fs stand-in: no more than 32 transfers of a ring are taken at a time
   CHECK(b.served.control().batches == 2);
 }
 
-TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of one is nothing to the other",
+TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of one does not affect the other",
           "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
   auto told = make_pipe();
   const auto child = ::fork();
   if (child == 0) {
-    // As another program that knows nothing of this one: memory and a ring of its own, on the same file.
+    // Another program that does not know this one has its own memory and ring on the same file.
     iov own;
     ior ring;
     const unique_descriptor file(::open((b.served.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
@@ -263,7 +263,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
              b.f.submit_ios(&ring) == 0 && b.f.wait_for_ios(&ring, &one, 1, 1, &until) == 1 &&
              one.result == static_cast<std::int64_t>(page) && own.base[0] == 'b';
       if (first)
-        b.f.iovunlink(&own); // the daemon has it, and nobody clears up after who is killed
+        b.f.iovunlink(&own); // the daemon keeps it, and it is not cleaned up after a kill
       if (::write(told.write_end.get(), fine ? "y" : "n", 1) != 1)
         break;
     }
@@ -281,7 +281,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
   for (int i = 0; i < 20; ++i)
     both_read();
   CHECK(b.served.control().rings_live == 2);
-  // In the middle of whatever it is doing.
+  // It is killed in the middle of an operation.
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
@@ -294,7 +294,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
   }
 }
 
-TEST_CASE("3fs stand-in: files are registered, and taken back while they are open", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: files are registered, and deregistered while they are open", "[io][usrbio]") {
   bench b;
   const scratch_directory elsewhere;
   const auto other = make_file(elsewhere / "file", page);
@@ -305,7 +305,7 @@ TEST_CASE("3fs stand-in: files are registered, and taken back while they are ope
   REQUIRE(number < 0);
   auto& reads = b.ring(true);
   auto& writes = b.ring(false);
-  // By either number; not against the mode; not without being registered.
+  // Either number works; the wrong mode and unregistered files are refused.
   for (const int d : {again.get(), number}) {
     CHECK(b.f.prep_io(&reads, &b.memory, true, b.memory.base, d, 0, page, nullptr) >= 0);
     CHECK(b.result(reads) == static_cast<std::int64_t>(page));
@@ -313,7 +313,7 @@ TEST_CASE("3fs stand-in: files are registered, and taken back while they are ope
   }
   b.f.dereg_fd(again.get());
   CHECK(b.f.prep_io(&reads, &b.memory, true, b.memory.base, again.get(), 0, page, nullptr) == -EBADF);
-  // One that is closed first stays registered: its number is refused from then on.
+  // A descriptor that is closed first stays registered: its number is refused from then on.
   auto closed = unique_descriptor(::open((b.served.path() / "file").c_str(), O_RDONLY | O_CLOEXEC));
   const auto was = closed.get();
   REQUIRE(b.f.reg_fd(was, 0) <= 0);
@@ -325,7 +325,7 @@ TEST_CASE("3fs stand-in: files are registered, and taken back while they are ope
   b.f.dereg_fd(was);
 }
 
-TEST_CASE("3fs stand-in: what a ring does not take", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: invalid ring operations are refused", "[io][usrbio]") {
   bench b;
   ior ring;
   CHECK(b.f.iorcreate3(&ring, b.mount.c_str(), 4, true, 0, 0, -1, -1) == -EINVAL);
@@ -345,7 +345,7 @@ TEST_CASE("3fs stand-in: what a ring does not take", "[io][usrbio]") {
   CHECK(taken == b.f.io_entries(&reads));
   CHECK(b.prepare(reads, 0, 0) == -EAGAIN);
   b.f.submit_ios(&reads);
-  // Fewer than wanted when the time is over, which is no error.
+  // Fewer results than requested at the time limit are no error.
   CHECK(b.wait(reads, taken, std::chrono::milliseconds(5)).empty());
   b.served.control().stalled = 0;
   CHECK(b.wait(reads, taken).size() == static_cast<std::size_t>(taken));
@@ -353,7 +353,7 @@ TEST_CASE("3fs stand-in: what a ring does not take", "[io][usrbio]") {
   CHECK(b.result(reads) == static_cast<std::int64_t>(page));
 }
 
-TEST_CASE("3fs stand-in: a wait that needs none, or whose time is over, takes what is there", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: a wait with no minimum or an expired limit returns what is complete", "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
   b.prepare(reads, 0, 0);
@@ -363,7 +363,7 @@ TEST_CASE("3fs stand-in: a wait that needs none, or whose time is over, takes wh
   CHECK(eventually([&] { return b.f.wait_for_ios(&reads, &one, 1, 0, &over) == 1; }));
   CHECK(b.f.wait_for_ios(&reads, &one, 1, 1, &over) == 0);
   CHECK(b.f.wait_for_ios(&reads, &one, 0, 1, &over) == -EINVAL);
-  // No more is waited for than there is room for.
+  // The wait is limited to the room for results.
   b.prepare(reads, 1, page);
   b.f.submit_ios(&reads);
   const auto until = bench::in(test_patience);
@@ -371,7 +371,7 @@ TEST_CASE("3fs stand-in: a wait that needs none, or whose time is over, takes wh
   CHECK(b.memory.base[page] == 'b');
 }
 
-TEST_CASE("3fs stand-in: depths of rings", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: ring depths are checked", "[io][usrbio]") {
   bench b;
   const auto submit = [&](ior& ring, int count) {
     for (int i = 0; i < count; ++i)
@@ -411,7 +411,7 @@ TEST_CASE("3fs stand-in: priorities have rings and semaphores of their own", "[i
   }
 }
 
-TEST_CASE("3fs stand-in: blocks, overlaps, ends and holes", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: reads and writes handle blocks, overlaps, ends and holes", "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
   // The end of the file: what there is.
@@ -427,7 +427,7 @@ TEST_CASE("3fs stand-in: blocks, overlaps, ends and holes", "[io][usrbio]") {
   int refused = 0;
   for (const auto& x : b.wait(reads, 2))
     refused += x.result == -EINVAL ? 1 : 0;
-  CHECK(refused <= 1); // 0 where the daemon took the first before the second came
+  CHECK(refused <= 1); // 0 where the daemon took the first before the second arrived
   iov blocks;
   REQUIRE(b.f.iovcreate(&blocks, b.mount.c_str(), 8 * page, 2 * page, -1) == 0);
   b.f.prep_io(&reads, &blocks, true, blocks.base + page, b.file.get(), 0, 2 * page, nullptr);
@@ -435,7 +435,7 @@ TEST_CASE("3fs stand-in: blocks, overlaps, ends and holes", "[io][usrbio]") {
   b.f.prep_io(&reads, &blocks, true, blocks.base + 2 * page, b.file.get(), 0, 2 * page, nullptr);
   CHECK(b.result(reads) == static_cast<std::int64_t>(2 * page));
   b.f.iovdestroy(&blocks);
-  // A hole is zeroes, or an error where that was asked for.
+  // A hole is zeroes, or an error where that was requested.
   const std::size_t from = 4 * page;
   const std::size_t to = 5 * page;
   if (b.f.punchhole(b.file.get(), 1, &from, &to, 0) != 0)
@@ -465,7 +465,7 @@ TEST_CASE("3fs stand-in: a ring with flags keeps its name when it is destroyed",
   CHECK(names() == before + 1);
 }
 
-TEST_CASE("3fs stand-in: what a process had goes with it", "[io][usrbio]") {
+TEST_CASE("3fs stand-in: resources of a process are freed when it ends", "[io][usrbio]") {
   bench b;
   REQUIRE(eventually([&] { return b.served.control().rings_live == 0; }));
   const auto child = ::fork();

@@ -14,7 +14,7 @@
 
 namespace io_usrbio_test {
 
-/// What 3FS's daemon and its library do wrong, and what becomes of it: the engine on a stand-in that is told to.
+/// Errors of 3FS's daemon and library and their handling: the engine on a stand-in that fails on request.
 
 using namespace troupe;
 using namespace troupe::io;
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t block = page_alignment;
 
-/// An engine with a file and memory, on a daemon of its own.
+/// An engine with a file and memory, on a separate daemon.
 class rig {
 public:
   explicit rig(std::uint64_t blocks, duration quarantine = std::chrono::seconds(90), std::uint64_t block_bytes = 0)
@@ -65,7 +65,7 @@ public:
     return std::any_of(all.begin(), all.end(), [&](const auto& c) { return c.tag == tag; });
   }
 
-  /// Asks again with new tags until it is so.
+  /// Repeats the request with new tags until the condition holds.
   bool works_again() {
     return eventually([this] { return ended(one(operation::read, next_tag_++)).status == errc::ok; },
                       std::chrono::milliseconds(5));
@@ -86,7 +86,7 @@ private:
 
 } // namespace
 
-TEST_CASE("usrbio: results in any order, in parts and from nowhere end each request once", "[io][usrbio]") {
+TEST_CASE("usrbio: results in any order, in parts and of unknown requests end each request once", "[io][usrbio]") {
   const auto seed = GENERATE(1, 2, 3);
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
   constexpr std::uint64_t pages = 300;
@@ -122,7 +122,7 @@ TEST_CASE("usrbio: results in any order, in parts and from nowhere end each requ
   CHECK(control.odd_rings == 0);      // the daemon would wait for batches that are full
 }
 
-TEST_CASE("usrbio: an error, a short result and a hole are three things", "[io][usrbio]") {
+TEST_CASE("usrbio: an error, a short result and a hole are distinguished", "[io][usrbio]") {
   rig r(8);
   auto& control = r.served.control();
   control.fail_every = 1;
@@ -154,7 +154,7 @@ TEST_CASE("usrbio: an error, a short result and a hole are three things", "[io][
   CHECK(r.ended(what).status == errc::slab_damaged);
 }
 
-TEST_CASE("usrbio: what finds no room in a ring waits for it, and no longer than its deadline", "[io][usrbio]") {
+TEST_CASE("usrbio: a request without room in a ring waits no longer than its deadline", "[io][usrbio]") {
   rig r(8);
   auto& control = r.served.control();
   control.ring_full = 1;
@@ -172,7 +172,7 @@ TEST_CASE("usrbio: what finds no room in a ring waits for it, and no longer than
   CHECK(control.prepared == 1);
 }
 
-TEST_CASE("usrbio: no transfer crosses the edge of a block of memory", "[io][usrbio]") {
+TEST_CASE("usrbio: no transfer crosses the edge of a memory block", "[io][usrbio]") {
   rig r(64, std::chrono::seconds(90), 4 * block);
   std::mt19937_64 random(7);
   fill_random(r.memory.bytes(), random);
@@ -186,7 +186,7 @@ TEST_CASE("usrbio: no transfer crosses the edge of a block of memory", "[io][usr
   CHECK(r.served.control().across_blocks == 0);
 }
 
-TEST_CASE("usrbio: what lies outside of its memory never reaches a ring", "[io][usrbio]") {
+TEST_CASE("usrbio: a request outside its memory never reaches a ring", "[io][usrbio]") {
   rig r(8);
   std::vector<request> all;
   for (std::uint64_t i = 0; i < 8; ++i)
@@ -199,7 +199,7 @@ TEST_CASE("usrbio: what lies outside of its memory never reaches a ring", "[io][
   CHECK(r.served.control().out_of_bounds == 0);
 }
 
-TEST_CASE("usrbio: a daemon that stands still has its memory for as long", "[io][usrbio]") {
+TEST_CASE("usrbio: a hanging daemon keeps its memory until it continues", "[io][usrbio]") {
   rig r(8);
   r.served.control().stalled = 1;
   auto late = r.one(operation::read, 1);
@@ -214,11 +214,11 @@ TEST_CASE("usrbio: a daemon that stands still has its memory for as long", "[io]
   CHECK_FALSE(r.has_ended(2));
   r.served.control().stalled = 0;
   CHECK(r.log.wait_for_tag(1).status == errc::timeout);
-  // All of it was read before anybody could have kept the daemon from it.
+  // All of it was read before the daemon could be stopped.
   CHECK(r.log.wait_for_tag(2).status == errc::ok);
 }
 
-TEST_CASE("usrbio: after a daemon's death its transfers stay under quarantine while the next one serves",
+TEST_CASE("usrbio: after the death of a daemon its transfers stay quarantined while the next one serves",
           "[io][usrbio]") {
   constexpr auto quarantine = std::chrono::seconds(6);
   rig r(16, quarantine);
@@ -228,7 +228,7 @@ TEST_CASE("usrbio: after a daemon's death its transfers stay under quarantine wh
   REQUIRE(eventually([&] { return r.served.control().batches >= 2; }));
   const auto killed = std::chrono::steady_clock::now();
   r.served.kill();
-  // What comes until the next one is there ends at once, as soon as the death is known.
+  // Requests until the next daemon end at once when the death is detected.
   std::uint64_t tag = 100;
   const auto is_refused = [&] {
     r.submit(r.one(operation::read, ++tag, 8));
@@ -244,7 +244,7 @@ TEST_CASE("usrbio: after a daemon's death its transfers stay under quarantine wh
   r.served.control().stalled = 0;
   r.served.start();
   CHECK(r.works_again());
-  // Still nobody else's.
+  // They are still not reused.
   for (std::uint64_t i = 0; i < 4; ++i)
     CHECK(is_kept(i));
   for (std::uint64_t i = 0; i < 4; ++i) {
@@ -256,7 +256,7 @@ TEST_CASE("usrbio: after a daemon's death its transfers stay under quarantine wh
   CHECK(r.io->counters().unmatched == 0);
 }
 
-TEST_CASE("usrbio: rings that the next daemon refuses are asked for again, ever more slowly", "[io][usrbio]") {
+TEST_CASE("usrbio: rings that the next daemon refuses are retried with growing pauses", "[io][usrbio]") {
   rig r(8, std::chrono::milliseconds(10));
   auto& control = r.served.control();
   control.refuse_rings = 1;
@@ -268,13 +268,13 @@ TEST_CASE("usrbio: rings that the next daemon refuses are asked for again, ever 
   const auto since = std::chrono::steady_clock::now();
   r.served.start();
   REQUIRE(eventually([&] { return control.rings_asked >= asked + 3; }));
-  // 100 ms, then 200 ms: no more tries than time allows.
+  // After 100 ms and then 200 ms: no more attempts than the time allows.
   CHECK(std::chrono::steady_clock::now() - since >= std::chrono::milliseconds(300));
   control.refuse_rings = 0;
   CHECK(r.works_again());
 }
 
-TEST_CASE("usrbio: files are opened again where their descriptors went with the daemon", "[io][usrbio]") {
+TEST_CASE("usrbio: files whose descriptors were lost with the daemon are opened again", "[io][usrbio]") {
   rig r(8, std::chrono::milliseconds(50));
   auto& control = r.served.control();
   control.lose_descriptors = 1;
@@ -283,7 +283,7 @@ TEST_CASE("usrbio: files are opened again where their descriptors went with the 
   r.served.start();
   CHECK(r.works_again());
   CHECK(control.registered == registered + 1);
-  CHECK(control.deregistered == 0); // there was nobody who could have been told
+  CHECK(control.deregistered == 0); // there was no daemon to notify
   // Another file under the same name is not written to.
   std::filesystem::rename(r.served.path() / "file", r.served.path() / "other");
   const auto imposter = make_written_file(r.served.path() / "file", 8 * block);
@@ -296,7 +296,7 @@ TEST_CASE("usrbio: files are opened again where their descriptors went with the 
   CHECK(r.works_again());
 }
 
-TEST_CASE("usrbio: rings and names go with the engine", "[io][usrbio]") {
+TEST_CASE("usrbio: rings and names are removed with the engine", "[io][usrbio]") {
   rig r(8);
   auto& control = r.served.control();
   CHECK(r.ended(r.one(operation::read, 1)).status == errc::ok);
@@ -306,7 +306,7 @@ TEST_CASE("usrbio: rings and names go with the engine", "[io][usrbio]") {
     return std::distance(std::filesystem::directory_iterator(iovs), std::filesystem::directory_iterator());
   };
   CHECK(count() == 3 + 2 + 1);
-  // Nobody else may open what the daemon trusts.
+  // Other users cannot open memory that the daemon trusts.
   for (const auto& x : std::filesystem::directory_iterator("/dev/shm"))
     if (x.path().filename().string().starts_with("hf3fs-iov-")) {
       struct stat status {};
@@ -320,7 +320,7 @@ TEST_CASE("usrbio: rings and names go with the engine", "[io][usrbio]") {
   CHECK(control.registered == control.deregistered);
 }
 
-TEST_CASE("usrbio: memory that the daemon refuses is an error and no copy", "[io][usrbio]") {
+TEST_CASE("usrbio: memory that the daemon refuses is an error and is not copied", "[io][usrbio]") {
   rig r(8);
   r.served.control().refuse_iovs = 1;
   named_memory more(block);
@@ -335,7 +335,7 @@ TEST_CASE("usrbio: memory that the daemon refuses is an error and no copy", "[io
   CHECK(r.ended(r.one(operation::read, 1)).status == errc::ok);
 }
 
-TEST_CASE("usrbio: all who use a file of memory tell the daemon of it once", "[io][usrbio]") {
+TEST_CASE("usrbio: several users of one memory file register it with the daemon once", "[io][usrbio]") {
   rig r(8);
   CHECK(r.io->add_buffer(r.memory.bytes().subspan(block, block)).has_value());
   auto second = make_engine(r.options, r.log.sink()).value();
@@ -344,7 +344,7 @@ TEST_CASE("usrbio: all who use a file of memory tell the daemon of it once", "[i
   CHECK(r.served.control().iovs_created == 0);
 }
 
-TEST_CASE("usrbio: what is missing is said, and nothing takes its place unasked", "[io][usrbio]") {
+TEST_CASE("usrbio: a missing part is reported and not replaced silently", "[io][usrbio]") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   completion_log log;
   engine_options options;
@@ -388,7 +388,7 @@ TEST_CASE("usrbio: what is missing is said, and nothing takes its place unasked"
   CHECK(make_engine(options, log.sink()).has_value());
 }
 
-TEST_CASE("usrbio: a daemon that is frozen does not keep an engine from ending", "[io][usrbio]") {
+TEST_CASE("usrbio: a frozen daemon does not keep an engine from ending", "[io][usrbio]") {
   rig r(8, std::chrono::milliseconds(50));
   r.served.stop_running();
   r.submit(r.one(operation::read, 1));
@@ -399,7 +399,7 @@ TEST_CASE("usrbio: a daemon that is frozen does not keep an engine from ending",
   r.served.run_on();
 }
 
-TEST_CASE("usrbio: the table of descriptors has a bound", "[io][usrbio]") {
+TEST_CASE("usrbio: the descriptor table is bounded", "[io][usrbio]") {
   using usrbio::capped;
   using usrbio::most_descriptors;
   const auto huge = capped({rlim_t{1} << 30U, rlim_t{1} << 30U});
@@ -412,7 +412,7 @@ TEST_CASE("usrbio: the table of descriptors has a bound", "[io][usrbio]") {
   CHECK(r.served.control().descriptor_table <= most_descriptors);
 }
 
-TEST_CASE("usrbio: memory of a file is found however the kernel has cut its mapping", "[io][usrbio]") {
+TEST_CASE("usrbio: the file of a memory range is found however the kernel has split its mapping", "[io][usrbio]") {
   named_memory memory(16 * block);
   REQUIRE(::mlock(memory.data() + 4 * block, block) == 0);
   REQUIRE(::madvise(memory.data() + 8 * block, block, MADV_DONTFORK) == 0);
@@ -427,7 +427,7 @@ TEST_CASE("usrbio: memory of a file is found however the kernel has cut its mapp
   CHECK_FALSE(usrbio::shared_mapping_of(memory.bytes()).has_value());
 }
 
-TEST_CASE("usrbio: a daemon that dies and comes back, again and again, gives no wrong byte", "[io][usrbio]") {
+TEST_CASE("usrbio: a daemon that dies and restarts repeatedly causes no wrong byte", "[io][usrbio]") {
   const auto seed = GENERATE(range(1, 4));
   INFO("seed " << seed);
   std::mt19937_64 random(static_cast<std::uint64_t>(seed));
@@ -482,7 +482,7 @@ TEST_CASE("usrbio: a daemon that dies and comes back, again and again, gives no 
   CHECK(control.blocking_waits == 0);
 }
 
-TEST_CASE("usrbio: a slab on 3FS gets its length and nothing else", "[io][usrbio]") {
+TEST_CASE("usrbio: a slab on 3FS gets its length only", "[io][usrbio]") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   completion_log log;
   slab_store_options options;
@@ -516,7 +516,7 @@ TEST_CASE("usrbio: a slab on 3FS gets its length and nothing else", "[io][usrbio
     CHECK(memory.data()[slot_bytes(block) - 1] == std::byte{'x'});
     (*store)->stop();
   }
-  // Where that is not 3FS, no file is left behind.
+  // Outside of 3FS no file is left behind.
   const scratch_directory elsewhere;
   options.slab.path = elsewhere / "slab";
   CHECK(open_slab_store(options, log.sink()).error().code == errc::unsupported);

@@ -1,6 +1,6 @@
 #include "tests/unit/io_worker_rules.hpp"
 
-/// Pages that are written only when somebody asks for them again.
+/// Pages that are written only after a second request.
 
 namespace io_worker_admission_test {
 
@@ -34,7 +34,7 @@ void load(worker& w, const page_ref& page) {
 
 } // namespace
 
-TEST_CASE("admission: a page is written when it is fetched, and not before", "[io_worker_state]") {
+TEST_CASE("admission: a page is written after it is fetched, and not before", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1)});
   CHECK(w.checks.empty());
@@ -68,12 +68,11 @@ TEST_CASE("admission: a page is written when a lookup has found it", "[io_worker
   CHECK(w.requests.empty());
 }
 
-TEST_CASE("admission: pages that nobody asked for make room unwritten, those used least recently first",
-          "[io_worker_state]") {
+TEST_CASE("admission: unasked pages are evicted unwritten, the least recently used first", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1), w.page(2)});
   save(w, {w.page(3)});
-  // Of pages that were saved together the last one goes first: nobody finds it without those before it.
+  // Of pages that were saved together the last one is evicted first: it is not found without those before it.
   save(w, {w.page(4)});
   CHECK(w.given_up == std::vector{w.page(2)});
   save(w, {w.page(5), w.page(6)});
@@ -84,8 +83,7 @@ TEST_CASE("admission: pages that nobody asked for make room unwritten, those use
   CHECK(w.checks.empty());
 }
 
-TEST_CASE("admission: pages that are in the slab and those that nobody asked for go in one order",
-          "[io_worker_state]") {
+TEST_CASE("admission: pages in the slab and unasked pages are evicted in one order", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0)});
   save(w, {w.page(1)});
@@ -102,7 +100,7 @@ TEST_CASE("admission: pages that are in the slab and those that nobody asked for
   CHECK(w.given_up == std::vector{w.page(0), w.page(2)});
 }
 
-TEST_CASE("admission: a page that was given up is a miss until its slot is another's", "[io_worker_state]") {
+TEST_CASE("admission: an evicted unwritten page is a miss until its slot is reused", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0)});
   save(w, {w.page(1), w.page(2), w.page(3), w.page(4)});
@@ -117,8 +115,7 @@ TEST_CASE("admission: a page that was given up is a miss until its slot is anoth
   load(w, w.page(0, 2));
 }
 
-TEST_CASE("admission: a page that a client has pinned, or that is being written, is not given up",
-          "[io_worker_state]") {
+TEST_CASE("admission: a page that is pinned or being written is not evicted unwritten", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto got = w.reply(w.fetch({w.page(0), w.page(1)}));
@@ -126,7 +123,7 @@ TEST_CASE("admission: a page that a client has pinned, or that is being written,
   CHECK(w.given_up.size() == 2);
   CHECK_FALSE(w.answered(placed));
   w.unpin(got.pin);
-  // Asked for: they are written first.
+  // Requested pages are written first.
   CHECK_FALSE(w.answered(placed));
   w.write_all();
   CHECK(w.answered(placed));
@@ -134,14 +131,14 @@ TEST_CASE("admission: a page that a client has pinned, or that is being written,
   CHECK(w.state.stats().demotions == 1);
 }
 
-TEST_CASE("admission: what is asked for again waits for memory to run short where that is wanted",
+TEST_CASE("admission: with lazy write-back a requested page is written only when memory runs short",
           "[io_worker_state]") {
   worker w(second_hit(false));
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   load(w, w.page(3));
   CHECK(w.checks.empty());
   CHECK(w.state.stats().unasked_pages == 3);
-  // Room is what nobody asks for.
+  // Unasked pages make room.
   save(w, {w.page(4), w.page(5)});
   CHECK(w.checks.empty());
   CHECK(w.given_up.size() == 2);
@@ -152,7 +149,7 @@ TEST_CASE("admission: what is asked for again waits for memory to run short wher
   CHECK_FALSE(w.checks.empty());
 }
 
-TEST_CASE("admission: a page is not given up before its commit has had its time", "[io_worker_state]") {
+TEST_CASE("admission: a page is not evicted unwritten before its commit time has passed", "[io_worker_state]") {
   auto rules = second_hit();
   rules.commit_time = 100 * ms;
   worker w(rules);
@@ -169,7 +166,7 @@ TEST_CASE("admission: a page is not given up before its commit has had its time"
   save(w, {w.page(5)});
   const auto second = w.place({w.page(6)});
   CHECK_FALSE(w.answered(second));
-  // Asked for, fenced or in need of their frame: they are not what is waited for.
+  // Requested and fenced pages, and pages whose frame is needed, are not waited for.
   load(w, w.page(2));
   w.write_all();
   CHECK(w.answered(second));
@@ -177,13 +174,13 @@ TEST_CASE("admission: a page is not given up before its commit has had its time"
   w.fence({{3, 1}});
   w.pass_time(200 * ms);
   CHECK(w.given_up == std::vector{w.page(1), w.page(0)});
-  // A drain asks for no time.
+  // A drain does not wait for the commit time.
   w.state.drain();
   w.flush();
   CHECK(w.state.stats().unasked_pages == 0);
 }
 
-TEST_CASE("admission: a fence drops what nobody asked for", "[io_worker_state]") {
+TEST_CASE("admission: a fence drops unasked pages", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1)});
   CHECK(w.is_fenced(w.fence({{0, 1}})));
@@ -192,7 +189,7 @@ TEST_CASE("admission: a fence drops what nobody asked for", "[io_worker_state]")
   CHECK(w.state.stats().resident_pages == 1);
 }
 
-TEST_CASE("admission: a write that failed is tried again, and the page stays", "[io_worker_state]") {
+TEST_CASE("admission: a failed write is retried and the page stays", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   load(w, w.page(0));
@@ -206,7 +203,7 @@ TEST_CASE("admission: a write that failed is tried again, and the page stays", "
   load(w, w.page(0));
 }
 
-TEST_CASE("admission: a drain gives up what nobody asked for, and what is saved late", "[io_worker_state]") {
+TEST_CASE("admission: a drain drops unasked pages and pages that are saved late", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1)});
   const auto late = w.reply(w.place({w.page(2)})).pin;
@@ -223,7 +220,7 @@ TEST_CASE("admission: a drain gives up what nobody asked for, and what is saved 
   CHECK(w.state.stats().unasked_pages == 0);
 }
 
-TEST_CASE("admission: pages that came from the slab are not given up", "[io_worker_state]") {
+TEST_CASE("admission: pages that were read from the slab are not given up", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0)});
   load(w, w.page(0));

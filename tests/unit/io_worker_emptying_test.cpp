@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-/// Extents that go back: what holds them up, and what becomes of their pages.
+/// Released extents: what delays them, and where their pages move.
 
 namespace io_worker_emptying_test {
 
@@ -21,7 +21,7 @@ io_worker_options rules_with(bool eager, bool memory_only = false) {
   return out;
 }
 
-/// Asks for one extent back.
+/// Requests the release of one extent.
 void order(worker& w, bool must = false, duration limit = std::chrono::seconds(5)) {
   REQUIRE(w.state.begin_emptying(must, limit, w.now));
   w.flush();
@@ -55,7 +55,8 @@ std::vector<slot_number> in_memory(const worker& w) {
 
 } // namespace
 
-TEST_CASE("emptying: what would go next goes, wherever it lies, and the rest moves", "[io_worker_state]") {
+TEST_CASE("emptying: the next pages in eviction order are evicted, wherever they lie, and the rest moves",
+          "[io_worker_state]") {
   worker w(worker::rules(), 2);
   fill_two(w);
   // All of the first extent is used again, so the pages of the second one are older.
@@ -72,13 +73,13 @@ TEST_CASE("emptying: what would go next goes, wherever it lies, and the rest mov
   CHECK(w.requests.empty());
 }
 
-TEST_CASE("emptying: pages that a lookup finds are read meanwhile, into memory that stays", "[io_worker_state]") {
+TEST_CASE("emptying: prefetched pages are read meanwhile, into memory that stays", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.prefetch_pages_max = 16;
   worker w(rules, 3);
   for (slot_number first = 0; first < 16; first += 4)
     w.store({w.page(first), w.page(first + 1), w.page(first + 2), w.page(first + 3)});
-  // Of the first extent, which stays as long as that.
+  // The pinned page is in the first extent, which stays until it is unpinned.
   const auto pin = w.reply(w.fetch({w.page(12)})).pin;
   order(w);
   w.requests.clear();
@@ -98,7 +99,7 @@ TEST_CASE("emptying: pages that a lookup finds are read meanwhile, into memory t
   CHECK(ended(w) == errc::ok);
 }
 
-TEST_CASE("emptying: nothing leaves where there is room elsewhere", "[io_worker_state]") {
+TEST_CASE("emptying: no page is evicted where other extents have room", "[io_worker_state]") {
   worker w(worker::rules(), 2);
   fill_two(w);
   w.fence({{0, 1}, {1, 1}, {4, 1}, {5, 1}});
@@ -108,20 +109,20 @@ TEST_CASE("emptying: nothing leaves where there is room elsewhere", "[io_worker_
   CHECK(w.state.stats().demotions == 0);
 }
 
-TEST_CASE("emptying: what a client has pinned stays where it is, and the extent as long", "[io_worker_state]") {
+TEST_CASE("emptying: a pinned page stays in place, and so does its extent", "[io_worker_state]") {
   worker w(worker::rules(), 2);
   fill_two(w);
-  // In both of them.
+  // The pinned pages are in both extents.
   const auto pin = w.reply(w.fetch({w.page(1), w.page(6)})).pin;
   const auto at = w.state.frames().in_slot(1);
   order(w);
   CHECK(ended(w) == errc::internal);
   CHECK(w.state.frames().in_slot(1) == at);
-  SECTION("until it lets go") {
+  SECTION("until it is unpinned") {
     w.unpin(pin);
     CHECK(ended(w) == errc::ok);
   }
-  SECTION("until it is at rest, though its slot is another's by then") {
+  SECTION("until its owner is quiesced, although its slot is already reused") {
     w.fence({{1, 1}, {6, 1}});
     CHECK(w.state.stats().orphaned_frames == 2);
     CHECK(ended(w) == errc::internal);
@@ -130,7 +131,7 @@ TEST_CASE("emptying: what a client has pinned stays where it is, and the extent 
     w.state.owner_at_rest(1, w.now);
     CHECK(ended(w) == errc::ok);
   }
-  SECTION("or until the time is over: then all of it stays") {
+  SECTION("until the deadline, and then the whole extent stays") {
     w.pass_time(std::chrono::seconds(5));
     CHECK(ended(w) == errc::timeout);
     CHECK(w.state.frames().size() == 8);
@@ -152,7 +153,7 @@ TEST_CASE("emptying: transfers and writers are waited for", "[io_worker_state]")
     w.unpin(w.reply(reading).pin);
     CHECK(ended(w) == errc::ok);
   }
-  SECTION("a page is being written, and was looked at before") {
+  SECTION("a page is being written and was checked before") {
     const auto pin = w.reply(w.place({w.page(0)})).pin;
     w.fill(pin, {errc::ok});
     order(w);
@@ -173,18 +174,18 @@ TEST_CASE("emptying: transfers and writers are waited for", "[io_worker_state]")
   }
   CHECK(w.state.frames().size() == 0);
   CHECK(w.state.stats().extents == 0);
-  // It begins anew with whatever it is lent.
+  // It works with a newly assigned extent.
   w.extents_left = 1;
   w.pass_time(std::chrono::seconds(1));
   w.store({w.page(9)});
   CHECK(w.state.frames().numbers() == 4);
 }
 
-TEST_CASE("emptying: pages that are nowhere else move, or are written first", "[io_worker_state]") {
+TEST_CASE("emptying: pages that are only in memory move or are written first", "[io_worker_state]") {
   worker w(rules_with(false), 2);
   const codes four(4, errc::ok);
   w.fill(w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)})).pin, four);
-  SECTION("where there is room they move, and are written from there") {
+  SECTION("with room elsewhere they move and are written from there") {
     w.store({w.page(4)});
     w.checks.clear();
     order(w);
@@ -192,7 +193,7 @@ TEST_CASE("emptying: pages that are nowhere else move, or are written first", "[
     CHECK(in_memory(w).size() + w.state.stats().demotions == 5);
     CHECK(w.state.frames().resident() == in_memory(w).size());
   }
-  SECTION("else they are written, be pages written eagerly or not") {
+  SECTION("without room they are written, with eager write-back or not") {
     w.fill(w.reply(w.place({w.page(4), w.page(5), w.page(6), w.page(7)})).pin, four);
     w.pass_checks();
     const auto before = w.state.stats().dirty_pages;
@@ -209,7 +210,7 @@ TEST_CASE("emptying: pages that are nowhere else move, or are written first", "[
     CHECK(in_memory(w).size() == 4);
     CHECK(w.damaged.empty());
   }
-  SECTION("and not given up when writing fails") {
+  SECTION("they are not dropped when writing fails") {
     w.fill(w.reply(w.place({w.page(4), w.page(5), w.page(6), w.page(7)})).pin, four);
     order(w);
     for (int i = 0; i < 4; ++i) {
@@ -257,7 +258,7 @@ TEST_CASE("emptying: a page that moves while its writer waits is answered when i
   CHECK(w.state.frames().size() == 4);
 }
 
-TEST_CASE("emptying: what can never be written is told to be lost, and is not counted as damaged",
+TEST_CASE("emptying: a page that can never be written is reported lost and not counted as damaged",
           "[io_worker_state]") {
   worker w(rules_with(false), 2);
   const codes four(4, errc::ok);
@@ -280,7 +281,7 @@ TEST_CASE("emptying: what can never be written is told to be lost, and is not co
   CHECK(w.state.stats().damaged_pages == 0);
 }
 
-TEST_CASE("emptying: pages in memory only stay until their slots are given back", "[io_worker_state]") {
+TEST_CASE("emptying: memory-only pages stay until their slots are released", "[io_worker_state]") {
   worker w(rules_with(true, true), 2);
   const codes four(4, errc::ok);
   w.fill(w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)})).pin, four);
@@ -296,7 +297,7 @@ TEST_CASE("emptying: pages in memory only stay until their slots are given back"
   CHECK(w.damaged.empty());
 }
 
-TEST_CASE("emptying: a rank that is short of memory itself keeps it, unless it must not", "[io_worker_state]") {
+TEST_CASE("emptying: a rank that is short of memory itself keeps the extent unless forced", "[io_worker_state]") {
   worker w(worker::rules(), 2);
   fill_two(w);
   const auto pin = w.reply(w.fetch({w.page(0), w.page(1), w.page(2), w.page(4), w.page(5), w.page(6)})).pin;
@@ -322,7 +323,7 @@ TEST_CASE("emptying: a rank that is short of memory itself keeps it, unless it m
   }
 }
 
-TEST_CASE("emptying: it is refused where it cannot be, and a drain ends it", "[io_worker_state]") {
+TEST_CASE("emptying: it is refused where it is impossible, and a drain ends it", "[io_worker_state]") {
   worker w(worker::rules(), 1);
   CHECK(w.state.begin_emptying(false, patience, w.now).error().code == errc::not_found);
   const auto pin = w.reply(w.place({w.page(0)})).pin;

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <vector>
 
-/// Extents that go back, with pages in them that nobody has asked for, or that nobody has fetched yet.
+/// Released extents with pages that were not requested or not fetched yet.
 
 namespace io_worker_emptying_unwritten_test {
 
@@ -32,7 +32,7 @@ void order(worker& w) {
   w.flush();
 }
 
-/// Whether one more step was the last one, and the extent is nobody's here.
+/// Whether the next step was the last one and the extent was released.
 bool has_left(worker& w) {
   w.state.empty_some(w.now);
   w.flush();
@@ -55,8 +55,8 @@ slots reads(const worker& w) {
   return out;
 }
 
-/// With pages 0 to 7 in the slab alone, and 8 to 15 in memory as well, which is full: the older half of these is in the
-/// extent that leaves first.
+/// A worker with pages 0 to 7 in the slab only and 8 to 15 in memory too, which is full. The older half of the latter
+/// is in the extent that is emptied first.
 struct full_worker : worker {
   static io_worker_options ahead() {
     auto out = worker::rules();
@@ -79,24 +79,24 @@ struct full_worker : worker {
 
 } // namespace
 
-TEST_CASE("emptying: pages that are held back move unwritten and keep their turn, and the first ones are given up",
+TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the first ones are given up",
           "[io_worker_state]") {
   worker w(second_hit(), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   save(w, {w.page(4), w.page(5)});
   order(w);
   REQUIRE(has_left(w));
-  // Who came last of those that came first is next.
+  // The last page of the first batch is next.
   CHECK(w.given_up == std::vector{w.page(3), w.page(2)});
   CHECK(in_memory(w) == slots{0, 1, 4, 5});
   CHECK(w.state.stats().unasked_pages == 4);
   CHECK(w.checks.empty());
-  SECTION("in the order in which they would have gone") {
+  SECTION("in the order of eviction") {
     for (const slot_number slot : {6, 7, 8, 9})
       save(w, {w.page(slot)});
     CHECK(w.given_up == std::vector{w.page(3), w.page(2), w.page(1), w.page(0), w.page(5), w.page(4)});
   }
-  SECTION("and are written from where they are when they are asked for") {
+  SECTION("written from their new place when they are requested") {
     w.look_up({w.page(4)});
     REQUIRE(w.checks.size() == 1);
     CHECK(w.checks[0].page == w.page(4));
@@ -105,7 +105,7 @@ TEST_CASE("emptying: pages that are held back move unwritten and keep their turn
     CHECK(w.state.stats().written_pages == 1);
     CHECK(w.state.stats().unasked_pages == 3);
   }
-  SECTION("or never") {
+  SECTION("never written") {
     w.state.drain();
     w.flush();
     CHECK(w.given_up.size() == 6);
@@ -114,7 +114,7 @@ TEST_CASE("emptying: pages that are held back move unwritten and keep their turn
   }
 }
 
-TEST_CASE("emptying: a page whose commit may be on its way moves, and makes room when that has had its time",
+TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictable after its commit time",
           "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
@@ -129,11 +129,11 @@ TEST_CASE("emptying: a page whose commit may be on its way moves, and makes room
   CHECK(w.state.frames().expendable() == 4);
   for (const slot_number slot : {5, 6, 7, 8})
     save(w, {w.page(slot)});
-  // The last one of a save goes before the others.
+  // The last page of a save is evicted before the others.
   CHECK(w.given_up == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
 }
 
-TEST_CASE("emptying: pages that can move nowhere wait for their commits, and are given up then", "[io_worker_state]") {
+TEST_CASE("emptying: pages without room elsewhere wait for their commits and are then given up", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
@@ -149,13 +149,13 @@ TEST_CASE("emptying: pages that can move nowhere wait for their commits, and are
   CHECK(has_left(w));
   CHECK(w.given_up.size() == 4);
   CHECK(in_memory(w) == slots{4, 5, 6, 7});
-  // They were told of by that alone, and nothing was written for it.
+  // They are reported only as given up, and nothing is written for them.
   CHECK(w.damaged.empty());
   CHECK(w.checks.empty());
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});
 }
 
-TEST_CASE("emptying: a page that is asked for meanwhile is written as others are", "[io_worker_state]") {
+TEST_CASE("emptying: a page that is requested meanwhile is written like others", "[io_worker_state]") {
   worker w(second_hit(200 * ms), 2);
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   save(w, {w.page(4), w.page(5), w.page(6), w.page(7)});
@@ -171,8 +171,7 @@ TEST_CASE("emptying: a page that is asked for meanwhile is written as others are
   CHECK(w.state.stats().unasked_pages == 3);
 }
 
-TEST_CASE("emptying: pages that were read ahead move, and are counted as long as nobody fetches them",
-          "[io_worker_state]") {
+TEST_CASE("emptying: prefetched pages move and are counted until they are fetched", "[io_worker_state]") {
   full_worker w;
   w.read_ahead({w.page(0), w.page(1)});
   w.look_up({w.page(2), w.page(3)}, 2);
@@ -181,7 +180,7 @@ TEST_CASE("emptying: pages that were read ahead move, and are counted as long as
   REQUIRE(has_left(w));
   CHECK(w.state.frames().in_slot(0) != before);
   CHECK(in_memory(w) == slots{0, 1, 14, 15});
-  // They are more than a quarter of what is left.
+  // They are more than a quarter of the rest.
   CHECK(reads(w).empty());
   SECTION("one after the other") {
     w.load({w.page(0)});
@@ -190,7 +189,7 @@ TEST_CASE("emptying: pages that were read ahead move, and are counted as long as
     CHECK(reads(w) == slots{2});
     CHECK(w.state.stats().prefetch_hits == 2);
   }
-  SECTION("or until their lease ends") {
+  SECTION("until their lease ends") {
     w.end_lookup(1);
     CHECK(reads(w) == slots{2});
     w.load({w.page(0)});
@@ -199,7 +198,7 @@ TEST_CASE("emptying: pages that were read ahead move, and are counted as long as
   w.complete();
 }
 
-TEST_CASE("emptying: a page that was read ahead and makes room is not counted any more", "[io_worker_state]") {
+TEST_CASE("emptying: a prefetched page that is evicted is no longer counted", "[io_worker_state]") {
   full_worker w;
   w.read_ahead({w.page(0)});
   w.load({w.page(10), w.page(11), w.page(12), w.page(13), w.page(14), w.page(15)});
@@ -211,7 +210,7 @@ TEST_CASE("emptying: a page that was read ahead and makes room is not counted an
   w.complete();
 }
 
-TEST_CASE("emptying: no more is read ahead than what stays has room for, and what is being read is waited for",
+TEST_CASE("emptying: prefetching is limited to the room that stays, and reads in progress are waited for",
           "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(0)});
@@ -232,7 +231,7 @@ TEST_CASE("emptying: no more is read ahead than what stays has room for, and wha
   w.complete();
 }
 
-TEST_CASE("emptying: reads ahead go on while an extent cannot leave, and when it stays", "[io_worker_state]") {
+TEST_CASE("emptying: prefetching continues while an extent cannot be released and when it stays", "[io_worker_state]") {
   full_worker w;
   const auto pin = w.reply(w.fetch({w.page(8), w.page(12)})).pin;
   order(w);

@@ -17,7 +17,7 @@ io_worker_options ahead(std::uint64_t pages = 16, std::uint32_t reads = 32) {
   return out;
 }
 
-/// With pages 0 to 7 in the slab alone, and 8 to 15 in memory as well, which is full.
+/// A worker with pages 0 to 7 in the slab only and 8 to 15 in memory too, which is full.
 struct full_worker : worker {
   explicit full_worker(const io_worker_options& rules = ahead()) : worker(rules, 2) {
     for (slot_number first = 0; first < 16; first += 4)
@@ -37,7 +37,7 @@ using slots = std::vector<slot_number>;
 
 } // namespace
 
-TEST_CASE("prefetch: what a lookup has found is read, and in memory when it is fetched", "[io_worker_state]") {
+TEST_CASE("prefetch: pages that a lookup found are read and in memory when they are fetched", "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(0), w.page(1), w.page(9)});
   // A quarter of the frames.
@@ -60,19 +60,19 @@ TEST_CASE("prefetch: a fetch of a page that is being read waits for that read", 
   const auto id = w.fetch({w.page(0)});
   CHECK(w.reads() == slots{0});
   CHECK_FALSE(w.answered(id));
-  SECTION("and has it then") {
+  SECTION("it gets the page") {
     w.complete();
     const auto got = w.reply(id);
     CHECK(w.codes_of(got) == codes{errc::ok});
     CHECK(w.state.stats().prefetch_hits == 1);
     w.unpin(got.pin);
   }
-  SECTION("and learns why it is not there") {
+  SECTION("it gets the error") {
     w.complete(errc::io_error);
     CHECK(w.codes_of(w.reply(id)) == codes{errc::io_error});
     CHECK(w.state.stats().prefetched_pages == 0);
   }
-  SECTION("also when the lease has ended") {
+  SECTION("even after the lease has ended") {
     w.end_lookup();
     w.complete();
     CHECK(w.codes_of(w.reply(id)) == codes{errc::ok});
@@ -80,7 +80,7 @@ TEST_CASE("prefetch: a fetch of a page that is being read waits for that read", 
   CHECK(w.state.stats().in_flight == 0);
 }
 
-TEST_CASE("prefetch: what is read and not fetched is bounded, and goes on when it is fetched or nobody wants it",
+TEST_CASE("prefetch: unfetched pages are bounded, and reading continues when they are fetched or no longer needed",
           "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(0), w.page(1), w.page(2), w.page(3)});
@@ -90,7 +90,7 @@ TEST_CASE("prefetch: what is read and not fetched is bounded, and goes on when i
   SECTION("fetched") {
     w.unpin(w.reply(w.fetch({w.page(1)})).pin);
     CHECK(w.reads() == slots{2});
-    // What was fetched counts no more.
+    // A fetched page no longer counts.
     w.unpin(w.reply(w.fetch({w.page(1)})).pin);
     CHECK(w.reads() == slots{2});
     CHECK(w.state.stats().prefetch_hits == 1);
@@ -120,7 +120,7 @@ TEST_CASE("prefetch: what is read and not fetched is bounded, and goes on when i
   }
 }
 
-TEST_CASE("prefetch: a lease that is trimmed gives up what lies behind", "[io_worker_state]") {
+TEST_CASE("prefetch: a trimmed lease cancels the pages after its new end", "[io_worker_state]") {
   full_worker w(ahead(1));
   w.look_up({w.page(0), w.page(1), w.page(2)}, 1, 1, 4);
   CHECK(w.reads() == slots{0});
@@ -134,7 +134,7 @@ TEST_CASE("prefetch: a lease that is trimmed gives up what lies behind", "[io_wo
   CHECK(w.requests.empty());
 }
 
-TEST_CASE("prefetch: leases of one ticket in several shards are told apart", "[io_worker_state]") {
+TEST_CASE("prefetch: leases of one ticket in several shards are distinguished", "[io_worker_state]") {
   full_worker w(ahead(1));
   w.look_up({w.page(0), w.page(1)});
   prefetch_request other{1, {1, 1}, 0, {}};
@@ -146,11 +146,11 @@ TEST_CASE("prefetch: leases of one ticket in several shards are told apart", "[i
   CHECK(w.reads() == slots{0, 2});
 }
 
-TEST_CASE("prefetch: fetches go first", "[io_worker_state]") {
+TEST_CASE("prefetch: fetches take precedence", "[io_worker_state]") {
   full_worker w(ahead(16, 1));
   w.look_up({w.page(0), w.page(1)});
   CHECK(w.reads() == slots{0});
-  // One that waits to be read ahead is read at once.
+  // A fetch of a page in the prefetch queue reads it at once.
   const auto id = w.fetch({w.page(1)});
   CHECK(w.reads() == slots{0, 1});
   w.complete();
@@ -160,7 +160,7 @@ TEST_CASE("prefetch: fetches go first", "[io_worker_state]") {
   CHECK(w.state.stats().prefetch_hits == 0);
 }
 
-TEST_CASE("prefetch: nothing is read while somebody waits for a frame", "[io_worker_state]") {
+TEST_CASE("prefetch: nothing is read while a request waits for a frame", "[io_worker_state]") {
   full_worker w;
   const auto first = w.reply(w.fetch({w.page(8), w.page(9), w.page(10), w.page(11)}));
   const auto second = w.reply(w.fetch({w.page(12), w.page(13), w.page(14), w.page(15)}, 2));
@@ -185,7 +185,7 @@ TEST_CASE("prefetch: nothing is read where all frames are pinned", "[io_worker_s
   w.unpin(first.pin);
 }
 
-TEST_CASE("prefetch: pages of the lookup that are in memory are not what makes room", "[io_worker_state]") {
+TEST_CASE("prefetch: pages of the same lookup in memory are not evicted for it", "[io_worker_state]") {
   full_worker w;
   // The coldest of those in memory.
   w.look_up({w.page(11), w.page(10), w.page(9), w.page(8), w.page(0), w.page(1)});
@@ -195,7 +195,7 @@ TEST_CASE("prefetch: pages of the lookup that are in memory are not what makes r
   CHECK(w.requests.empty());
 }
 
-TEST_CASE("prefetch: memory that nobody uses is taken first", "[io_worker_state]") {
+TEST_CASE("prefetch: an unused extent is taken first", "[io_worker_state]") {
   worker w(ahead(), 1);
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   w.store({w.page(4), w.page(5)});
@@ -207,7 +207,7 @@ TEST_CASE("prefetch: memory that nobody uses is taken first", "[io_worker_state]
   CHECK(w.state.stats().demotions == 2);
 }
 
-TEST_CASE("prefetch: the slot of a page that is being read is fenced when the read has ended", "[io_worker_state]") {
+TEST_CASE("prefetch: the slot of a page that is being read is fenced after the read", "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(0)});
   const auto fence = w.fence({{0, 1}});
@@ -220,19 +220,20 @@ TEST_CASE("prefetch: the slot of a page that is being read is fenced when the re
   CHECK(w.state.frames().count(frame_state::free) == 1);
 }
 
-TEST_CASE("prefetch: a read that failed is not repeated, and its frame is free", "[io_worker_state]") {
+TEST_CASE("prefetch: a failed read is not repeated, and its frame is freed", "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(0)});
   w.complete(errc::io_error);
   CHECK(w.requests.empty());
   CHECK(w.state.frames().count(frame_state::free) == 1);
-  // Who fetches it tries again.
+  // A fetch tries again.
   const auto id = w.fetch({w.page(0)});
   w.complete();
   CHECK(w.codes_of(w.reply(id)) == codes{errc::ok});
 }
 
-TEST_CASE("prefetch: none is begun while the node drains, the slab is damaged, or it is off", "[io_worker_state]") {
+TEST_CASE("prefetch: no read starts while the node drains, the slab is damaged, or prefetch is off",
+          "[io_worker_state]") {
   SECTION("drains") {
     full_worker w(ahead(1));
     w.look_up({w.page(0), w.page(1)});
@@ -258,7 +259,7 @@ TEST_CASE("prefetch: none is begun while the node drains, the slab is damaged, o
   }
 }
 
-TEST_CASE("prefetch: so many may wait, and no more", "[io_worker_state]") {
+TEST_CASE("prefetch: the queue is bounded", "[io_worker_state]") {
   auto rules = ahead(1);
   rules.prefetch_waiting_max = 3;
   full_worker w(rules);
@@ -266,16 +267,16 @@ TEST_CASE("prefetch: so many may wait, and no more", "[io_worker_state]") {
   CHECK(w.state.stats().prefetches_cancelled == 2);
 }
 
-TEST_CASE("prefetch: strange pages are not read", "[io_worker_state]") {
+TEST_CASE("prefetch: invalid pages are not read", "[io_worker_state]") {
   full_worker w;
   w.look_up({w.page(99), w.page(0, 0), {key_digest{1, 1}, {0xffffffff, 1}}, w.page(9)});
   CHECK(w.requests.empty());
-  // Of a generation that memory knows nothing of: the slot has another one there.
+  // The generation is unknown in memory, where the slot has another one.
   w.look_up({w.page(9, 7)}, 2);
   CHECK(w.requests.empty());
 }
 
-TEST_CASE("prefetch queue: leases are served in the order in which they came, and end as a whole or from their end",
+TEST_CASE("prefetch queue: leases are served in order of arrival, and end as a whole or from their end",
           "[io_worker_state]") {
   prefetch_queue q(6);
   const auto page = [](slot_number slot) { return worker::page(slot); };

@@ -12,8 +12,8 @@
 #include <set>
 #include <vector>
 
-/// The rules of the io worker under random clients, a random slab and random deaths, with bytes: what is fetched must
-/// be what was filled, as long as it is pinned, whoever else scribbles on the frames that are his.
+/// The rules of the io worker under random clients, a random slab and random deaths, with bytes. A fetched page must
+/// equal the filled one while it is pinned, although other clients overwrite their own frames.
 
 namespace io_worker_random_test {
 
@@ -25,7 +25,7 @@ constexpr std::uint64_t slot_bytes = 4096;
 constexpr std::uint32_t slots = 24;
 constexpr std::uint32_t frames_per_extent = 5;
 
-/// What stands in the first bytes of a page: which slot, which generation.
+/// The first bytes of a page: its slot and generation.
 using mark = std::uint64_t;
 
 constexpr mark garbage = ~mark{0};
@@ -165,7 +165,7 @@ private:
       x.pages.push_back(page_of(pages_[slot].where));
     }
     if (fetch && draw(20) == 0 && pages_[0].where.generation > 1)
-      x.pages.push_back(page_of({0, pages_[0].where.generation - 1})); // one that is over
+      x.pages.push_back(page_of({0, pages_[0].where.generation - 1})); // an older generation
     frame_request work;
     work.pages.items = x.pages;
     work.patience = std::chrono::milliseconds(1 + draw(3000));
@@ -191,7 +191,7 @@ private:
       start_fence(slot);
   }
 
-  /// A shard says what a lookup has found.
+  /// A shard reports the pages of a lookup.
   void look_up() {
     prefetch_request x{draw(2), {somebody(), ++last_lookup_}, draw(3), {}};
     for (slot_number slot = 0; slot < slots; ++slot)
@@ -247,7 +247,7 @@ private:
       }
   }
 
-  /// Whoever has frames to fill writes what he likes into them, also when their slots are another's by now.
+  /// Clients overwrite the frames that they have to fill, even when the slots were reassigned.
   void scribble() {
     for (const auto& x : fills_)
       for (const auto& f : x.frames)
@@ -266,7 +266,7 @@ private:
       if (mine(x))
         for (const auto& page : x.pages)
           give_back(page);
-    // What it reads and fills it goes on reading and filling until it is at rest.
+    // A disconnected client continues to read and fill until it is quiesced.
     late_fills_.clear();
     std::copy_if(fills_.begin(), fills_.end(), std::back_inserter(late_fills_), mine);
     for (const auto& x : late_fills_)
@@ -319,14 +319,14 @@ private:
       slab_[x.where.slot] = fails ? garbage : bytes;
     } else {
       bytes = fails ? garbage : slab_[x.where.slot];
-      // What is on its way to memory must be in the slab.
+      // A page that is being read must be in the slab.
       if (!fails && pages_[x.where.slot].where == x.where && pages_[x.where.slot].is == status::stored)
         REQUIRE(bytes == mark_of(x.where));
     }
     state_.complete(std::array{io::completion{x.tag, fails ? errc::io_error : errc::ok, 0}}, now_);
   }
 
-  /// An extent is to go back, or goes on going.
+  /// Starts the release of an extent, or continues it.
   void empty() {
     if (!state_.emptying())
       static_cast<void>(state_.begin_emptying(draw(4) == 0, std::chrono::milliseconds(draw(8000)), now_));
@@ -335,7 +335,7 @@ private:
     state_.empty_some(now_);
   }
 
-  /// Nobody touches it any more, and whoever has it next writes there.
+  /// The extent is no longer used here, and its next owner writes to it.
   void take_back(const io_worker_state::emptying_end& x) {
     if (x.code != errc::ok)
       return;
@@ -356,7 +356,7 @@ private:
 
   void flush() {
     borrow();
-    // Whoever lists them gives the slots back.
+    // The slots of the listed pages are released.
     for (auto gone = state_.take_given_up(); !gone.empty(); gone = state_.take_given_up()) {
       for (const auto& page : gone)
         if (auto& slot = pages_[page.where.slot];
@@ -475,7 +475,7 @@ private:
 
 } // namespace
 
-TEST_CASE("io worker: random clients, transfers, fences and deaths: right bytes, and all that began ends",
+TEST_CASE("io worker: random clients, transfers, fences and deaths give right bytes, and every request ends",
           "[io_worker_state]") {
   const auto seed = GENERATE(range(1U, 25U));
   io_worker_options rules;

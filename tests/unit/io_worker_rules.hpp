@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-/// The rules of an io worker with memory of the test, and everything that it wants done, to be done by the test.
+/// The rules of an io worker with memory of the test. The test carries out all effects.
 
 namespace troupe::test::io_worker_rules {
 
@@ -63,7 +63,7 @@ struct worker {
     return out;
   }
 
-  /// What the actor does after each call.
+  /// Does what the actor does after each call.
   void flush() {
     while (state.wants_extent()) {
       if (extents_left == 0) {
@@ -120,7 +120,7 @@ struct worker {
     return out;
   }
 
-  /// Says of each page of the pin that it was gathered, or why not.
+  /// Reports for each page of the pin that it was gathered, or why not.
   codes fill(pin_number pin, const codes& said, owner_id owner = 1) {
     fill_request work{pin, {}, patience};
     for (const auto code : said)

@@ -5,7 +5,7 @@ namespace io_worker_slab_test {
 using namespace troupe;
 using namespace troupe::test::io_worker_rules;
 
-TEST_CASE("io worker: a page that is filled is read from memory at once, and written behind", "[io_worker_state]") {
+TEST_CASE("io worker: a filled page is readable from memory at once and written back later", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(3), w.page(9)}));
   REQUIRE(w.codes_of(placed) == codes{errc::ok, errc::ok});
@@ -43,7 +43,7 @@ TEST_CASE("io worker: a page that is filled is read from memory at once, and wri
   CHECK(w.state.stats().pinned_frames == 0);
 }
 
-TEST_CASE("io worker: a fence refuses the old generation for good", "[io_worker_state]") {
+TEST_CASE("io worker: a fence refuses older generations permanently", "[io_worker_state]") {
   worker w;
   const auto id = w.fence({{3, 4}, {99, 1}});
   CHECK(w.is_fenced(id));
@@ -54,10 +54,10 @@ TEST_CASE("io worker: a fence refuses the old generation for good", "[io_worker_
   CHECK(w.state.stats().fenced == 4);
 }
 
-TEST_CASE("io worker: a fence waits for the slab, not for clients, whose frames stay theirs", "[io_worker_state]") {
+TEST_CASE("io worker: a fence waits for the slab and not for clients, which keep their frames", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(0)}));
-  SECTION("a writer that is late publishes nothing, and nobody else has its frame") {
+  SECTION("a late writer publishes nothing, and its frame is not reused meanwhile") {
     CHECK(w.is_fenced(w.fence({{0, 1}})));
     CHECK(w.state.stats().orphaned_frames == 1);
     const auto others = w.reply(w.place({w.page(0, 2), w.page(1), w.page(2)}, 2));
@@ -70,7 +70,7 @@ TEST_CASE("io worker: a fence waits for the slab, not for clients, whose frames 
     CHECK(w.fill(placed.pin, {errc::ok}) == codes{errc::stale});
     CHECK(w.reply(last).frames[0].offset == placed.frames[0].offset);
   }
-  SECTION("a reader goes on reading what it has") {
+  SECTION("a reader keeps its frame") {
     w.fill(placed.pin, {errc::ok});
     w.write_all();
     const auto fetched = w.reply(w.fetch({w.page(0)}));
@@ -80,7 +80,7 @@ TEST_CASE("io worker: a fence waits for the slab, not for clients, whose frames 
     w.unpin(fetched.pin);
     CHECK(w.state.stats().orphaned_frames == 0);
   }
-  SECTION("a page that is being checked, or written, is let go of first") {
+  SECTION("the check or write of a page ends first") {
     w.fill(placed.pin, {errc::ok});
     if (GENERATE(true, false))
       w.pass_checks();
@@ -95,7 +95,7 @@ TEST_CASE("io worker: a fence waits for the slab, not for clients, whose frames 
     CHECK(w.state.stats().resident_pages == 0);
     CHECK(w.damaged.empty());
   }
-  SECTION("a page that is being read reaches nobody") {
+  SECTION("a page that is being read is not delivered") {
     w.fill(placed.pin, {errc::ok});
     w.write_all();
     w.store({w.page(1), w.page(2), w.page(3), w.page(4)});
@@ -111,7 +111,7 @@ TEST_CASE("io worker: a fence waits for the slab, not for clients, whose frames 
   }
 }
 
-TEST_CASE("io worker: a request that waits learns that its slot was fenced meanwhile", "[io_worker_state]") {
+TEST_CASE("io worker: a waiting request gets an error when its slot is fenced meanwhile", "[io_worker_state]") {
   worker w;
   const auto held = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
   const auto waiting = w.place({w.page(4), w.page(5)}, 2);
@@ -120,7 +120,7 @@ TEST_CASE("io worker: a request that waits learns that its slot was fenced meanw
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::stale, errc::ok});
 }
 
-TEST_CASE("io worker: written through, a page is stored when it is in the slab", "[io_worker_state]") {
+TEST_CASE("io worker: with write-through a page counts as stored when it is in the slab", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_through = true;
   worker w(rules);
@@ -135,7 +135,7 @@ TEST_CASE("io worker: written through, a page is stored when it is in the slab",
   w.pass_checks();
   CHECK(w.filled(*id).empty());
   REQUIRE(w.requests.size() == 2);
-  SECTION("or not") {
+  SECTION("the write fails") {
     w.state.complete(std::array{io::completion{w.requests[0].tag, errc::ok, 0}}, w.now);
     w.flush();
     CHECK(w.filled(*id).empty());
@@ -143,15 +143,14 @@ TEST_CASE("io worker: written through, a page is stored when it is in the slab",
     w.flush();
     CHECK(w.filled(*id) == codes{errc::ok, errc::no_space, errc::cancelled});
   }
-  SECTION("and not if its slot was given back") {
+  SECTION("its slot was released") {
     w.fence({{1, 1}});
     w.complete();
     CHECK(w.filled(*id) == codes{errc::ok, errc::stale, errc::cancelled});
   }
 }
 
-TEST_CASE("io worker: a page that waits for its turn to be written, and loses its slot, is answered",
-          "[io_worker_state]") {
+TEST_CASE("io worker: a page that waits to be written and loses its slot is answered", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_through = true;
   rules.writes_max = 1;
@@ -166,7 +165,7 @@ TEST_CASE("io worker: a page that waits for its turn to be written, and loses it
   CHECK(w.filled(*id) == codes{errc::ok, errc::stale});
 }
 
-TEST_CASE("io worker: a page that could not be written is kept, and written later", "[io_worker_state]") {
+TEST_CASE("io worker: a page that could not be written is kept and written later", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(0)}));
   w.fill(placed.pin, {errc::ok});
@@ -183,7 +182,7 @@ TEST_CASE("io worker: a page that could not be written is kept, and written late
   CHECK(w.checks.size() == 1);
   w.write_all();
   CHECK(w.state.at_rest());
-  // One that works does not make up for it: where some fail and others do not, that is said all the while.
+  // A successful write does not clear the error: while some writes fail, it stays reported.
   CHECK(w.state.write_trouble() == errc::no_space);
   w.pass_time(58'999 * ms);
   CHECK(w.state.write_trouble() == errc::no_space);
@@ -191,7 +190,7 @@ TEST_CASE("io worker: a page that could not be written is kept, and written late
   CHECK(w.state.write_trouble() == errc::ok);
 }
 
-TEST_CASE("io worker: a page that a client has scribbled on is not written, and is gone", "[io_worker_state]") {
+TEST_CASE("io worker: a page that a client has overwritten is not written and is dropped", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(0)}));
   w.fill(placed.pin, {errc::ok});
@@ -204,12 +203,12 @@ TEST_CASE("io worker: a page that a client has scribbled on is not written, and 
   CHECK(w.state.stats().resident_pages == 0);
   CHECK(w.state.stats().damaged_pages == 1);
   CHECK(w.state.at_rest());
-  // It is not in the slab either; what is read there is not the page, which a load sees.
+  // It is not in the slab either: the bytes there are not the page, which a load detects.
   w.fetch({w.page(0)});
   CHECK(w.requests.size() == 1);
 }
 
-TEST_CASE("io worker: a slab that is damaged is read, not written", "[io_worker_state]") {
+TEST_CASE("io worker: a damaged slab is read and not written", "[io_worker_state]") {
   worker w;
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto placed = w.reply(w.place({w.page(4)}));
@@ -222,7 +221,7 @@ TEST_CASE("io worker: a slab that is damaged is read, not written", "[io_worker_
   CHECK(w.state.at_rest());
 }
 
-TEST_CASE("io worker: a slab that is found damaged while a page is looked at is not written", "[io_worker_state]") {
+TEST_CASE("io worker: a slab that is found damaged while a page is checked is not written", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_through = true;
   worker w(rules);
@@ -239,7 +238,7 @@ TEST_CASE("io worker: a slab that is found damaged while a page is looked at is 
   CHECK(w.state.at_rest());
 }
 
-TEST_CASE("io worker: before its end, all is written that was only in memory", "[io_worker_state]") {
+TEST_CASE("io worker: at shutdown all pages that are only in memory are written", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_eagerly = false;
   worker w(rules, 4);
@@ -257,8 +256,7 @@ TEST_CASE("io worker: before its end, all is written that was only in memory", "
   CHECK(w.state.stats().written_pages == 3);
 }
 
-TEST_CASE("io worker: where pages are written when memory runs short, some are ready before it has",
-          "[io_worker_state]") {
+TEST_CASE("io worker: with lazy write-back some pages are written before memory runs short", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_eagerly = false;
   worker w(rules, 2);
@@ -274,7 +272,7 @@ TEST_CASE("io worker: where pages are written when memory runs short, some are r
   CHECK(w.state.stats().dirty_pages == 7);
 }
 
-TEST_CASE("io worker: who waits for memory has pages written, though others are clean and pinned",
+TEST_CASE("io worker: a request that waits for memory triggers writes although other pages are clean and pinned",
           "[io_worker_state]") {
   auto rules = worker::rules();
   rules.write_eagerly = false;
@@ -291,7 +289,7 @@ TEST_CASE("io worker: who waits for memory has pages written, though others are 
   w.unpin(read.pin);
 }
 
-TEST_CASE("io worker: in memory only, nothing is written, and what is not there is not there", "[io_worker_state]") {
+TEST_CASE("io worker: in memory-only mode nothing is written, and missing pages are not found", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.memory_only = true;
   worker w(rules);
@@ -307,8 +305,7 @@ TEST_CASE("io worker: in memory only, nothing is written, and what is not there 
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok});
 }
 
-TEST_CASE("io worker: a completion or a verdict that belongs to nothing, or comes twice, changes nothing",
-          "[io_worker_state]") {
+TEST_CASE("io worker: an unknown or repeated completion or check result changes nothing", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(0)}));
   w.fill(placed.pin, {errc::ok});
@@ -326,7 +323,7 @@ TEST_CASE("io worker: a completion or a verdict that belongs to nothing, or come
   CHECK(w.damaged.empty());
 }
 
-TEST_CASE("io worker: so many pages are read and written at once", "[io_worker_state]") {
+TEST_CASE("io worker: the number of parallel reads and writes is bounded", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.reads_max = 2;
   rules.writes_max = 3;

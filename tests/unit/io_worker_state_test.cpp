@@ -5,7 +5,7 @@ namespace io_worker_state_test {
 using namespace troupe;
 using namespace troupe::test::io_worker_rules;
 
-TEST_CASE("io worker: a page that has left memory is read again, once for all who want it", "[io_worker_state]") {
+TEST_CASE("io worker: a page that has left memory is read again, once for all its readers", "[io_worker_state]") {
   worker w;
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   w.store({w.page(4)});
@@ -17,7 +17,7 @@ TEST_CASE("io worker: a page that has left memory is read again, once for all wh
   REQUIRE(w.requests.size() == 1);
   CHECK(w.requests[0].op == io::operation::read);
   CHECK(w.requests[0].where == slot_ref{0, 1});
-  SECTION("and it is there") {
+  SECTION("the page is valid") {
     w.complete();
     const auto a = w.reply(first);
     const auto b = w.reply(second);
@@ -31,7 +31,7 @@ TEST_CASE("io worker: a page that has left memory is read again, once for all wh
     w.unpin(b.pin, 2);
     CHECK(w.state.stats().pinned_frames == 0);
   }
-  SECTION("or all learn why it is not") {
+  SECTION("all readers get the error") {
     w.complete(errc::io_error);
     CHECK(w.codes_of(w.reply(first)) == codes{errc::io_error, errc::ok});
     const auto b = w.reply(second);
@@ -43,7 +43,7 @@ TEST_CASE("io worker: a page that has left memory is read again, once for all wh
   }
 }
 
-TEST_CASE("io worker: every page has a code of its own", "[io_worker_state]") {
+TEST_CASE("io worker: every page of a request has a separate code", "[io_worker_state]") {
   worker w;
   w.fence({{5, 3}});
   CHECK(w.codes_of(w.reply(w.place({w.page(16), w.page(5, 3), w.page(5, 4)}))) ==
@@ -56,12 +56,12 @@ TEST_CASE("io worker: every page has a code of its own", "[io_worker_state]") {
   CHECK(w.reply(w.place({})).pin == 0);
 }
 
-TEST_CASE("io worker: what was not gathered is not stored, and its frame is another's", "[io_worker_state]") {
+TEST_CASE("io worker: pages that were not gathered are not stored, and their frames are reused", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
   const auto waiting = w.place({w.page(4), w.page(5)});
   CHECK_FALSE(w.answered(waiting));
-  // What the client leaves out it has not gathered.
+  // Pages that the client does not list count as not gathered.
   CHECK(w.fill(placed.pin, {errc::ok, errc::device_error, errc::cancelled}) ==
         codes{errc::ok, errc::device_error, errc::cancelled, errc::internal});
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok, errc::ok});
@@ -69,7 +69,7 @@ TEST_CASE("io worker: what was not gathered is not stored, and its frame is anot
   CHECK(w.state.stats().resident_pages == 1);
 }
 
-TEST_CASE("io worker: frames belong to who was given them", "[io_worker_state]") {
+TEST_CASE("io worker: only the owner of a pin may use its frames", "[io_worker_state]") {
   worker w;
   const auto placed = w.reply(w.place({w.page(0)}));
   const fill_request work{placed.pin, {}, patience};
@@ -84,14 +84,14 @@ TEST_CASE("io worker: frames belong to who was given them", "[io_worker_state]")
   CHECK(w.state.unpin(1, fetched.pin, w.now).error().code == errc::not_found);
 }
 
-TEST_CASE("io worker: pins have other numbers in another run", "[io_worker_state]") {
+TEST_CASE("io worker: pin numbers differ between runs", "[io_worker_state]") {
   auto rules = worker::rules();
   rules.first_pin = 1000;
   worker w(rules);
   CHECK(w.reply(w.place({w.page(0)})).pin == 1001);
 }
 
-TEST_CASE("io worker: a request is refused as a whole beyond its limits", "[io_worker_state]") {
+TEST_CASE("io worker: a request beyond its limits is refused as a whole", "[io_worker_state]") {
   worker w(worker::rules(), 3);
   const auto refusal = [&](const frame_request& x, owner_id owner = 1) {
     const auto placed = w.state.place(owner, x, w.now);
@@ -128,7 +128,7 @@ TEST_CASE("io worker: a request is refused as a whole beyond its limits", "[io_w
   CHECK(refusal(w.request({w.page(1)})) == errc::shutting_down);
 }
 
-TEST_CASE("io worker: memory is borrowed before pages have to leave", "[io_worker_state]") {
+TEST_CASE("io worker: another extent is requested before pages are evicted", "[io_worker_state]") {
   worker w(worker::rules(), 2);
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   CHECK(w.memory.size() == 1);
@@ -137,7 +137,7 @@ TEST_CASE("io worker: memory is borrowed before pages have to leave", "[io_worke
   CHECK(w.state.stats().demotions == 0);
   w.store({w.page(5), w.page(6), w.page(7), w.page(8)});
   CHECK(w.state.stats().demotions == 1);
-  // Asked for again after a while, if there is need.
+  // Another extent is requested after a while if needed.
   w.extents_left = 1;
   w.store({w.page(9)});
   CHECK(w.memory.size() == 2);
@@ -147,12 +147,13 @@ TEST_CASE("io worker: memory is borrowed before pages have to leave", "[io_worke
   CHECK(w.memory.size() == 3);
 }
 
-TEST_CASE("io worker: who waits for memory is served in order, and told when the time is over", "[io_worker_state]") {
+TEST_CASE("io worker: requests that wait for memory are served in order and answered at their deadline",
+          "[io_worker_state]") {
   worker w;
   const auto held = w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)}));
   const auto large = w.place({w.page(4), w.page(5), w.page(6)}, 2, 100 * ms);
   const auto small = w.place({w.page(7)}, 3);
-  SECTION("the first takes what comes, though the second would need less") {
+  SECTION("the first one gets free frames although the second would need fewer") {
     w.fill(held.pin, {errc::cancelled, errc::ok, errc::ok, errc::ok});
     CHECK_FALSE(w.answered(large));
     CHECK_FALSE(w.answered(small));
@@ -160,7 +161,7 @@ TEST_CASE("io worker: who waits for memory is served in order, and told when the
     CHECK(w.codes_of(w.reply(large)) == codes{errc::ok, errc::ok, errc::ok});
     CHECK(w.codes_of(w.reply(small)) == codes{errc::ok});
   }
-  SECTION("what it has got by then it keeps, and the next one's turn comes") {
+  SECTION("it keeps what it has, and then the next one is served") {
     w.pass_time(99 * ms);
     w.fill(held.pin, {errc::cancelled, errc::ok, errc::ok, errc::ok});
     CHECK_FALSE(w.answered(large));
@@ -171,19 +172,19 @@ TEST_CASE("io worker: who waits for memory is served in order, and told when the
     w.fill(got.pin, {errc::cancelled, errc::ok, errc::ok}, 2);
     CHECK(w.codes_of(w.reply(small)) == codes{errc::ok});
   }
-  SECTION("a fetch of what is in memory does not wait") {
+  SECTION("a fetch of resident pages does not wait") {
     w.fill(held.pin, {errc::ok, errc::ok, errc::ok, errc::ok});
     CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::ok});
     CHECK_FALSE(w.answered(large));
   }
-  SECTION("no wait is longer than the node allows") {
+  SECTION("no wait is longer than the limit of the node") {
     const auto patient = w.place({w.page(8)}, 4, std::chrono::hours(1));
     w.pass_time(std::chrono::seconds(10));
     CHECK(w.codes_of(w.reply(patient)) == codes{errc::full});
   }
 }
 
-TEST_CASE("io worker: a request for more pages than there are frames goes on with all of these", "[io_worker_state]") {
+TEST_CASE("io worker: a request for more pages than there are frames continues with all of them", "[io_worker_state]") {
   worker w;
   const std::vector pages{w.page(0), w.page(1), w.page(2), w.page(3), w.page(4), w.page(5)};
   const codes four_of_six{errc::ok, errc::ok, errc::ok, errc::ok, errc::full, errc::full};
@@ -202,7 +203,7 @@ TEST_CASE("io worker: a request for more pages than there are frames goes on wit
   }
 }
 
-TEST_CASE("io worker: frames of the dead are nobody's until they are known to be at rest", "[io_worker_state]") {
+TEST_CASE("io worker: frames of a dead client are not reused until it is quiesced", "[io_worker_state]") {
   worker w;
   w.store({w.page(0)});
   const auto placed = w.reply(w.place({w.page(1)}));
@@ -210,7 +211,7 @@ TEST_CASE("io worker: frames of the dead are nobody's until they are known to be
   const auto others = w.reply(w.place({w.page(2), w.page(3)}, 2));
   w.state.owner_died(1, w.now);
   w.flush();
-  // Its reservation ends, too: the slot is fenced.
+  // Its reservation ends too: the slot is fenced.
   CHECK(w.is_fenced(w.fence({{1, 1}})));
   const auto waiting = w.place({w.page(4), w.page(5)}, 2, std::chrono::seconds(9));
   w.pass_time(std::chrono::seconds(8));
@@ -225,7 +226,7 @@ TEST_CASE("io worker: frames of the dead are nobody's until they are known to be
   CHECK(w.fill(others.pin, {errc::ok, errc::ok}, 2) == codes{errc::ok, errc::ok});
 }
 
-TEST_CASE("io worker: a client that dies while it waits is told of nothing, and holds nothing", "[io_worker_state]") {
+TEST_CASE("io worker: a client that dies while it waits is not answered and holds nothing", "[io_worker_state]") {
   worker w;
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   w.store({w.page(4)});
@@ -246,7 +247,7 @@ TEST_CASE("io worker: a client that dies while it waits is told of nothing, and 
   w.fill(held.pin, {errc::ok, errc::ok}, 2);
 }
 
-TEST_CASE("io worker: a drain answers who waits for memory", "[io_worker_state]") {
+TEST_CASE("io worker: a drain answers requests that wait for memory", "[io_worker_state]") {
   worker w;
   w.place({w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto waiting = w.place({w.page(4)}, 2);
@@ -255,7 +256,7 @@ TEST_CASE("io worker: a drain answers who waits for memory", "[io_worker_state]"
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::shutting_down});
 }
 
-TEST_CASE("io worker: memory that the host is about to give is waited for, but not for ever", "[io_worker_state]") {
+TEST_CASE("io worker: memory that the host is about to provide is waited for, up to a limit", "[io_worker_state]") {
   worker w;
   w.store({w.page(0), w.page(1), w.page(2), w.page(3)});
   w.on_its_way = true;
@@ -266,13 +267,13 @@ TEST_CASE("io worker: memory that the host is about to give is waited for, but n
     w.pass_time(2 * ms);
   }
   CHECK(w.state.stats().demotions == 0);
-  SECTION("it comes") {
+  SECTION("it arrives") {
     w.extents_left = 1;
     w.pass_time(2 * ms);
     CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok});
     CHECK(w.state.stats().demotions == 0);
   }
-  SECTION("it does not, and a page leaves") {
+  SECTION("it does not arrive, and a page is evicted") {
     w.pass_time(30 * ms);
     CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok});
     CHECK(w.state.stats().demotions == 1);

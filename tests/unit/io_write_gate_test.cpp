@@ -15,7 +15,7 @@
 #include <map>
 #include <string>
 
-/// What a node does not write that may not write.
+/// The writes that a node without a valid claim does not make.
 
 namespace io_write_gate_test {
 
@@ -44,7 +44,8 @@ store::write_batch one_page(std::uint64_t n) {
 
 } // namespace
 
-TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written while the gate is closed", "[claims]") {
+TEST_CASE("Neither an epoch nor a slab file nor recorded lookups are written while the write gate is closed",
+          "[claims]") {
   scratch_directory directory;
   const auto gate = std::make_shared<write_gate>();
   io::slab_spec spec{.path = directory / "a.slab", .space = {1, 2}, .space_name = "a", .rank = 0};
@@ -53,7 +54,7 @@ TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written w
   const auto recorder = std::make_shared<request_recorder>(100);
   const trace_file trace(recorded_trace(directory.path()), recorder, gate, hours(1));
   REQUIRE(store::write_epoch(directory.path(), 5));
-  // As of somebody who is making them there now.
+  // The directory looks as if another node creates it now.
   std::ofstream(directory / "epoch.new") << "theirs";
   std::ofstream(directory / "a.slab.new") << "theirs";
   const auto before = contents(directory.path());
@@ -67,7 +68,7 @@ TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written w
     CHECK(trace.write());
     CHECK(contents(directory.path()) == before);
     if (round == 0)
-      gate->open_until(boot_time()); // is over
+      gate->open_until(boot_time()); // expired
   }
   gate->open_until(later(boot_time(), hours(1)));
   CHECK(store::write_epoch(directory.path(), 6, gate.get()));
@@ -79,12 +80,12 @@ TEST_CASE("Neither an epoch, nor a slab file, nor recorded lookups are written w
   CHECK(store::read_epoch(directory.path()).value() == 6);
   gate->shut();
   CHECK(trace.write());
-  // One that is there is opened, which changes nothing.
+  // An existing store is opened without any change.
   CHECK(io::slab_file::open(spec, false, gate.get()));
   CHECK(contents(directory.path()) == after);
 }
 
-TEST_CASE("No engine writes while the gate is closed, and all read", "[claims][engine]") {
+TEST_CASE("No engine writes while the write gate is closed, and all read", "[claims][engine]") {
   for (const auto kind : {io::engine_kind::threads, io::engine_kind::automatic}) {
     scratch_directory directory;
     const auto file = make_file(directory / "slab", 1U << 16U);
@@ -132,7 +133,7 @@ TEST_CASE("No engine writes while the gate is closed, and all read", "[claims][e
   }
 }
 
-TEST_CASE("A store whose gate is shut changes nothing on the disk, also when it ends", "[claims][store]") {
+TEST_CASE("A store with a closed write gate changes nothing on disk, even at shutdown", "[claims][store]") {
   scratch_directory directory;
   auto options = options_for(directory / "index", store::durability::strict);
   const auto gate = std::make_shared<write_gate>();
@@ -159,7 +160,7 @@ TEST_CASE("A store whose gate is shut changes nothing on the disk, also when it 
   CHECK(contents(directory / "index") == before);
 }
 
-TEST_CASE("What was committed while the gate was closed is written once it is open", "[claims][store]") {
+TEST_CASE("Batches that were committed while the write gate was closed are written once it opens", "[claims][store]") {
   scratch_directory directory;
   auto options = options_for(directory / "index", store::durability::strict);
   const auto gate = std::make_shared<write_gate>();
@@ -168,7 +169,7 @@ TEST_CASE("What was committed while the gate was closed is written once it is op
   CHECK_FALSE(store::rocksdb_store::open(options)); // it would have to write
   gate->open_until(boot_time() + milliseconds(500));
   std::unique_ptr<store::rocksdb_store> opened;
-  // On a slow machine it takes another try.
+  // On a slow machine this needs another attempt.
   for (auto time = milliseconds(500); !opened; time *= 2) {
     gate->open_until(boot_time() + time);
     if (auto made = store::rocksdb_store::open(options))

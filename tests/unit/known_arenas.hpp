@@ -31,7 +31,7 @@ private:
   std::uint64_t size_;
 };
 
-/// Arenas of this process, under names of one byte: what a copy engine finds, without looking into any process.
+/// Arenas of this process under names of one byte, which a copy engine finds without access to another process.
 class known_arenas final : public io::shared_memory_finder {
 public:
   /// A new one.
@@ -39,9 +39,9 @@ public:
     all_.push_back(std::make_shared<plain_memory>(bytes));
     return {bytes, extent_bytes, std::vector{static_cast<std::uint8_t>(all_.size() - 1)}};
   }
-  /// The memory that this name, or that number, stands for.
+  /// The memory with this name or number.
   const std::shared_ptr<plain_memory>& memory(std::size_t number = 0) const { return all_.at(number); }
-  /// From now on it cannot be found.
+  /// Makes the arena impossible to find from now on.
   void lose(std::size_t number) { all_.at(number).reset(); }
   /// How often something was looked for.
   std::size_t searches() const { return searches_; }

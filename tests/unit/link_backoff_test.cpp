@@ -32,14 +32,14 @@ TEST_CASE("back-off: doubles between its bounds, with jitter in the upper half",
   CHECK(wait <= shortest);
 }
 
-TEST_CASE("back-off: clients that lost the same node do not come back at once", "[link_backoff]") {
+TEST_CASE("back-off: clients that lost the same node do not return at the same time", "[link_backoff]") {
   std::set<duration> waits;
   for (std::uint64_t seed = 0; seed < 50; ++seed)
     waits.insert(reconnect_backoff(shortest, longest, seed).next());
   CHECK(waits.size() > 40);
 }
 
-TEST_CASE("back-off: bounds in the wrong order or equal still make sense", "[link_backoff]") {
+TEST_CASE("back-off: reversed or equal bounds still work", "[link_backoff]") {
   reconnect_backoff equal(shortest, shortest, 1);
   reconnect_backoff swapped(longest, shortest, 1);
   for (int i = 0; i < 20; ++i) {

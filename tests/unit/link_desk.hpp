@@ -18,7 +18,7 @@ inline constexpr timestamp desk_start{};
 inline const kv_geometry small_pages{2, 2, 4, 8, 2, 16};
 inline const std::uint64_t desk_slot = io::slot_bytes(small_pages.page_bytes());
 
-/// A link's rules, and what they wanted done.
+/// The rules of a link and their effects.
 struct desk {
   explicit desk(bool comes_back = true)
       : state({comes_back, std::chrono::milliseconds(200), std::chrono::milliseconds(1600), 1, "nobody has looked yet",
@@ -32,7 +32,7 @@ struct desk {
       effects.push_back(std::move(x));
   }
 
-  /// All effects of a kind since the last call, as they came.
+  /// All effects of a kind since the last call, in order.
   template <class Effect>
   std::vector<Effect> take() {
     collect();
@@ -63,7 +63,7 @@ struct desk {
   }
   void attach(const node_offer& as = offer()) { CHECK(state.on_attached(find(), as)); }
 
-  /// Everything the state asks for to be at work, for two ranks.
+  /// Completes everything that the state needs to work, for two ranks.
   void bind_all() {
     state.on_bound(take_one<link_bind_lookup>().epoch, {}, desk_start);
     for (const auto& x : take<link_map>())
@@ -72,12 +72,12 @@ struct desk {
       state.on_bound(x.epoch, {}, desk_start);
   }
 
-  /// The copy engines that are asked to come to rest do.
+  /// Answers the requests to copy engines to quiesce.
   void rest() {
     for (const auto& x : take<link_rest>())
       state.on_rested(x.owner, {});
   }
-  /// Of what the node that was left was told since the last call, or the current one.
+  /// The owners reported as quiesced since the last call, to the node that was left or to the current one.
   std::vector<owner_id> said(bool to_left) {
     std::vector<owner_id> out;
     collect();

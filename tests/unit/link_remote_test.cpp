@@ -19,7 +19,7 @@ TEST_CASE("link state: memory that the node has reached counts as mapped", "[lin
   CHECK(d.ended(1) == errc::ok);
 }
 
-TEST_CASE("link state: a node that does not reach it is left and looked for again, what cannot be is for good",
+TEST_CASE("link state: a node that cannot reach the memory is left and retried, and a permanent error is final",
           "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
@@ -29,7 +29,7 @@ TEST_CASE("link state: a node that does not reach it is left and looked for agai
   REQUIRE(maps.size() == 2);
   const auto passes = GENERATE(errc::unreachable, errc::timeout, errc::io_error, errc::internal, errc::unsupported);
   d.state.on_offered(maps[0].epoch, 0, fail(passes, "the node says so"), desk_start);
-  d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), desk_start); // of an epoch that is over
+  d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), desk_start); // of an expired epoch
   CHECK(d.take_one<link_part>().owner == desk_owner);
   CHECK(d.take<link_rest>().size() == 2);
   if (passes == errc::unsupported) {

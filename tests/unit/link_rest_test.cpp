@@ -4,7 +4,7 @@
 
 namespace link_rest_test {
 
-/// What a node is told of attachments that are over.
+/// The reports to a node about ended attachments.
 
 namespace {
 
@@ -17,8 +17,7 @@ constexpr auto start = desk_start;
 
 } // namespace
 
-TEST_CASE("link state: what binds anew takes another attachment, since what is pinned ends with the one before",
-          "[link_state]") {
+TEST_CASE("link state: a new bind uses another attachment, since pins end with the old one", "[link_state]") {
   desk d;
   d.attach();
   d.state.bind(1, {0, 1}, timestamp::max());
@@ -46,7 +45,8 @@ TEST_CASE("link state: what binds anew takes another attachment, since what is p
   CHECK(d.state.owner() == owner + 1);
 }
 
-TEST_CASE("link state: a node that was left hears of rest when each copy engine has answered", "[link_state]") {
+TEST_CASE("link state: the old node is notified that the client is quiesced when each copy engine has answered",
+          "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
@@ -67,14 +67,14 @@ TEST_CASE("link state: a node that was left hears of rest when each copy engine 
   d.state.on_rested(owner, {});
   CHECK(d.said(true).empty());
   CHECK(d.take<link_ended>().empty());
-  d.state.on_rested(owner + 1, {}); // of nobody
-  SECTION("all of them") {
+  d.state.on_rested(owner + 1, {}); // of an unknown owner
+  SECTION("all of them answer") {
     d.state.on_rested(owner, {});
     CHECK(d.said(true) == std::vector{owner});
     d.state.on_rested(owner, {});
     CHECK(d.said(true).empty()); // once
   }
-  SECTION("but not if one of them does not") {
+  SECTION("one of them does not answer") {
     d.state.on_rested(owner, fail(errc::timeout, "no answer"));
     CHECK(d.said(true).empty());
     CHECK(d.said(false).empty());
@@ -83,7 +83,8 @@ TEST_CASE("link state: a node that was left hears of rest when each copy engine 
   CHECK(d.take<link_ended>().size() == (ends ? 1 : 0));
 }
 
-TEST_CASE("link state: who is sent away says to that node when it is at rest, and comes back", "[link_state]") {
+TEST_CASE("link state: a client that was disconnected by the node reports that it is quiesced and comes back",
+          "[link_state]") {
   desk d;
   d.state.on_sent_away(start); // before it is attached: nothing
   d.state.bind(1, {0, 1}, timestamp::max());
@@ -101,7 +102,8 @@ TEST_CASE("link state: who is sent away says to that node when it is at rest, an
   CHECK(d.state.owner() == owner + 1);
 }
 
-TEST_CASE("link state: a node that was lost hears of rest when it is back, before anything else", "[link_state]") {
+TEST_CASE("link state: a lost node is notified that the client is quiesced when it is back, before anything else",
+          "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
@@ -131,7 +133,7 @@ TEST_CASE("link state: a node that was lost hears of rest when it is back, befor
   CHECK(d.said(false) == std::vector{owner});
   const bool heard = GENERATE(false, true);
   d.state.on_said_at_rest(owner, heard ? result<void>{} : fail(errc::unreachable, "the line is cut"), start);
-  // Until it is heard.
+  // The report is repeated until it is received.
   d.state.on_node_gone(start);
   d.rest();
   d.state.on_time(d.state.next_event());
@@ -139,8 +141,7 @@ TEST_CASE("link state: a node that was lost hears of rest when it is back, befor
   CHECK(d.said(false) == (heard ? std::vector{owner + 1} : std::vector{owner, owner + 1}));
 }
 
-TEST_CASE("link state: a node that has not noticed the end of an attachment is told again of its rest",
-          "[link_state]") {
+TEST_CASE("link state: a node that missed the end of an attachment is notified again", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
@@ -159,32 +160,32 @@ TEST_CASE("link state: a node that has not noticed the end of an attachment is t
   d.state.on_time(again);
   CHECK(d.said(false) == std::vector{owner});
   d.state.on_said_at_rest(owner, {}, again);
-  d.state.on_said_at_rest(owner, fail(errc::busy, "late"), again); // of nobody
+  d.state.on_said_at_rest(owner, fail(errc::busy, "late"), again); // without an open report
   CHECK(d.state.next_event() == timestamp::max());
 }
 
-TEST_CASE("link state: of an attachment that no copy engine has heard of, nothing is waited for", "[link_state]") {
+TEST_CASE("link state: an attachment without bound copy engines is reported at once", "[link_state]") {
   desk d;
-  SECTION("a node that is left") {
+  SECTION("the node is left") {
     d.attach();
     d.state.end();
     CHECK(d.said(true) == std::vector{owner});
     CHECK(d.take<link_ended>().size() == 1);
   }
-  SECTION("a node that is refused") {
+  SECTION("the node is refused") {
     auto strange = desk::offer();
     strange.geometry = {};
     d.attach(strange);
     CHECK(d.said(true) == std::vector{owner});
   }
-  SECTION("a node that is lost") {
+  SECTION("the node is lost") {
     d.attach();
     d.state.on_node_gone(start);
     d.state.on_time(d.state.next_event());
     d.attach(desk::offer(owner + 1));
     CHECK(d.said(false) == std::vector{owner});
   }
-  SECTION("none at all") {
+  SECTION("no node") {
     d.state.end();
     CHECK(d.said(true).empty());
     CHECK(d.take<link_ended>().size() == 1);
@@ -192,7 +193,7 @@ TEST_CASE("link state: of an attachment that no copy engine has heard of, nothin
   CHECK(d.take<link_rest>().empty());
 }
 
-TEST_CASE("link state: at its end it does not wait for the rest of what no node would hear of", "[link_state]") {
+TEST_CASE("link state: shutdown does not wait for reports that no node would receive", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();

@@ -19,7 +19,7 @@ const auto slot = desk_slot;
 
 } // namespace
 
-TEST_CASE("link state: looks, attaches, and answers who waits", "[link_state]") {
+TEST_CASE("link state: it finds the node, attaches, and answers waiting callers", "[link_state]") {
   desk d;
   d.state.wait_attached(1, start + 1s);
   CHECK(d.ended(1) == errc::internal);
@@ -31,7 +31,7 @@ TEST_CASE("link state: looks, attaches, and answers who waits", "[link_state]") 
   CHECK(d.state.next_event() == timestamp::max());
 }
 
-TEST_CASE("link state: a wait ends at its time with what is known, and not before", "[link_state]") {
+TEST_CASE("link state: a wait ends at its deadline with the last error, and not before", "[link_state]") {
   desk d;
   d.state.wait_attached(1, start + 300ms);
   d.state.bind(2, {0}, start + 200ms);
@@ -48,7 +48,7 @@ TEST_CASE("link state: a wait ends at its time with what is known, and not befor
   CHECK(d.state.next_event() == timestamp::max());
 }
 
-TEST_CASE("link state: pauses double between their bounds, and there is one try at a time", "[link_state]") {
+TEST_CASE("link state: pauses double between their bounds, and there is one attempt at a time", "[link_state]") {
   desk d;
   auto now = start;
   duration before{};
@@ -62,7 +62,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one try 
     const auto step = std::min<duration>(1600ms, 200ms * (1 << i));
     CHECK(pause >= step / 2);
     CHECK(pause <= step);
-    // What is not waited for changes nothing: answers to tries that are over, ticks that come early, or twice.
+    // Unexpected events change nothing: answers to expired attempts, early ticks and repeated ones.
     d.state.on_found(number);
     d.state.on_not_found(number, {errc::unreachable, "again"}, now);
     CHECK_FALSE(d.state.on_attached(number, desk::offer()));
@@ -80,7 +80,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one try 
   CHECK(d.take<link_attach>().empty());
 }
 
-TEST_CASE("link state: after a success the pause is short again, being let in is none while there is something to bind",
+TEST_CASE("link state: a success resets the pause, and attaching alone counts only with nothing to bind",
           "[link_state]") {
   const bool binds = GENERATE(false, true);
   desk d;
@@ -103,7 +103,7 @@ TEST_CASE("link state: after a success the pause is short again, being let in is
     CHECK(pause <= 200ms);
 }
 
-TEST_CASE("link state: binds copy engines first, then coordinators, each with a stream and a window of its own",
+TEST_CASE("link state: copy engines are bound first, then coordinators with their own stream and window",
           "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
@@ -120,7 +120,7 @@ TEST_CASE("link state: binds copy engines first, then coordinators, each with a 
     CHECK((both[0].rank == x.rank && both[1].rank == x.rank));
     CHECK(both[0].ticket_stream == 1 + 2 * x.rank);
     CHECK(both[1].ticket_stream == 2 + 2 * x.rank);
-    // What is no whole page is not used.
+    // A remainder below a whole page is not used.
     CHECK(both[0].window_pages == 2);
     CHECK(both[1].window_pages == 3);
     d.state.on_bound(epoch, {}, desk_start);
@@ -134,7 +134,7 @@ TEST_CASE("link state: binds copy engines first, then coordinators, each with a 
   CHECK(d.ended(2) == errc::ok);
 }
 
-TEST_CASE("link state: a window is no larger than what the node allows", "[link_state]") {
+TEST_CASE("link state: a window is no larger than the node allows", "[link_state]") {
   desk d;
   d.state.bind(1, {0}, timestamp::max());
   auto narrow = desk::offer();
@@ -148,7 +148,7 @@ TEST_CASE("link state: a window is no larger than what the node allows", "[link_
   CHECK(both[1].window_pages == 1);
 }
 
-TEST_CASE("link state: what was bound before is bound again when the node comes back", "[link_state]") {
+TEST_CASE("link state: components are bound again when the node comes back", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
@@ -167,7 +167,7 @@ TEST_CASE("link state: what was bound before is bound again when the node comes 
   CHECK(d.state.owner() == owner + 1);
 }
 
-TEST_CASE("link state: answers of an earlier binding bind nothing", "[link_state]") {
+TEST_CASE("link state: answers of an earlier bind are ignored", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
@@ -194,7 +194,7 @@ TEST_CASE("link state: answers of an earlier binding bind nothing", "[link_state
   CHECK(d.ended(1) == errc::ok);
 }
 
-TEST_CASE("link state: what cannot get better by waiting is refused for good", "[link_state]") {
+TEST_CASE("link state: permanent errors are final", "[link_state]") {
   desk d;
   auto expected = errc::unsupported;
   bool knows_us = false;
@@ -214,11 +214,11 @@ TEST_CASE("link state: what cannot get better by waiting is refused for good", "
     expected = errc::invalid_argument;
     d.state.on_not_attached(d.find(), {expected, "its pages are larger than an extent"}, start);
   }
-  SECTION("an offer that cannot be") {
+  SECTION("an invalid offer") {
     expected = errc::invalid_argument;
     auto strange = desk::offer();
     knows_us = true;
-    SECTION("without a size of pages") {
+    SECTION("without a page size") {
       strange.geometry = {};
     }
     SECTION("without an identity") {
@@ -276,14 +276,14 @@ TEST_CASE("link state: what cannot get better by waiting is refused for good", "
   CHECK(d.state.next_event() == timestamp::max());
 }
 
-TEST_CASE("link state: other refusals pass, and the client comes back", "[link_state]") {
+TEST_CASE("link state: other errors are transient and the client retries", "[link_state]") {
   desk d;
   d.state.bind(1, {0, 1}, timestamp::max());
   SECTION("too many clients") {
     d.state.on_not_attached(d.find(), {errc::limit_exceeded, "64 clients"}, start);
     CHECK(d.take_one<link_part>().owner == 0);
   }
-  SECTION("and who has waited long enough is told that it was a matter of time") {
+  SECTION("a caller whose deadline passes gets a timeout") {
     d.state.wait_attached(2, start + 1s);
     const auto code = GENERATE(errc::limit_exceeded, errc::busy, errc::full, errc::no_space, errc::internal);
     d.state.on_not_attached(d.find(), {code, "64 clients"}, start);
@@ -298,13 +298,13 @@ TEST_CASE("link state: other refusals pass, and the client comes back", "[link_s
     d.take<link_seek>();
     d.state.on_not_found(2, {errc::unreachable, "gone"}, start + 1s);
   }
-  SECTION("gone while the client's actors were being bound") {
+  SECTION("disconnected while the actors of the client were being bound") {
     d.attach();
     d.state.on_node_gone(start);
     CHECK(d.take_one<link_part>().owner == owner);
     CHECK(d.take<link_unbind>().size() == 1);
   }
-  SECTION("gone while it was answering") {
+  SECTION("disconnected while it was answering") {
     d.find();
     d.state.on_node_gone(start);
     CHECK(d.take_one<link_part>().owner == 0);
@@ -318,7 +318,7 @@ TEST_CASE("link state: other refusals pass, and the client comes back", "[link_s
   CHECK(d.ended(1) == errc::ok);
 }
 
-TEST_CASE("link state: a node that comes back as another one is left and refused", "[link_state]") {
+TEST_CASE("link state: a node that comes back with another identity is left and refused", "[link_state]") {
   desk d;
   d.attach();
   d.state.on_node_gone(start);
@@ -333,7 +333,7 @@ TEST_CASE("link state: a node that comes back as another one is left and refused
   CHECK(d.state.owner() == 0);
 }
 
-TEST_CASE("link state: a node of this process is not looked for twice", "[link_state]") {
+TEST_CASE("link state: a node in this process is not searched for twice", "[link_state]") {
   desk d(false);
   d.state.wait_attached(1, timestamp::max());
   auto expected = errc::unreachable;
@@ -356,7 +356,7 @@ TEST_CASE("link state: a node of this process is not looked for twice", "[link_s
   CHECK(d.take<link_seek>().empty());
 }
 
-TEST_CASE("link state: what a node is short of is said at once, and once for each reason", "[link_state]") {
+TEST_CASE("link state: a resource shortage of the node is reported at once, and once for each reason", "[link_state]") {
   desk d;
   d.state.wait_attached(1, start + 1h);
   const auto fails = [&](error why, timestamp now) {
@@ -375,7 +375,7 @@ TEST_CASE("link state: what a node is short of is said at once, and once for eac
   CHECK(fails(threads, start + 10s) == 0);
   CHECK(fails({errc::no_space, "the disk is full"}, start + 20s) == 1);
   CHECK(fails({errc::busy, "it is starting"}, start + 30s) == 0);
-  // Nobody has been answered: it goes on.
+  // No caller was answered, and the attempts continue.
   CHECK(d.take<link_answer>().empty());
   d.attach();
   d.state.on_node_gone(start + 40s);
@@ -384,7 +384,7 @@ TEST_CASE("link state: what a node is short of is said at once, and once for eac
   CHECK(fails(threads, start + 50s) == 1);
 }
 
-TEST_CASE("link state: its end answers everybody, unbinds the client and leaves the node", "[link_state]") {
+TEST_CASE("link state: shutdown answers every caller, unbinds the client and leaves the node", "[link_state]") {
   desk d;
   d.state.wait_attached(1, timestamp::max());
   d.state.bind(2, {0, 1}, timestamp::max());
@@ -402,8 +402,7 @@ TEST_CASE("link state: its end answers everybody, unbinds the client and leaves 
   CHECK(d.take<link_ended>().empty());
 }
 
-TEST_CASE("link state: whatever comes in whatever order, every wait ends once and one attachment counts",
-          "[link_state]") {
+TEST_CASE("link state: in any order of events every wait ends once and one attachment counts", "[link_state]") {
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     INFO("seed " << seed);
     std::mt19937 random(seed);
@@ -412,7 +411,7 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
     desk d(below(4) > 0);
     auto now = start;
     link_wait waits = 0;
-    std::vector<link_effect> open; // asked for, and not answered
+    std::vector<link_effect> open; // requested and not answered
     owner_id last_owner = 0;
     std::set<owner_id> known; // by the node
     std::set<owner_id> at_rest;
@@ -426,8 +425,8 @@ TEST_CASE("link state: whatever comes in whatever order, every wait ends once an
         } else if (const auto* p = std::get_if<link_part>(&x)) {
           CHECK((p->owner == 0 || known.erase(p->owner) == 1));
         } else if (const auto* said = std::get_if<link_say_at_rest>(&x)) {
-          CHECK(at_rest.insert(said->owner).second); // once, until nobody knows whether it was heard
-          CHECK(known.count(said->owner) == 0);      // when it is over
+          CHECK(at_rest.insert(said->owner).second); // once, unless the delivery is unknown
+          CHECK(known.count(said->owner) == 0);      // after its end
           CHECK_FALSE(silent[said->owner]);
           CHECK((said->to_left || d.state.owner() != 0 || !known.empty()));
           open.push_back(x);

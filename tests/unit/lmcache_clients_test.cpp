@@ -8,7 +8,7 @@ using namespace troupe::lmcache;
 using wire::version;
 using wire::version_set;
 
-TEST_CASE("A client has the versions that all of its messages have", "[lmcache]") {
+TEST_CASE("A client has the versions that fit all of its messages", "[lmcache]") {
   client_list list;
   list.connected(1, {0, 1000});
   const auto versions = [&] { return wire::to_string(list.find(1)->versions); };
@@ -18,7 +18,7 @@ TEST_CASE("A client has the versions that all of its messages have", "[lmcache]"
   list.served(1, {version::v0_5_6});
   list.served(1, version_set::all());
   CHECK(versions() == "0.5.6");
-  // One that was updated behind the same connection.
+  // A client was updated behind the same connection.
   list.served(1, {version::v0_5_7});
   CHECK(versions() == "0.5.7");
   list.malformed(1);
@@ -40,7 +40,7 @@ TEST_CASE("Clients are listed while they are connected", "[lmcache]") {
   list.disconnected(1);
   CHECK_FALSE(list.find(1));
   CHECK(list.all(100).size() == 19);
-  // Of one that has disconnected nothing is kept.
+  // A disconnected client leaves no data.
   list.served(1, version_set::all());
   list.malformed(1);
   list.differed(1, "x");

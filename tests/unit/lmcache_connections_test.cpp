@@ -15,7 +15,7 @@ namespace lmcache_connections_test {
 using namespace troupe;
 using namespace troupe::lmcache;
 
-TEST_CASE("A message is from the connection that it was sent by, whoever has its descriptor by then", "[lmcache]") {
+TEST_CASE("A message belongs to the connection that sent it, even if its descriptor was reused", "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   const auto first = table.now();
@@ -29,14 +29,14 @@ TEST_CASE("A message is from the connection that it was sent by, whoever has its
   REQUIRE(table.find_client(number) != nullptr);
   CHECK(table.find_client(number)->name == "a");
 
-  // Its end, and messages of it that come later.
+  // The connection ends, and messages of it arrive later.
   CHECK(table.ended(5) == number);
   CHECK(table.find(5, first) == nullptr);
   CHECK(table.find_client(number) == nullptr);
   CHECK(table.clients() == 0);
   CHECK_FALSE(table.ended(5));
 
-  // Also those that come when another one has the descriptor, before and after the first message of that one.
+  // Later messages are refused too, before and after the first message of the next connection on the descriptor.
   CHECK_FALSE(table.begun(5));
   CHECK(table.find(5, first) == nullptr);
   auto* const y = table.find(5, table.now());
@@ -48,7 +48,7 @@ TEST_CASE("A message is from the connection that it was sent by, whoever has its
   CHECK(table.ended(5) == second);
 }
 
-TEST_CASE("A connection of which nothing has come ends as nobody", "[lmcache]") {
+TEST_CASE("A connection without a message ends without a client number", "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   CHECK_FALSE(table.ended(5));
@@ -56,7 +56,7 @@ TEST_CASE("A connection of which nothing has come ends as nobody", "[lmcache]") 
   CHECK(table.clients() == 0);
 }
 
-TEST_CASE("A descriptor has one connection: where an end was not told of, the next beginning tells", "[lmcache]") {
+TEST_CASE("A descriptor has one connection: the next one on it ends the previous one", "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   const auto first = table.now();
@@ -66,7 +66,7 @@ TEST_CASE("A descriptor has one connection: where an end was not told of, the ne
   CHECK(table.clients() == 0);
 }
 
-TEST_CASE("A socket that its process has closed is nobody's, and not root's", "[lmcache]") {
+TEST_CASE("A socket that its process has closed has no owner and does not count as root", "[lmcache]") {
   const unique_descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -88,7 +88,7 @@ TEST_CASE("A socket that its process has closed is nobody's, and not root's", "[
   CHECK_FALSE(find_peer(here.get()));
 }
 
-TEST_CASE("A connection is one that has a descriptor since a moment", "[lmcache]") {
+TEST_CASE("A connection is identified by its descriptor and its start time", "[lmcache]") {
   connection_table table;
   CHECK_FALSE(table.begun(5));
   const auto first = table.now();
@@ -102,22 +102,22 @@ TEST_CASE("A connection is one that has a descriptor since a moment", "[lmcache]
   CHECK(table.find_begun(5, first) == nullptr);
 }
 
-TEST_CASE("A message that does not end is a flood, and many that end are none", "[lmcache]") {
+TEST_CASE("An endless message counts as flooding, and many complete ones do not", "[lmcache]") {
   connection x;
   constexpr std::uint64_t most = 100;
   CHECK_FALSE(connection_table::is_flooding(x, 90, most));
-  // A message has come, so what had arrived by then is of it and of those before.
+  // A message was delivered, so the bytes up to then belong to it and to earlier ones.
   x.delivered = true;
   CHECK_FALSE(connection_table::is_flooding(x, 5000, most));
   CHECK_FALSE(connection_table::is_flooding(x, 5100, most));
   CHECK(connection_table::is_flooding(x, 5101, most));
   x.delivered = true;
   CHECK_FALSE(connection_table::is_flooding(x, 5101, most));
-  // Where the kernel does not say.
+  // The kernel does not report the count.
   CHECK_FALSE(connection_table::is_flooding(x, 0, most));
 }
 
-TEST_CASE("Addresses of IPv4 that a client has mapped into IPv6 are found", "[lmcache]") {
+TEST_CASE("IPv4 addresses that a client has mapped into IPv6 are found", "[lmcache]") {
   const unique_descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -143,7 +143,7 @@ TEST_CASE("Addresses of IPv4 that a client has mapped into IPv6 are found", "[lm
   CHECK(process_with(*peer) == ::getpid());
 }
 
-TEST_CASE("A socket is held as itself, whoever closes it", "[lmcache]") {
+TEST_CASE("A held socket stays the same whoever closes the descriptor", "[lmcache]") {
   std::array<int, 2> pair{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) == 0);
   unique_descriptor mine(pair[0]);

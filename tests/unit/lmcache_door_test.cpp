@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::chrono::seconds limit{30};
 
-/// What a door has said, for threads to wait for. Outlives the door.
+/// The events of a listener, for threads to wait for. It outlives the listener.
 struct heard {
   std::mutex mutex;
   std::condition_variable changed;
@@ -73,7 +73,7 @@ struct dealer {
   void* context = zmq_ctx_new();
   void* socket = zmq_socket(context, ZMQ_DEALER);
 
-  /// `linger`: what it has sent goes out after its end, within the limit.
+  /// `linger`: sent data is still delivered after its end, within the limit.
   explicit dealer(std::uint16_t port, bool lingers = false) {
     const int linger = lingers ? static_cast<int>(std::chrono::milliseconds(limit).count()) : 0;
     const int wait = static_cast<int>(std::chrono::milliseconds(limit).count());
@@ -110,7 +110,7 @@ std::vector<std::string> ping_of(std::uint64_t number) {
 
 } // namespace
 
-TEST_CASE("A door hands requests on, and answers to whom they belong", "[lmcache]") {
+TEST_CASE("A listener forwards requests and sends each answer to its client", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -124,14 +124,14 @@ TEST_CASE("A door hands requests on, and answers to whom they belong", "[lmcache
   const auto second = from.next();
   CHECK(first.what == wire::operation::ping);
   CHECK(first.client != second.client);
-  // In another order, with a third frame and without one, by another thread than the door's.
+  // Answers come in another order, with a third frame and without one, from another thread than the listener's.
   open.answer(second, std::nullopt);
   open.answer(first, wire::answer(true));
   CHECK(a.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1], "\xc3"});
   CHECK(b.receive() == std::vector<std::string>{ping_of(7)[0], ping_of(7)[1]});
 }
 
-TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
+TEST_CASE("A listener reports a disconnected client and discards answers to it", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -154,7 +154,7 @@ TEST_CASE("A door says who is gone, and forgets whom to answer", "[lmcache]") {
   CHECK(b.receive()[2] == "\xc2");
 }
 
-TEST_CASE("A door misses no end of connections whose messages come after it", "[lmcache]") {
+TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") {
   door_options how;
   const auto counts = how.counts;
   heard from;
@@ -168,7 +168,7 @@ TEST_CASE("A door misses no end of connections whose messages come after it", "[
     for (std::uint64_t j = 1; j <= 3; ++j)
       short_lived.send(ping_of(j));
   }
-  // Descriptors of those before are given to these. Each is known as itself, and its end is told.
+  // Descriptors of earlier connections are reused. Each connection is distinguished, and its end is reported.
   for (std::uint64_t i = 0; i < 20; ++i) {
     client_number number = 0;
     {
@@ -186,7 +186,7 @@ TEST_CASE("A door misses no end of connections whose messages come after it", "[
     }
     CHECK(from.wait([&] { return std::ranges::count(from.gone, number) == 1; }));
   }
-  // One that is heard of after all of these.
+  // The message of this one arrives after all the others.
   const dealer last(open.port());
   last.send(ping_of(1000));
   for (auto x = from.next();; x = from.next())
@@ -195,7 +195,7 @@ TEST_CASE("A door misses no end of connections whose messages come after it", "[
   CHECK(from.wait([&] { return counts->clients == 1; }));
 }
 
-TEST_CASE("A registration comes with the process that it is from", "[lmcache]") {
+TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -214,7 +214,7 @@ TEST_CASE("A registration comes with the process that it is from", "[lmcache]") 
   CHECK(a.receive().size() == 3);
 }
 
-TEST_CASE("A door refuses at once what is more than it may hand on", "[lmcache]") {
+TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[lmcache]") {
   door_options how;
   how.waiting_max = 2;
   const auto counts = how.counts;
@@ -234,7 +234,7 @@ TEST_CASE("A door refuses at once what is more than it may hand on", "[lmcache]"
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
-TEST_CASE("A client has so many requests that wait and no more, and others are served", "[lmcache]") {
+TEST_CASE("A client has a limit of waiting requests, and others are served", "[lmcache]") {
   door_options how;
   how.waiting_per_client_max = 2;
   heard from;
@@ -256,7 +256,7 @@ TEST_CASE("A client has so many requests that wait and no more, and others are s
   a.send(ping_of(4));
   CHECK(from.next().client == first.client);
 
-  SECTION("one that registers without an end is cut off") {
+  SECTION("a client that registers endlessly is disconnected") {
     const auto unregister = [](std::uint64_t number) {
       return std::vector<std::string>{msgpack_writer().natural(number).take(), msgpack_writer().natural(15).take(),
                                       msgpack_writer().natural(7).take()};
@@ -265,7 +265,7 @@ TEST_CASE("A client has so many requests that wait and no more, and others are s
     REQUIRE(from.wait([&] { return !from.gone.empty(); }));
     CHECK(from.gone.front() == first.client);
   }
-  SECTION("also where they are large") {
+  SECTION("large requests count too") {
     how.waiting_per_client_max = 4096;
     how.waiting_bytes_per_client_max = 16;
     auto narrow = door::open(how);
@@ -279,7 +279,7 @@ TEST_CASE("A client has so many requests that wait and no more, and others are s
   }
 }
 
-TEST_CASE("A port that another one has is told of", "[lmcache]") {
+TEST_CASE("A port that is in use is reported", "[lmcache]") {
   auto first = door::open({});
   REQUIRE(first);
   door_options same;
@@ -292,7 +292,7 @@ TEST_CASE("A port that another one has is told of", "[lmcache]") {
 
 namespace {
 
-/// A raw connection, which speaks as much of ZeroMQ's protocol (ZMTP 3) as it is told.
+/// A raw connection that speaks a given part of ZeroMQ's protocol (ZMTP 3).
 struct raw_peer {
   unique_descriptor socket;
 
@@ -327,7 +327,7 @@ struct raw_peer {
         return false;
     }
   }
-  /// What a client says first: a greeting of 64 bytes with the mechanism NULL, and that it is a DEALER.
+  /// The first bytes of a client: a greeting of 64 bytes with the mechanism NULL, and that it is a DEALER.
   void greet() const {
     std::string greeting("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
     greeting.resize(64, '\0');
@@ -337,7 +337,7 @@ struct raw_peer {
     REQUIRE(send(greeting));
     REQUIRE(send(std::string("\x04", 1) + static_cast<char>(ready.size()) + ready));
   }
-  /// Until the other end has said as much; what is sent before is an error to it.
+  /// Waits until the other end has sent its greeting; earlier data is an error to it.
   void wait_until_ready() const {
     std::array<char, 64 + 32> buffer{};
     REQUIRE(::recv(socket.get(), buffer.data(), buffer.size(), MSG_WAITALL) > 64);
@@ -360,7 +360,7 @@ std::uint64_t refused(const door_options& how, refused_connection why) {
 
 } // namespace
 
-TEST_CASE("A door closes the connection of a stranger before anything of it is read", "[lmcache]") {
+TEST_CASE("A listener closes an untrusted connection before reading from it", "[lmcache]") {
   door_options how;
   std::atomic<bool> strangers{true};
   how.admits = [&](const peer_socket& x) { return x.inode != 0 && !strangers; };
@@ -368,7 +368,7 @@ TEST_CASE("A door closes the connection of a stranger before anything of it is r
   auto opened = door::open(how);
   REQUIRE(opened);
   (*opened)->serve(from.listener());
-  // One that says nothing, and one that greets.
+  // One connection sends nothing, and one sends a greeting.
   const raw_peer quiet((*opened)->port());
   CHECK(quiet.ends());
   const raw_peer loud((*opened)->port());
@@ -388,7 +388,7 @@ TEST_CASE("A door closes the connection of a stranger before anything of it is r
   CHECK(from.next().what == wire::operation::ping);
 }
 
-TEST_CASE("A door closes connections beyond its limit, and serves others when some have ended", "[lmcache]") {
+TEST_CASE("A listener closes connections beyond its limit and accepts others when some have ended", "[lmcache]") {
   door_options how;
   how.connections_max = 3;
   heard from;
@@ -411,7 +411,7 @@ TEST_CASE("A door closes connections beyond its limit, and serves others when so
   CHECK(from.next().number == ping_of(4)[0]);
 }
 
-TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") {
+TEST_CASE("A listener closes a connection whose message does not end", "[lmcache]") {
   door_options how;
   how.message_bytes_max = 1U << 20U;
   heard from;
@@ -428,7 +428,7 @@ TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") 
   std::string frames;
   for (int i = 0; i < 32768; ++i)
     frames.append({"\x01\x00", 2});
-  // Far more than the kernel's buffers have: the connection has been closed by then.
+  // This is far more than the buffers of the kernel: the connection is closed by then.
   bool open = true;
   for (int i = 0; i < 8192 && open; ++i)
     open = bad.send(frames);
@@ -444,8 +444,7 @@ TEST_CASE("A door closes a connection whose message does not end", "[lmcache]") 
   CHECK(refused(how, refused_connection::flood) == 1);
 }
 
-TEST_CASE("A door closes a connection whose message does not end also while another client keeps it busy",
-          "[lmcache]") {
+TEST_CASE("A listener closes a connection whose message does not end while another client keeps it busy", "[lmcache]") {
   door_options how;
   how.message_bytes_max = 1U << 20U;
   how.waiting_max = 1;
@@ -476,7 +475,7 @@ TEST_CASE("A door closes a connection whose message does not end also while anot
 
 namespace {
 
-/// This process can open no more files, but for two.
+/// Limits this process to two more open files.
 class few_files {
 public:
   few_files() {
@@ -510,7 +509,7 @@ private:
 
 } // namespace
 
-TEST_CASE("A door decides a connection that came while no file could be opened when one can be", "[lmcache]") {
+TEST_CASE("A listener decides on a connection that arrived without free descriptors once there are some", "[lmcache]") {
   heard from;
   auto opened = door::open({});
   REQUIRE(opened);
@@ -518,7 +517,7 @@ TEST_CASE("A door decides a connection that came while no file could be opened w
   auto few = std::make_unique<few_files>();
   const raw_peer client((*opened)->port());
   REQUIRE(comes_true([&] { return few->all_taken(); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the door has tried, mostly
+  std::this_thread::sleep_for(std::chrono::milliseconds(20)); // so that the listener has usually tried
   few.reset();
   client.greet();
   client.wait_until_ready();
@@ -533,7 +532,7 @@ TEST_CASE("A door decides a connection that came while no file could be opened w
   CHECK(from.next().what == wire::operation::ping);
 }
 
-TEST_CASE("A door knows which version a client speaks, and what was wrong with its messages", "[lmcache]") {
+TEST_CASE("A listener knows the version of a client and the errors in its messages", "[lmcache]") {
   const door_options how;
   heard from;
   auto opened = door::open(how);
@@ -555,7 +554,7 @@ TEST_CASE("A door knows which version a client speaks, and what was wrong with i
   CHECK(wire::to_string(known[0].versions) == "0.5.7");
   CHECK(to_string(known[0]).find("LMCache 0.5.7") != std::string::npos);
 
-  // Refused at once, and told apart by reason.
+  // They are refused at once and distinguished by reason.
   a.send({msgpack_writer().natural(3).take(), msgpack_writer().text("telepathy").take()});
   const auto unknown = from.next();
   CHECK(unknown.malformed);
@@ -565,7 +564,7 @@ TEST_CASE("A door knows which version a client speaks, and what was wrong with i
   CHECK(known[0].requests == 3);
   CHECK(known[0].malformed == 1);
   CHECK(known[0].difference.find("'telepathy'") != std::string::npos);
-  // What is said of a stream of events has no answer.
+  // Messages of an event stream have no answer.
   a.send({msgpack_writer().natural(4).take(), "", "cancel"});
   a.send(ping_of(5));
   CHECK(from.next().number == ping_of(5)[0]);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// How workers name memory that the node is to open, as lmcache 0.5.6 says it, and what becomes of it.
+/// The memory handles of workers in the format of lmcache 0.5.6, and the memory that the node opens for them.
 
 namespace lmcache_handles_test {
 
@@ -64,7 +64,7 @@ result<open_context> opened(const std::vector<json>& payloads) {
   return std::move(message->opened);
 }
 
-/// Of what is refused.
+/// The reason for a refusal.
 std::string why_not(const std::vector<json>& payloads) {
   const auto x = opened(payloads);
   REQUIRE_FALSE(x);
@@ -76,7 +76,7 @@ const std::vector<std::uint64_t> split_strides{5120, 512, 32, 8, 1};
 
 } // namespace
 
-TEST_CASE("Runs of a block follow from the axes of a tensor", "[lmcache]") {
+TEST_CASE("Runs of a block are derived from the axes of a tensor", "[lmcache]") {
   SECTION("planes outside, tokens in front of heads") {
     const auto x = opened(registration({shared_handle(metadata(split_sizes, split_strides)),
                                         shared_handle(metadata(split_sizes, split_strides, 10240))}));
@@ -91,7 +91,7 @@ TEST_CASE("Runs of a block follow from the axes of a tensor", "[lmcache]") {
     CHECK(x->space.geometry.page_bytes() == x->memory->page_bytes());
     CHECK(x->space.world_size == 2);
     CHECK_FALSE(x->sliding);
-    // The same pages as workers make that copy themselves.
+    // The pages are the same as those of self-copying workers.
     wire::context_registration said;
     said.model = "a/model";
     said.world_size = 2;
@@ -101,13 +101,13 @@ TEST_CASE("Runs of a block follow from the axes of a tensor", "[lmcache]") {
     said.dtype = "float16";
     CHECK(context_of(said, chunk)->space.id() == x->space.id());
   }
-  SECTION("planes in a block, which has room behind it") {
+  SECTION("planes inside a block with padding behind it") {
     const auto x = opened(registration({shared_handle(metadata({10, 2, 16, 4, 8}, {2000, 512, 32, 8, 1}, 100))}));
     REQUIRE(x);
     const std::vector<block_run> expected{{0, 200, 4000, 1024}, {0, 1224, 4000, 1024}};
     CHECK(x->memory->runs == expected);
   }
-  SECTION("one plane, with heads outside: pages of their own, by the size of blocks as well") {
+  SECTION("one plane with heads outside is another namespace, and so is another block size") {
     const auto meta = metadata({10, 4, 16, 8}, {512, 128, 8, 1});
     const auto outside = opened(registration({shared_handle(meta)}, {{"kv_layout", "HND"}}));
     const auto inside = opened(registration({shared_handle(meta)}));
@@ -125,7 +125,7 @@ TEST_CASE("Runs of a block follow from the axes of a tensor", "[lmcache]") {
     CHECK(smaller->space.geometry == outside->space.geometry);
     CHECK(smaller->space.id() != outside->space.id());
   }
-  SECTION("a latent vector, whose group says what the tensor shows") {
+  SECTION("a latent vector, whose group defines the tensor shape") {
     json group{{"engine_group_id", 0}, {"layer_indices", {1}}, {"tokens_per_block", 16}, {"sw_size_tokens", 64}};
     const auto x = opened(registration({shared_handle(metadata({10, 16, 24}, {384, 24, 1})),
                                         shared_handle(metadata({10, 16, 24}, {384, 24, 1}), 1U << 20U, "other")},
@@ -169,7 +169,7 @@ TEST_CASE("Memory of a GPU is named in two ways", "[lmcache]") {
   CHECK(why_not(registration({storage_handle(meta, nullptr)})).find("0 bytes") != std::string::npos);
 }
 
-TEST_CASE("What is said of memory is refused where it makes no sense", "[lmcache]") {
+TEST_CASE("Invalid memory descriptions are refused", "[lmcache]") {
   const auto good = metadata(split_sizes, split_strides);
   const auto with = [&](const std::function<void(json&)>& change) {
     auto handle = shared_handle(good);
@@ -213,12 +213,12 @@ TEST_CASE("What is said of memory is refused where it makes no sense", "[lmcache
   auto engine = registration({shared_handle(good)});
   engine[4] = "trtllm";
   CHECK(why_not(engine).find("'trtllm'") != std::string::npos);
-  // Not even who it is.
+  // Even the instance id is missing.
   CHECK(read(1, {"x"})->malformed);
   CHECK(read(1, {})->malformed);
 }
 
-TEST_CASE("Blocks, an event, and tokens to be left alone are read with a copy", "[lmcache]") {
+TEST_CASE("Blocks, an event and the tokens to skip are parsed with a copy request", "[lmcache]") {
   json tokens = json::array();
   for (int i = 0; i < 64; ++i)
     tokens.push_back(i);

@@ -20,7 +20,7 @@ inline std::string packed_json(const nlohmann::json& x) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// What a node makes of it, whose chunks have so many tokens.
+/// Decodes a message like a node with this many tokens per chunk.
 inline std::optional<lmcache::incoming>
 read_packed(const nlohmann::json& what, const std::vector<nlohmann::json>& payloads, std::uint32_t chunk_tokens) {
   std::vector<std::string> frames{packed_json(7), packed_json(what)};

@@ -100,7 +100,7 @@ json read_value(msgpack_reader& in) {
 
 } // namespace
 
-TEST_CASE("MessagePack is read as another reader reads it", "[lmcache]") {
+TEST_CASE("MessagePack is parsed like another reader does", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937_64 random{seed};
@@ -149,7 +149,7 @@ TEST_CASE("Numbers of MessagePack keep their value at every bound", "[lmcache]")
   CHECK(passes.done());
 }
 
-TEST_CASE("Booleans and integers stand for each other in MessagePack", "[lmcache]") {
+TEST_CASE("Booleans and integers are interchangeable in MessagePack", "[lmcache]") {
   for (const auto& [text, value] : {std::pair(std::string("\xc3"), 1), {std::string("\xc2"), 0}}) {
     msgpack_reader in(view(text));
     CHECK(in.integer() == value);
@@ -192,7 +192,7 @@ TEST_CASE("Texts, bytes, arrays and maps of every length are written as another 
   }
 }
 
-TEST_CASE("Lengths that a message does not have are not believed", "[lmcache]") {
+TEST_CASE("Lengths beyond the message are refused", "[lmcache]") {
   for (const std::string& text :
        {std::string("\xdd\xff\xff\xff\xff", 5), std::string("\xdf\xff\xff\xff\xff\x01", 6),
         std::string("\xdb\xff\xff\xff\xff", 5), std::string("\xc6\x7f\xff\xff\xff", 5), std::string("\xc1", 1),
@@ -207,7 +207,7 @@ TEST_CASE("Lengths that a message does not have are not believed", "[lmcache]") 
     CHECK_FALSE(list.ok());
     CHECK(numbers.empty());
   }
-  // As deep as the message is long.
+  // The nesting is as deep as the message is long.
   const std::string deep(100000, '\x91');
   msgpack_reader in(view(deep));
   in.skip();

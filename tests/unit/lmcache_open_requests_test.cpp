@@ -19,7 +19,7 @@ constexpr timestamp start{std::chrono::hours(1)};
 
 } // namespace
 
-TEST_CASE("open requests: each is answered once, and in time", "[lmcache]") {
+TEST_CASE("open requests: each is answered once and in time", "[lmcache]") {
   open_requests x;
   const auto one = asked(operation::prepare_store);
   const auto two = asked(operation::store);
@@ -37,7 +37,7 @@ TEST_CASE("open requests: each is answered once, and in time", "[lmcache]") {
   CHECK(x.take_late(timestamp::max()).empty());
 }
 
-TEST_CASE("open requests: while a worker's blocks are written, it is not told that it may use them", "[lmcache]") {
+TEST_CASE("open requests: a request is not answered while the blocks of its worker are being written", "[lmcache]") {
   open_requests x;
   const auto one = asked(operation::retrieve);
   x.add(one, start);
@@ -54,7 +54,7 @@ TEST_CASE("open requests: while a worker's blocks are written, it is not told th
   CHECK(x.size() == 0);
 }
 
-TEST_CASE("open requests: changes of registrations are answered by others", "[lmcache]") {
+TEST_CASE("open requests: changes of registrations are answered elsewhere", "[lmcache]") {
   open_requests x;
   for (const auto what : {operation::register_context, operation::register_kv_cache, operation::unregister_context,
                           operation::unregister_kv_cache})

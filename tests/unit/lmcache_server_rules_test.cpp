@@ -28,7 +28,7 @@ struct worker {
   instance_name name() const { return {client, instance}; }
 };
 
-/// What the rules want, in words: "prepare 1", "accept 1", "reject 1", "end 1", "release 1".
+/// The orders of the rules in words: "prepare 1", "accept 1", "reject 1", "end 1", "release 1".
 struct server {
   server_rules rules;
   timestamp time{std::chrono::hours(1)};
@@ -105,7 +105,7 @@ TEST_CASE("server rules: a registration is answered when it is prepared", "[lmca
   CHECK(x.take() == words{"accept 1"});
   CHECK(x.rules.current(one.name()) == 1);
   CHECK(x.rules.instances() == 1);
-  // The same once more changes nothing.
+  // A repetition changes nothing.
   CHECK(x.enroll(one, memory_named("/a")) == 2);
   CHECK(x.take() == words{"accept 2"});
   CHECK(x.rules.current(one.name()) == 1);
@@ -115,8 +115,7 @@ TEST_CASE("server rules: a registration is answered when it is prepared", "[lmca
   CHECK(x.rules.drained());
 }
 
-TEST_CASE("server rules: who registers again, however often, is answered when no lane works on its memory",
-          "[lmcache]") {
+TEST_CASE("server rules: repeated registrations are answered when no lane works on the old memory", "[lmcache]") {
   server x;
   const worker one;
   const auto first = x.registered(one, memory_named("/a"));
@@ -132,8 +131,7 @@ TEST_CASE("server rules: who registers again, however often, is answered when no
   CHECK(second == 2);
 }
 
-TEST_CASE("server rules: a worker that reconnects, or unregisters, is answered when no lane works on its memory",
-          "[lmcache]") {
+TEST_CASE("server rules: a reconnect or deregistration is answered when no lane works on the memory", "[lmcache]") {
   const auto how = GENERATE(0, 1, 2, 3, 4);
   INFO("how " << how);
   server x;
@@ -165,7 +163,7 @@ TEST_CASE("server rules: a worker that reconnects, or unregisters, is answered w
   CHECK(x.take() == words{"accept 2"});
 }
 
-TEST_CASE("server rules: of two registrations under way, the one that was sent last counts", "[lmcache]") {
+TEST_CASE("server rules: of two registrations in progress the one that was sent last counts", "[lmcache]") {
   server x;
   const worker one;
   const auto first = x.enroll(one, memory_named("/a"));
@@ -180,7 +178,7 @@ TEST_CASE("server rules: of two registrations under way, the one that was sent l
   CHECK(x.rules.current(one.name()) == second);
 }
 
-TEST_CASE("server rules: an unregistration behind a registration wins", "[lmcache]") {
+TEST_CASE("server rules: a deregistration sent after a registration wins", "[lmcache]") {
   server x;
   const worker one;
   x.enroll(one, memory_named("/a"));
@@ -191,7 +189,7 @@ TEST_CASE("server rules: an unregistration behind a registration wins", "[lmcach
   CHECK(x.rules.current(one.name()) == 0);
 }
 
-TEST_CASE("server rules: lanes of other processes hold nobody up", "[lmcache]") {
+TEST_CASE("server rules: lanes of other processes do not delay a registration", "[lmcache]") {
   server x;
   const worker one{1, 7, 1000};
   const worker other{2, 7, 2000};
@@ -202,7 +200,7 @@ TEST_CASE("server rules: lanes of other processes hold nobody up", "[lmcache]") 
   x.prepared(second);
   CHECK(x.take() == words{"accept 2"});
   CHECK(x.rules.is_current(first));
-  // What may be the same process waits for the lane, which is given nothing more meanwhile.
+  // A registration that may be the same process waits for the lane, which gets no more work meanwhile.
   const worker unknown{3, 7, 0};
   const auto third = x.enroll(unknown, memory_named("/c"));
   CHECK(x.take().empty());
@@ -216,7 +214,7 @@ TEST_CASE("server rules: lanes of other processes hold nobody up", "[lmcache]") 
   CHECK(x.take() == words{"accept 3"});
 }
 
-TEST_CASE("server rules: a worker that is gone leaves nothing behind", "[lmcache]") {
+TEST_CASE("server rules: a disconnected worker leaves nothing behind", "[lmcache]") {
   server x;
   const worker one;
   const auto first = x.registered(one, memory_named("/a"));
@@ -228,22 +226,21 @@ TEST_CASE("server rules: a worker that is gone leaves nothing behind", "[lmcache
   x.work_ends(first);
   CHECK(x.take() == words{"release 1"});
   CHECK(x.rules.drained());
-  // One whose memory is being opened when it goes.
+  // The memory of a worker is being opened when it disconnects.
   const auto third = x.enroll({2, 1, 0}, memory_named("/c"));
   x.rules.client_gone(2, x.time);
   x.prepared(third);
   CHECK(x.take() == words{"prepare 3", "reject 3", "release 3"});
 }
 
-TEST_CASE("server rules: pings make an unknown worker register again, and one that is rejected stay away",
-          "[lmcache]") {
+TEST_CASE("server rules: a ping makes an unknown worker register again, and a rejected one stays away", "[lmcache]") {
   server x;
   const worker one;
   CHECK_FALSE(x.rules.answer_ping(one.name()));
   CHECK(x.rules.answer_ping(one.name()));
   CHECK_FALSE(x.rules.answer_ping(one.name()));
   const auto first = x.enroll(one, memory_named("/a"));
-  // It is under way: another one would only take its place.
+  // A registration is in progress: another one would only replace it.
   CHECK(x.rules.answer_ping(one.name()));
   CHECK(x.rules.answer_ping(one.name()));
   // Threads and descriptors may be there later.
@@ -262,19 +259,18 @@ TEST_CASE("server rules: pings make an unknown worker register again, and one th
   CHECK_FALSE(x.rules.answer_ping(one.name()));
 }
 
-TEST_CASE("server rules: pings of one client's many instances do not keep those of another one from being remembered",
-          "[lmcache]") {
+TEST_CASE("server rules: many pings of one client do not evict the pings of another", "[lmcache]") {
   server x;
   for (instance_id i = 0; i < 100000; ++i)
     x.rules.answer_ping({1, i});
   CHECK_FALSE(x.rules.answer_ping({2, 7}));
   CHECK(x.rules.answer_ping({2, 7}));
-  // Of its own, the last ones are.
+  // Of its own pings, the last ones are remembered.
   CHECK(x.rules.answer_ping({1, 99999}));
   CHECK_FALSE(x.rules.answer_ping({1, 0}));
 }
 
-TEST_CASE("server rules: one client has so many workers and no more, and others have theirs", "[lmcache]") {
+TEST_CASE("server rules: the number of workers of one client is bounded, and others are served", "[lmcache]") {
   server x;
   for (instance_id i = 0; i < 16; ++i)
     x.registered({1, i}, nullptr);
@@ -288,11 +284,11 @@ TEST_CASE("server rules: one client has so many workers and no more, and others 
   CHECK(x.rules.instances() == 17);
 }
 
-TEST_CASE("server rules: one client has so many preparations under way and no more, wanted or not", "[lmcache]") {
+TEST_CASE("server rules: the number of preparations of one client is bounded, wanted or not", "[lmcache]") {
   server x;
   const worker one;
   std::vector<change_number> all;
-  // Each takes the place of the one before, whose preparation goes on.
+  // Each takes the place of the one before, whose preparation continues.
   for (int i = 0; i < 64; ++i)
     all.push_back(x.enroll(one, memory_named("/" + std::to_string(i))));
   const auto prepares = [](const words& said) {
@@ -309,7 +305,7 @@ TEST_CASE("server rules: one client has so many preparations under way and no mo
   x.prepared(all.back());
   CHECK(x.rules.current(one.name()) == all.back());
 
-  // One that gets no turn is answered all the same.
+  // A registration that gets no turn is still answered.
   const auto late = x.enroll({1, 8, 9}, nullptr);
   x.take();
   x.pass(std::chrono::minutes(3));
@@ -317,8 +313,7 @@ TEST_CASE("server rules: one client has so many preparations under way and no mo
   CHECK(std::ranges::count(said, "reject " + std::to_string(late)) + (prepares(said) > 0 ? 1 : 0) >= 1);
 }
 
-TEST_CASE("server rules: a worker that copies itself, and has forgotten what it has begun, is registered anew",
-          "[lmcache]") {
+TEST_CASE("server rules: a self-copying worker that lost its state is registered again", "[lmcache]") {
   server x;
   const worker one;
   x.registered(one, nullptr);
@@ -329,7 +324,7 @@ TEST_CASE("server rules: a worker that copies itself, and has forgotten what it 
   CHECK(x.take() == words{"end 1", "release 1", "prepare 3"});
 }
 
-TEST_CASE("server rules: a namespace that is being removed is waited for, within limits", "[lmcache]") {
+TEST_CASE("server rules: the removal of a namespace is waited for within limits", "[lmcache]") {
   server x;
   const worker one;
   x.registered(one, memory_named("/a"));
@@ -363,7 +358,8 @@ TEST_CASE("server rules: a namespace that is being removed is waited for, within
   CHECK(x.rules.answer_ping(one.name()));
 }
 
-TEST_CASE("server rules: what takes too long is rejected, and given back when it comes", "[lmcache]") {
+TEST_CASE("server rules: a registration that takes too long is rejected, and its late result is released",
+          "[lmcache]") {
   server x;
   const auto first = x.enroll({}, memory_named("/a"));
   x.pass(std::chrono::minutes(1));
@@ -375,7 +371,7 @@ TEST_CASE("server rules: what takes too long is rejected, and given back when it
   CHECK(x.rules.next_deadline() == timestamp::max());
 }
 
-TEST_CASE("server rules: a server that stops answers everything, behind the lanes", "[lmcache]") {
+TEST_CASE("server rules: at shutdown every request is answered after the lanes have finished", "[lmcache]") {
   server x;
   const worker one;
   const auto first = x.registered(one, memory_named("/a"));

@@ -50,7 +50,7 @@ TEST_CASE("A lease ends when every worker has retrieved its chunks", "[lmcache]"
   CHECK(x.table.sessions() == 0);
 }
 
-TEST_CASE("A lookup that nobody waits for any more is told once, however its session ends", "[lmcache]") {
+TEST_CASE("An abandoned lookup is reported once, however its session ends", "[lmcache]") {
   lock_table x;
   const auto a = *x.table.begin(1, "a", start);
   const auto again = *x.table.begin(1, "a", start);
@@ -65,7 +65,7 @@ TEST_CASE("A lookup that nobody waits for any more is told once, however its ses
   x.table.tick(start + std::chrono::seconds(10));
   CHECK(x.table.take_given_up() == lookups{c});
   CHECK(x.table.take_given_up().empty());
-  // One that was answered is none.
+  // An answered lookup is not abandoned.
   x.found(1, "d", 2, 100);
   x.table.ended(1, "d");
   CHECK(x.table.take_given_up().empty());
@@ -87,7 +87,7 @@ TEST_CASE("A chunk is locked for each of its readers", "[lmcache]") {
   CHECK(x.ended().empty());
 }
 
-TEST_CASE("The end of a request, a client or the time ends a lease", "[lmcache]") {
+TEST_CASE("A lease ends with its request, its client or its time", "[lmcache]") {
   lock_table x;
   x.found(1, "a", 2, 1);
   x.found(1, "b", 2, 2);
@@ -104,7 +104,7 @@ TEST_CASE("The end of a request, a client or the time ends a lease", "[lmcache]"
   CHECK(x.table.sessions() == 0);
 }
 
-TEST_CASE("The status of a lookup is told once", "[lmcache]") {
+TEST_CASE("The status of a lookup is reported once", "[lmcache]") {
   lock_table x;
   const auto lookup = x.table.begin(1, "r", start);
   CHECK(x.table.pending(1, "r"));
@@ -117,7 +117,7 @@ TEST_CASE("The status of a lookup is told once", "[lmcache]") {
   CHECK(x.table.locks() == 5);
 }
 
-TEST_CASE("A lookup that does not begin at the first chunk is told what follows its own first one", "[lmcache]") {
+TEST_CASE("A lookup that does not begin at the first chunk counts from its own first one", "[lmcache]") {
   lock_table x;
   auto lookup = x.table.begin(1, "r", start);
   CHECK(x.table.found(1, "r", *lookup, {5, 1, 1, 7, 2}, start));
@@ -129,12 +129,12 @@ TEST_CASE("A lookup that does not begin at the first chunk is told what follows 
   CHECK(x.table.take_status(1, "r").chunks == 0);
 }
 
-TEST_CASE("What a lookup has found that nobody waits for any more is not held", "[lmcache]") {
+TEST_CASE("The result of an abandoned lookup is not held", "[lmcache]") {
   lock_table x;
   const auto first = x.table.begin(1, "r", start);
   x.table.ended(1, "r");
   CHECK_FALSE(x.table.found(1, "r", *first, {5, 1, 1, 7}, start));
-  // The same request anew: the answer to the first lookup is not that of the second.
+  // The repeated request is separate: the answer to the first lookup is not that of the second.
   const auto second = x.table.begin(1, "r", start);
   CHECK_FALSE(x.table.found(1, "r", *first, {5, 1, 1, 7}, start));
   CHECK(x.table.found(1, "r", *second, {4, 1, 1, 8}, start));
@@ -143,7 +143,7 @@ TEST_CASE("What a lookup has found that nobody waits for any more is not held", 
   CHECK(x.ended() == leases{8});
 }
 
-TEST_CASE("There are no more sessions than may be", "[lmcache]") {
+TEST_CASE("The number of sessions is bounded", "[lmcache]") {
   lock_table x;
   for (int i = 0; i < 8; ++i)
     CHECK(x.table.begin(1, std::to_string(i), start));
@@ -157,7 +157,7 @@ TEST_CASE("No order of messages leaks a lock, or ends a lease twice", "[lmcache]
   std::mt19937 random{seed};
   lock_table x;
   std::uint64_t last_lease = 0;
-  // The model: every lease that was taken, who has it, and until when; lookups that are not answered.
+  // The model has every lease with its owner and deadline, and the unanswered lookups.
   struct taken {
     client_number client;
     std::string request;

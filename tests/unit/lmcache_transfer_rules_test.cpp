@@ -10,7 +10,7 @@
 
 namespace lmcache_transfer_rules_test {
 
-/// Stores and retrieves of one worker, whose coordinators and lanes are the test.
+/// Stores and retrieves of one worker; the test acts as coordinators and lanes.
 
 using namespace troupe;
 using namespace troupe::lmcache;
@@ -94,7 +94,7 @@ struct worker_world {
 
 } // namespace
 
-TEST_CASE_METHOD(worker_world, "a store of a worker is sealed at its commit, and done when it is published",
+TEST_CASE_METHOD(worker_world, "a store of a worker is sealed at its commit and done when it is published",
                  "[lmcache]") {
   const auto part = prepare_store(3);
   CHECK(rules.may_touch(of));
@@ -116,7 +116,7 @@ TEST_CASE_METHOD(worker_world, "a store of a worker is sealed at its commit, and
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "what is committed too late, or with tensors, is no page", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "a store that is committed too late or with tensors publishes no page", "[lmcache]") {
   const bool too_late = GENERATE(true, false);
   const auto part = prepare_store(2);
   if (too_late)
@@ -128,7 +128,7 @@ TEST_CASE_METHOD(worker_world, "what is committed too late, or with tensors, is 
   CHECK(rules.jobs() == 0);
 }
 
-TEST_CASE_METHOD(worker_world, "a worker is told of what has been verified, and of all or nothing", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "a worker receives verified chunks only, and all of them or none", "[lmcache]") {
   const auto request = make(operation::prepare_retrieve, 6);
   rules.prepare(request, of, how, t0);
   const auto first = one<transfer_rules::start>();
@@ -162,10 +162,10 @@ TEST_CASE_METHOD(worker_world, "a worker is told of what has been verified, and 
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "who holds frames gets no more than there is room for", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "a worker that holds frames gets no more than there is room for", "[lmcache]") {
   rules.prepare(make(operation::prepare_retrieve, 9), of, how, t0);
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 9);
-  // Of a store, the first chunks.
+  // A store gets frames for its first chunks.
   rules.prepare(make(operation::prepare_store, 9), of, how, t0);
   offer(one<transfer_rules::start>(), 1);
   offer(one<transfer_rules::start>(), 2);
@@ -174,8 +174,8 @@ TEST_CASE_METHOD(worker_world, "who holds frames gets no more than there is room
   CHECK(one<transfer_rules::refuse>().request->chunks.end == 1);
 }
 
-TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind", "[lmcache]") {
-  SECTION("what is being prepared is given up, and free when it is refused") {
+TEST_CASE_METHOD(worker_world, "requests past their deadline leave nothing behind", "[lmcache]") {
+  SECTION("a preparation past its deadline is abandoned and freed when it is refused") {
     const auto request = make(operation::prepare_store, 2);
     rules.prepare(request, of, how, t0);
     const auto part = one<transfer_rules::start>();
@@ -188,7 +188,7 @@ TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind
     CHECK(rules.jobs() == 1);
     end(part, errc::cancelled, later);
   }
-  SECTION("frames for a request that was answered go back") {
+  SECTION("frames for an answered request are released") {
     rules.prepare(make(operation::prepare_store, 2), of, how, t0);
     const auto part = one<transfer_rules::start>();
     const auto later = t0 + std::chrono::seconds(31);
@@ -197,7 +197,7 @@ TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind
     CHECK(one<transfer_rules::end_order>().order == 7);
     end(part, errc::cancelled, later);
   }
-  SECTION("copies by the node have what is left of their time, and a retrieve is answered behind its task") {
+  SECTION("copies by the node have the remaining time, and a retrieve is answered after its task") {
     const auto request = make(operation::retrieve, 2);
     rules.copy(request, of, how, {{0, 2}}, t0 + std::chrono::minutes(1));
     const auto part = one<transfer_rules::start>();
@@ -206,7 +206,7 @@ TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind
     end(part, errc::timeout, t0 + std::chrono::minutes(5));
     CHECK(one<transfer_rules::refuse>().request == request);
   }
-  SECTION("copies whose time is over before their turn are refused") {
+  SECTION("copies whose deadline passes before their turn are refused") {
     rules.copy(make(operation::store, 2), of, how, {{0, 2}}, t0 + std::chrono::minutes(4));
     CHECK(take<transfer_rules::start>().empty());
     CHECK(take<transfer_rules::refuse>().size() == 1);
@@ -215,7 +215,7 @@ TEST_CASE_METHOD(worker_world, "requests whose time is over leave nothing behind
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "a worker has begun from its first prepare on, until it commits", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "a worker counts as started from its first prepare until it commits", "[lmcache]") {
   CHECK_FALSE(rules.has_begun(of));
   rules.prepare(make(operation::prepare_store, 2), of, how, t0);
   CHECK(rules.has_begun(of));
@@ -225,12 +225,12 @@ TEST_CASE_METHOD(worker_world, "a worker has begun from its first prepare on, un
   CHECK(rules.has_begun(of));
   rules.commit(make(operation::commit_store, 2), of, t0);
   CHECK_FALSE(rules.has_begun(of));
-  // What the node copies is no matter of the worker.
+  // Copies by the node do not involve the worker.
   rules.copy(make(operation::store, 2), of, how, {{0, 2}}, t0);
   CHECK_FALSE(rules.has_begun(of));
 }
 
-TEST_CASE_METHOD(worker_world, "blocks that the node copies are not given away before their task has ended",
+TEST_CASE_METHOD(worker_world, "blocks that the node copies are not released before their task has ended",
                  "[lmcache]") {
   const auto what = GENERATE(operation::store, operation::retrieve);
   const auto request = make(what, 2);
@@ -261,7 +261,8 @@ TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are canc
   CHECK(registrations.drained());
 }
 
-TEST_CASE_METHOD(worker_world, "what a worker may be touching is named when its attachment ends", "[lmcache]") {
+TEST_CASE_METHOD(worker_world, "requests whose memory a worker may access are listed when its attachment ends",
+                 "[lmcache]") {
   prepare_store(2);
   registrations.client_gone(1, t0);
   rules.ended(of, t0);

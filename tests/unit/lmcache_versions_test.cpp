@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-/// Two versions of LMCache's protocol at once. tests/engines/lmcache_record.py has written what is read here with
-/// LMCache's own client.
+/// Two versions of LMCache's protocol at once. The messages were recorded with LMCache's own client by
+/// tests/engines/lmcache_record.py.
 
 namespace lmcache_versions_test {
 
@@ -86,7 +86,7 @@ const version_set only_after{version::v0_5_7};
 
 } // namespace
 
-TEST_CASE("Messages of either version are read, and tell it where they differ", "[lmcache]") {
+TEST_CASE("Messages of either version are parsed, and differences reveal the version", "[lmcache]") {
   for (const auto& release : {before, after}) {
     const auto own = release == before ? version::v0_5_6 : version::v0_5_7;
     for (const auto& x : recorded_with(release)) {
@@ -97,7 +97,7 @@ TEST_CASE("Messages of either version are read, and tell it where they differ", 
         continue;
       CHECK(message.why == problem::none);
       CHECK(message.versions.contains(own));
-      // Keys, and what has another number of payloads.
+      // The payloads have keys, or another number of payloads.
       const bool tells = x.frames.size() > 2 && x.name != "ping" && x.name.find("session") == std::string::npos &&
                          x.name.find("status") == std::string::npos && x.name.find("unregister") != 0 &&
                          x.name != "clear";
@@ -146,7 +146,7 @@ TEST_CASE("Registrations of either version are of one namespace", "[lmcache]") {
   CHECK(second.versions == only_after);
 }
 
-TEST_CASE("What only the newer version has is read", "[lmcache]") {
+TEST_CASE("Fields of the newer version only are parsed", "[lmcache]") {
   const auto negotiated = read(find(after, "negotiate_chunk_size").frames);
   CHECK(negotiated.what == operation::negotiate_chunk_size);
   CHECK(negotiated.alignment == 16);
@@ -158,7 +158,7 @@ TEST_CASE("What only the newer version has is read", "[lmcache]") {
   CHECK(wire::refusal(operation::server_module_affinity_call) == wire::refusal(operation::server_module_call));
 }
 
-TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
+TEST_CASE("Several groups are parsed and refused by name", "[lmcache]") {
   const auto registered = read(find(after, "register_kv_cache_engine_driven_context", 1).frames);
   CHECK(registered.why == problem::none);
   REQUIRE_FALSE(registered.registration);
@@ -167,12 +167,12 @@ TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
   for (const char* part : {"3 layers of the whole prefix", "2 layers with a window of 3 chunks",
                            "1 layers of recurrent states", "--disable-hybrid-kv-cache-manager"})
     CHECK(text.find(part) != std::string::npos);
-  // What such a worker asks all the same is answered with no, and is no message that cannot be read.
+  // Later requests of such a worker are answered negatively and are not malformed.
   CHECK(read(find(after, "prepare_store", 1).frames).why == problem::groups);
   CHECK(read(find(after, "store", 1).frames).why == problem::groups);
   CHECK(difference(find(after, "store", 1).frames).find("several groups") != std::string::npos);
 
-  SECTION("one group that is the whole registration is none") {
+  SECTION("one group that equals the whole registration is ignored") {
     json x{{"instance_id", 1},        {"model_name", "m"}, {"world_size", 1},
            {"block_size", 2},         {"num_layers", 3},   {"hidden_dim_size", 8},
            {"dtype_str", "bfloat16"}, {"use_mla", false},  {"num_physical_slots", 4}};
@@ -198,13 +198,13 @@ TEST_CASE("Several groups are read, and refused by name", "[lmcache]") {
   }
 }
 
-TEST_CASE("A message of neither version says what is different", "[lmcache]") {
+TEST_CASE("A message of neither version gets an error that states the difference", "[lmcache]") {
   auto message = find(after, "prepare_store").frames;
   message.push_back(packed_json(nullptr));
   CHECK(read(message).why == problem::payload_count);
   CHECK(difference(message).find("2 in 0.5.6, 3 in 0.5.7") != std::string::npos);
 
-  // As many payloads as one version has, and a key as the other one writes it.
+  // The message has as many payloads as one version, and a key in the format of the other one.
   message = find(before, "prepare_store").frames;
   message.push_back(packed_json(json::array()));
   CHECK(read(message).why == problem::key);
@@ -222,7 +222,7 @@ TEST_CASE("A message of neither version says what is different", "[lmcache]") {
   message[2] = packed_json(key);
   CHECK(read(message).why == problem::key);
 
-  // Whose memory it was is known, for its pings.
+  // The worker is known, for its pings.
   message = {packed_json(1), packed_json(1), packed_json(77), packed_json(nullptr)};
   CHECK(read(message).why == problem::payload_count);
   CHECK(read(message).instance == 77);

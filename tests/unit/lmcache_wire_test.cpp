@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// Messages as lmcache 0.5.6 sends them, field by field and by another writer's hand, in both spellings.
+/// Messages as lmcache 0.5.6 sends them, field by field, encoded by another library, in both spellings.
 
 namespace lmcache_wire_test {
 
@@ -84,7 +84,7 @@ std::vector<vector_entry> vectors() {
 
 } // namespace
 
-TEST_CASE("Every operation is read by its number and by its name", "[lmcache]") {
+TEST_CASE("Every operation is parsed by its number and by its name", "[lmcache]") {
   for (const auto& x : vectors()) {
     INFO(x.name);
     CHECK(wire::to_string(x.what) == x.name);
@@ -97,7 +97,7 @@ TEST_CASE("Every operation is read by its number and by its name", "[lmcache]") 
       CHECK(message->number == packed_json(7));
       CHECK(message->operation_frame == packed_json(spelling));
     }
-    // With a payload of another kind in place of the first one, or none of those it needs.
+    // The first payload is of another kind, or all required payloads are missing.
     const bool needs_some =
         !x.payloads.empty() && x.what != operation::clear && x.what != operation::report_block_allocation;
     if (needs_some) {
@@ -122,7 +122,7 @@ TEST_CASE("Operations of newer clients are known by name or not at all", "[lmcac
   CHECK_FALSE(read(std::string(200, 'x'), {}));
 }
 
-TEST_CASE("A key says which chunks are meant", "[lmcache]") {
+TEST_CASE("A key defines the chunks that are meant", "[lmcache]") {
   const auto message = read(18, {key_json(13, 4, 12, 1), 77});
   REQUIRE(message);
   const auto& x = message->chunks;
@@ -137,18 +137,18 @@ TEST_CASE("A key says which chunks are meant", "[lmcache]") {
   CHECK(x.keys.size() == 3);
   CHECK(message->instance == 77);
 
-  SECTION("parts of a chunk do not count in a lookup") {
+  SECTION("partial chunks do not count in a lookup") {
     const auto lookup = read(8, {key_json(13, 3, 11), 1});
     CHECK_FALSE(lookup->malformed);
     CHECK(lookup->chunks.begin == 0);
     CHECK(lookup->chunks.end == 2);
     CHECK(lookup->chunks.keys.size() == 2);
   }
-  SECTION("a store is of whole chunks") {
+  SECTION("a store consists of whole chunks") {
     CHECK(read(16, {key_json(13, 4, 11, 1), 77})->malformed);
     CHECK(read(16, {key_json(13, 3, 12, 1), 77})->malformed);
   }
-  SECTION("what cannot be is malformed") {
+  SECTION("impossible values are malformed") {
     CHECK(read(8, {key_json(7, 0, 8), 1})->malformed);
     CHECK(read(8, {key_json(9, 8, 4), 1})->malformed);
     CHECK(read(16, {key_json(9, 0, 8, 2), 77})->malformed);
@@ -165,7 +165,7 @@ TEST_CASE("A key says which chunks are meant", "[lmcache]") {
       CHECK(read(8, {key, 1})->malformed);
     }
   }
-  SECTION("fields may be missing that have a default, and others may be there") {
+  SECTION("fields with defaults may be missing, and unknown fields are ignored") {
     auto key = key_json(9, 0, 8);
     key.erase("cache_salt");
     key.erase("num_kv_readers");
@@ -177,7 +177,7 @@ TEST_CASE("A key says which chunks are meant", "[lmcache]") {
   }
 }
 
-TEST_CASE("Keys of chunks are chained, and those of other salts and models are others", "[lmcache]") {
+TEST_CASE("Keys of chunks are chained and depend on salt and model", "[lmcache]") {
   const auto keys_of = [](const json& key) { return read(8, {key, 1})->chunks.keys; };
   const auto keys = keys_of(key_json(12, 0, 12));
   REQUIRE(keys.size() == 3);
@@ -198,7 +198,7 @@ TEST_CASE("Keys of chunks are chained, and those of other salts and models are o
   CHECK(to_string(keys[0]) == "c6348b9e6c4353d076a4d80113b0a950");
 }
 
-TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
+TEST_CASE("A registration describes the page layout of a worker", "[lmcache]") {
   const auto message = read(14, {registration_json()});
   REQUIRE(message);
   CHECK(message->instance == 1234567890123456789);
@@ -211,7 +211,7 @@ TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
   CHECK(message->registration->shape.sizes == std::vector<std::uint32_t>{2, 3, 4, 8});
   CHECK(message->registration->shape.dtype == "bfloat16");
 
-  SECTION("one that cannot be read still says of whom it is") {
+  SECTION("a malformed registration still has its instance id") {
     auto x = registration_json();
     x["num_layers"] = "three";
     const auto wrong = read(14, {x});
@@ -229,7 +229,7 @@ TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
     CHECK(one->shape.sizes == std::vector<std::uint32_t>{3, 4, 8});
     CHECK(one->space.id() != space.id());
   }
-  SECTION("what changes the bytes is another namespace") {
+  SECTION("fields that change the bytes change the namespace") {
     for (const auto& [field, value] : {std::pair<const char*, json>("num_layers", 4),
                                        {"hidden_dim_size", 4},
                                        {"dtype_str", "float16"},
@@ -244,14 +244,14 @@ TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
       CHECK(other->space.name != space.name);
     }
   }
-  SECTION("and what does not is the same") {
+  SECTION("fields that do not change the bytes keep the namespace") {
     auto x = registration_json();
     x["block_size"] = 4;
     x["instance_id"] = 2;
     x["num_physical_slots"] = nullptr;
     CHECK(read(14, {x})->registration->space == space);
   }
-  SECTION("what cannot be served is refused with a reason") {
+  SECTION("unsupported values are refused with a reason") {
     for (const auto& [field, value] : {std::pair<const char*, json>("block_size", 3),
                                        {"block_size", 0},
                                        {"num_layers", 0},
@@ -266,7 +266,7 @@ TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
       CHECK_FALSE(refused->registration);
     }
   }
-  SECTION("wide layers are heads, as far as a namespace is concerned") {
+  SECTION("wide layers are represented as heads in a namespace") {
     auto x = registration_json();
     x["hidden_dim_size"] = 65536;
     const auto wide = read(14, {x})->registration;
@@ -276,7 +276,7 @@ TEST_CASE("A registration says how a worker's pages look", "[lmcache]") {
   }
 }
 
-TEST_CASE("Answers are what LMCache's types are", "[lmcache]") {
+TEST_CASE("Answers have the types of LMCache", "[lmcache]") {
   const wire::slot_shape shape{{2, 3, 4, 8}, "bfloat16"};
   const std::vector<wire::slot_place> slots{{4096, 384}, {std::uint64_t{1} << 40U, 384}};
   const json first{{"offset", 4096}, {"length", 384}, {"shape", {2, 3, 4, 8}}, {"dtype", "bfloat16"}};
@@ -296,7 +296,7 @@ TEST_CASE("Answers are what LMCache's types are", "[lmcache]") {
   CHECK(unpacked(wire::answer_transfer("event", true)) == json{json::binary({'e', 'v', 'e', 'n', 't'}), true});
 }
 
-TEST_CASE("Every operation has a way of saying no", "[lmcache]") {
+TEST_CASE("Every operation has a negative answer", "[lmcache]") {
   const auto no = [](operation x) { return unpacked(wire::refusal(x).value()); };
   CHECK(no(operation::commit_store) == false);
   CHECK(no(operation::commit_retrieve) == false);

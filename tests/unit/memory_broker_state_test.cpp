@@ -44,13 +44,13 @@ struct desk {
     CHECK(state.check() == "");
   }
   void pass(duration x) { now += x; }
-  /// All of them have had what they have for long.
+  /// All ranks have had their extents for a long time.
   void rest() { pass(seconds(100)); }
 };
 
 } // namespace
 
-TEST_CASE("broker: whoever's oldest page is clearly older gives", "[memory]") {
+TEST_CASE("broker: the rank with the clearly oldest page gives an extent", "[memory]") {
   desk d(4);
   for (broker::borrower x = 1; x <= 4; ++x)
     d.has(x, 4, seconds(0));
@@ -60,7 +60,7 @@ TEST_CASE("broker: whoever's oldest page is clearly older gives", "[memory]") {
   d.has(3, 4, seconds(10));
   d.has(4, 4, seconds(10), true);
   REQUIRE(d.state.take_orders() == orders{{2, false}});
-  // It is not fetched another one, and 2 is not asked for another.
+  // It gets no second extent, and 2 is not asked for another.
   d.has(4, 4, seconds(10), true);
   d.has(3, 4, seconds(10), true);
   CHECK(d.state.take_orders() == orders{{1, false}});
@@ -72,7 +72,7 @@ TEST_CASE("broker: whoever's oldest page is clearly older gives", "[memory]") {
   CHECK(d.state.check() == "");
 }
 
-TEST_CASE("broker: those who are about equally busy take nothing from each other", "[memory]") {
+TEST_CASE("broker: ranks with similar use take nothing from each other", "[memory]") {
   desk d(2);
   d.has(1, 4, seconds(0));
   d.has(2, 4, seconds(0));
@@ -89,7 +89,7 @@ TEST_CASE("broker: those who are about equally busy take nothing from each other
   CHECK(d.state.take_orders().size() == 1);
 }
 
-TEST_CASE("broker: memory that nobody uses goes first, but not what was lent just now", "[memory]") {
+TEST_CASE("broker: unused memory is reassigned first, but not right after it was assigned", "[memory]") {
   desk d(3);
   d.has(1, 4, seconds(0));
   d.rest();
@@ -104,12 +104,12 @@ TEST_CASE("broker: memory that nobody uses goes first, but not what was lent jus
   CHECK(d.state.take_orders() == orders{{2, false}});
 }
 
-TEST_CASE("broker: who has nothing gets one in any case", "[memory]") {
+TEST_CASE("broker: a rank without memory gets an extent in any case", "[memory]") {
   desk d(3);
   d.has(1, 2, seconds(1));
   d.has(2, 1, seconds(2));
   d.wants_first(3);
-  // Busy, and lent a moment ago, but it has two.
+  // It is busy and got an extent a moment ago, but it has two.
   CHECK(d.state.take_orders() == orders{{1, true}});
   d.state.given_back(1, 5, d.now);
   CHECK(d.state.take_loans() == loans{{3, 5}});
@@ -127,7 +127,7 @@ TEST_CASE("broker: who has nothing gets one in any case", "[memory]") {
   CHECK(d.state.take_orders() == orders{{2, true}});
 }
 
-TEST_CASE("broker: who has nothing comes before who wants more", "[memory]") {
+TEST_CASE("broker: a rank without memory comes before one that wants more", "[memory]") {
   desk d(3);
   d.has(1, 3, seconds(0));
   d.rest();
@@ -137,14 +137,14 @@ TEST_CASE("broker: who has nothing comes before who wants more", "[memory]") {
   d.wants_first(3);
   // 2 must give, since 1 is giving already.
   REQUIRE(d.state.take_orders() == orders{{2, true}});
-  // What came for 2 is 2's, but 2 wants it no more.
+  // The extent is meant for 2, which no longer wants it.
   d.has(2, 3, seconds(1), false);
   d.state.given_back(1, 9, d.now);
   CHECK(d.state.take_loans().empty());
   CHECK(d.state.take_returns() == std::vector<broker::extent_number>{9});
 }
 
-TEST_CASE("broker: after a refusal another one is asked, and the first one later", "[memory]") {
+TEST_CASE("broker: after a refusal another rank is asked, and the first one later", "[memory]") {
   desk d(3);
   d.has(1, 3, seconds(0));
   d.has(2, 3, seconds(0));
@@ -162,7 +162,7 @@ TEST_CASE("broker: after a refusal another one is asked, and the first one later
   CHECK(d.state.take_orders() == orders{{1, false}});
 }
 
-TEST_CASE("broker: a wish that is not repeated is over", "[memory]") {
+TEST_CASE("broker: a request that is not repeated expires", "[memory]") {
   desk d(2);
   d.has(1, 2, seconds(0));
   d.rest();
@@ -174,7 +174,7 @@ TEST_CASE("broker: a wish that is not repeated is over", "[memory]") {
   CHECK(d.state.take_orders().empty());
 }
 
-TEST_CASE("broker: borrowers come and go", "[memory]") {
+TEST_CASE("broker: ranks are added and removed", "[memory]") {
   desk d(3);
   d.has(1, 3, seconds(0));
   d.has(2, 3, seconds(0));
@@ -183,15 +183,15 @@ TEST_CASE("broker: borrowers come and go", "[memory]") {
   d.has(2, 3, seconds(40));
   d.has(3, 1, seconds(1), true);
   REQUIRE(d.state.take_orders() == orders{{1, false}});
-  SECTION("who was to give is gone: another one is asked") {
+  SECTION("the giving rank is removed: another one is asked") {
     d.state.remove(1, d.now);
     CHECK(d.state.take_orders() == orders{{2, false}});
-    // And what it gave all the same is nobody's.
+    // An extent that it still gave goes to the arena.
     d.state.given_back(1, 4, d.now);
     CHECK(d.state.take_returns() == std::vector<broker::extent_number>{4});
     d.state.refused(1, d.now);
   }
-  SECTION("for whom it was is gone: the arena gets it") {
+  SECTION("the receiving rank is removed: the arena gets the extent") {
     d.state.remove(3, d.now);
     d.state.given_back(1, 4, d.now);
     CHECK(d.state.take_loans().empty());
@@ -199,7 +199,7 @@ TEST_CASE("broker: borrowers come and go", "[memory]") {
     d.has(2, 3, seconds(1), true);
     CHECK(d.state.take_orders().size() == 1); // 1 gives again
   }
-  SECTION("it does not take it: who else wants it gets it") {
+  SECTION("the receiving rank does not accept: another one that wants it gets it") {
     d.has(2, 3, seconds(1), true);
     d.state.given_back(1, 4, d.now);
     REQUIRE(d.state.take_loans() == loans{{3, 4}});
@@ -208,12 +208,12 @@ TEST_CASE("broker: borrowers come and go", "[memory]") {
     CHECK(d.state.moved() == 0);
   }
   CHECK(d.state.check() == "");
-  d.state.told(17, {true, 0, 0, std::nullopt}, d.now); // of nobody
+  d.state.told(17, {true, 0, 0, std::nullopt}, d.now); // of an unknown rank
   d.state.given_back(17, 6, d.now);
   CHECK(d.state.check() == "");
 }
 
-TEST_CASE("broker: every extent is in one place, whatever happens", "[memory]") {
+TEST_CASE("broker: every extent has exactly one place, whatever happens", "[memory]") {
   const auto seed = GENERATE(range(1U, 9U));
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -254,7 +254,7 @@ TEST_CASE("broker: every extent is in one place, whatever happens", "[memory]") 
       } else {
         const auto extent = has[giver].extract(has[giver].begin()).value();
         d.state.given_back(giver, extent, d.now);
-        under_way.push_back({0, extent}); // until it is said where it goes
+        under_way.push_back({0, extent}); // until its destination is known
       }
     } else if (!under_way.empty() && under_way.front().to != 0) {
       const auto x = under_way.front();

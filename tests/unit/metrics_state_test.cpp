@@ -29,7 +29,7 @@ std::string count_of(const std::string& page, std::string_view kind) {
 
 } // namespace
 
-TEST_CASE("metrics: a page for a scraper has every kind, from the start", "[metrics_state]") {
+TEST_CASE("metrics: the exposition has every kind from the start", "[metrics_state]") {
   const metrics_state state("n1");
   const auto page = state.render();
   CHECK(page.find("# TYPE troupe_request_seconds histogram") != std::string::npos);
@@ -85,7 +85,7 @@ TEST_CASE("metrics: gauges are set, not added, one per set of labels", "[metrics
   CHECK(families == 1);
 }
 
-TEST_CASE("metrics: names with quotes and line breaks do not break the page", "[metrics_state]") {
+TEST_CASE("metrics: names with quotes and line breaks do not break the exposition", "[metrics_state]") {
   metrics_state state("n\"1\n\\");
   state.set("troupe_clients", "Clients.", {{"namespace", "a\"b\nc"}}, 1);
   const auto page = state.render();

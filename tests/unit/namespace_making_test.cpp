@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-/// Namespaces that clients make, as rules: over two shards, and something that opens and closes.
+/// The rules for namespaces that clients create, over two shards and a stand-in that opens and closes namespaces.
 
 namespace namespace_making_test {
 
@@ -96,7 +96,7 @@ struct desk {
 
 using rules = namespace_making;
 
-/// What comes of an order is as `code` says.
+/// Completes an order with the result of `code`.
 template <class Code>
 void carry_out(desk& w, const rules::effect& order, Code code) {
   std::visit(
@@ -114,7 +114,8 @@ void carry_out(desk& w, const rules::effect& order, Code code) {
 
 } // namespace
 
-TEST_CASE("a namespace is judged, known to shards, opened, and known with its ranks, in this order", "[namespaces]") {
+TEST_CASE("a namespace is checked, registered at shards, opened, and then served with its ranks, in this order",
+          "[namespaces]") {
   desk w;
   w.make(1);
   const auto tell = w.order<rules::tell_of_namespace>();
@@ -130,13 +131,13 @@ TEST_CASE("a namespace is judged, known to shards, opened, and known with its ra
   CHECK(w.answer(1) == errc::ok);
   CHECK(w.state.serves(w.id));
   CHECK(w.names.contains(w.id));
-  // Whoever asks again hears at once.
+  // A repeated request is answered at once.
   w.make(2);
   CHECK(w.answer(2) == errc::ok);
   CHECK(w.orders.empty());
 }
 
-TEST_CASE("what cannot be kept here is refused before anything is done", "[namespaces]") {
+TEST_CASE("a namespace that cannot be stored here is refused before anything is done", "[namespaces]") {
   desk w;
   w.unfit = true;
   w.make(1);
@@ -144,7 +145,7 @@ TEST_CASE("what cannot be kept here is refused before anything is done", "[names
   CHECK(w.nothing_left());
 }
 
-TEST_CASE("clients that make the same namespace share what is made", "[namespaces]") {
+TEST_CASE("clients that create the same namespace share the work", "[namespaces]") {
   desk w;
   w.make(1);
   w.make(2);
@@ -157,7 +158,7 @@ TEST_CASE("clients that make the same namespace share what is made", "[namespace
     CHECK(w.answer(request) == errc::ok);
 }
 
-TEST_CASE("a failure at any step leaves nothing behind, and everybody who waits hears of it", "[namespaces]") {
+TEST_CASE("a failure at any step leaves nothing behind and is reported to every waiting client", "[namespaces]") {
   desk w;
   w.make(1);
   w.make(2);
@@ -205,7 +206,7 @@ TEST_CASE("a failure at any step leaves nothing behind, and everybody who waits 
   CHECK(w.answer(9) == errc::ok);
 }
 
-TEST_CASE("a namespace is left by clients, forgotten by shards, and closed, in this order", "[namespaces]") {
+TEST_CASE("a namespace is detached from clients, removed from shards, and closed, in this order", "[namespaces]") {
   desk w;
   w.serve();
   const bool force = GENERATE(false, true);
@@ -231,14 +232,14 @@ TEST_CASE("a namespace is left by clients, forgotten by shards, and closed, in t
   CHECK(w.answer(5) == errc::unknown_namespace);
 }
 
-TEST_CASE("a namespace stays that somebody uses", "[namespaces]") {
+TEST_CASE("a namespace in use is not removed", "[namespaces]") {
   desk w;
   w.serve();
   w.state.remove(2, w.id, false);
   SECTION("a client") {
     w.state.done(w.order<rules::leave_space>().number, fail(errc::busy, "a client"));
   }
-  SECTION("whoever has leases") {
+  SECTION("a holder of leases") {
     w.state.done(w.order<rules::leave_space>().number, {});
     w.told(w.order<rules::tell_to_remove>().number, errc::busy, errc::busy);
   }
@@ -249,7 +250,7 @@ TEST_CASE("a namespace stays that somebody uses", "[namespaces]") {
   CHECK(w.orders.empty());
 }
 
-TEST_CASE("what some shards have begun to forget, all do", "[namespaces]") {
+TEST_CASE("a removal that some shards have started is forced on all", "[namespaces]") {
   desk w;
   w.serve();
   w.state.remove(2, w.id, false);
@@ -263,7 +264,7 @@ TEST_CASE("what some shards have begun to forget, all do", "[namespaces]") {
   CHECK(w.nothing_left());
 }
 
-TEST_CASE("a namespace that some shards have forgotten is nobody's, and can only be removed", "[namespaces]") {
+TEST_CASE("a namespace that only some shards have removed serves no one and can only be removed", "[namespaces]") {
   desk w;
   w.serve();
   const bool force = GENERATE(false, true);
@@ -278,19 +279,19 @@ TEST_CASE("a namespace that some shards have forgotten is nobody's, and can only
   w.make(3);
   CHECK(w.answer(3) == errc::busy);
   CHECK(w.orders.empty());
-  // Whoever removes it finds it by its name.
+  // A removal finds it by its name.
   CHECK(w.names.contains(w.id));
   w.state.remove(4, w.id, false);
   auto again = w.order<rules::tell_to_remove>();
   CHECK(again.force);
-  SECTION("which goes on") {
+  SECTION("the removal succeeds") {
     w.told(again.number, errc::unknown_namespace, errc::ok);
     w.state.done(w.order<rules::close_space>().number, {});
     CHECK(w.answer(4) == errc::ok);
     CHECK(w.names.empty());
     CHECK(w.nothing_left());
   }
-  SECTION("which may fail again, on all of them") {
+  SECTION("the removal may fail again on all shards") {
     w.told(again.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(4) == errc::busy);
     CHECK_FALSE(w.state.serves(w.id));
@@ -302,7 +303,7 @@ TEST_CASE("a namespace that some shards have forgotten is nobody's, and can only
   }
 }
 
-TEST_CASE("whatever becomes of orders, each request is answered once and no order is forgotten", "[namespaces]") {
+TEST_CASE("whatever the outcome of orders, each request is answered once and no order is forgotten", "[namespaces]") {
   const auto seed = GENERATE(range(1U, 9U));
   CAPTURE(seed);
   std::mt19937 random(seed);

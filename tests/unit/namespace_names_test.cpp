@@ -35,7 +35,7 @@ TEST_CASE("A namespace keeps the name that it had first", "[namespaces]") {
   CHECK(names.name_of({1, 1}) == "a");
 }
 
-TEST_CASE("Names are counted by how they begin", "[namespaces]") {
+TEST_CASE("Names are counted by prefix", "[namespaces]") {
   namespace_names names;
   CHECK(names.count_with_prefix("") == 0);
   for (std::uint64_t i = 1; const auto* name : {"hf3fs", "hf3fs-", "hf3fs-a", "hf3fs-b", "hf3f", "hf3ft", "sglang-a"})

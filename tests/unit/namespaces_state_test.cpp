@@ -25,7 +25,7 @@ namespace_spec spec(const std::string& name) {
   return out;
 }
 
-/// A state over two shards that say what a test wants, and allocators that are numbers.
+/// A state over two shards with scripted answers, and allocators that are numbers.
 struct desk {
   using state = namespaces_state;
 
@@ -118,25 +118,25 @@ using state = namespaces_state;
 
 } // namespace
 
-TEST_CASE("namespaces: one is there when all shards have it", "[namespaces_state]") {
+TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]") {
   desk w;
   w.rules->add(1, {w.space, {}});
   const auto order = w.take_one<state::tell_of_namespace>();
   CHECK(order.request.spec == w.space);
   CHECK_FALSE(w.answer(1));
-  SECTION("and can have ranks from then on") {
+  SECTION("it can have ranks from then on") {
     w.say(order.number);
     CHECK(w.answer(1) == errc::ok);
     w.last_request = 1;
     w.register_rank(4);
   }
-  SECTION("and not when one says no, whose reason is the answer") {
+  SECTION("all shards refuse: the answer has their reason") {
     w.say(order.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(1) == errc::limit_exceeded);
     w.rules->register_rank(2, {w.space.id(), 0, 4});
     CHECK(w.answer(2) == errc::unknown_namespace);
   }
-  SECTION("and when only some say no, the others forget it before that is answered") {
+  SECTION("some shards refuse: the others remove it before the answer") {
     w.say(order.number, errc::ok, errc::limit_exceeded);
     const auto back = w.take_one<state::tell_to_remove>();
     CHECK(back.request.space == w.space.id());
@@ -152,7 +152,7 @@ TEST_CASE("namespaces: one is there when all shards have it", "[namespaces_state
     w.say(w.take_one<state::tell_of_namespace>().number);
     CHECK(w.answer(3) == errc::ok);
   }
-  SECTION("and when only some say no, whoever wants the same decides") {
+  SECTION("some shards refuse: another request for the same namespace decides") {
     w.rules->add(2, {w.space, {}});
     const auto second = w.take_one<state::tell_of_namespace>();
     w.say(order.number, errc::ok, errc::limit_exceeded);
@@ -162,7 +162,7 @@ TEST_CASE("namespaces: one is there when all shards have it", "[namespaces_state
     CHECK(w.answer(2) == errc::ok);
     CHECK(w.rules->knows(w.space.id()));
   }
-  SECTION("and one that is there stays, whoever refuses it when it is told of again") {
+  SECTION("an existing one stays when it is registered again and refused") {
     w.say(order.number);
     CHECK(w.answer(1) == errc::ok);
     w.rules->add(2, {w.space, {}});
@@ -173,7 +173,7 @@ TEST_CASE("namespaces: one is there when all shards have it", "[namespaces_state
   }
 }
 
-TEST_CASE("namespaces: a rank gets one allocator, of which all shards are told", "[namespaces_state]") {
+TEST_CASE("namespaces: a rank gets one allocator, of which all shards are notified", "[namespaces_state]") {
   desk w;
   w.make();
   const auto first = w.ask_rank(4);
@@ -181,7 +181,7 @@ TEST_CASE("namespaces: a rank gets one allocator, of which all shards are told",
   CHECK(order.what.rank.slots == 4);
   CHECK(order.what.allocator == 1);
   CHECK(order.what.incarnation == 101);
-  // Who asks for the same meanwhile shares the answer; who asks for another number does not.
+  // A request for the same number shares the answer, and one for another number does not.
   const auto same = w.ask_rank(4);
   const auto other = w.ask_rank(5);
   CHECK(w.answer(other) == errc::busy);
@@ -195,7 +195,7 @@ TEST_CASE("namespaces: a rank gets one allocator, of which all shards are told",
   CHECK(w.rules->rank_of(2).empty());
 }
 
-TEST_CASE("namespaces: what cannot be a rank is refused, and no allocator is left over", "[namespaces_state]") {
+TEST_CASE("namespaces: an invalid rank is refused, and no allocator is left over", "[namespaces_state]") {
   desk w;
   w.make();
   CHECK(w.answer(w.ask_rank(0)) == errc::out_of_range);
@@ -210,7 +210,7 @@ TEST_CASE("namespaces: what cannot be a rank is refused, and no allocator is lef
   w.register_rank(4);
 }
 
-TEST_CASE("namespaces: a rank that some shards know keeps its allocator, and is told to all again",
+TEST_CASE("namespaces: a rank that some shards know keeps its allocator, and all shards are notified again",
           "[namespaces_state]") {
   desk w;
   w.make();
@@ -227,18 +227,18 @@ TEST_CASE("namespaces: a rank that some shards know keeps its allocator, and is 
   CHECK(w.answer(again) == errc::ok);
 }
 
-TEST_CASE("namespaces: a rank that holds nothing can have another number of slots", "[namespaces_state]") {
+TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespaces_state]") {
   desk w;
   w.make();
   w.register_rank(4);
   const auto request = w.ask_rank(6);
   const auto retire = w.take_one<state::tell_to_retire>();
-  // While it is decided, nobody else changes it.
+  // Other changes are refused while it is being decided.
   CHECK(w.answer(w.ask_rank(6)) == errc::busy);
   CHECK(w.answer(w.ask_rank(4)) == errc::busy);
   CHECK(w.answer(w.ask_removal()) == errc::busy);
   const auto kept = [&](errc why) {
-    // The old one goes on, and all shards hear of it.
+    // The old one stays, and all shards are notified.
     const auto told = w.take_one<state::tell_of_rank>();
     CHECK(told.what.rank.slots == 4);
     CHECK(told.what.allocator == 1);
@@ -248,7 +248,7 @@ TEST_CASE("namespaces: a rank that holds nothing can have another number of slot
     CHECK(w.alive == std::set<state::allocator_number>{1});
     CHECK(w.answer(w.ask_rank(4)) == errc::ok);
   };
-  SECTION("when shards have nothing of it and all slots are free") {
+  SECTION("shards have no page of it and all slots are free") {
     w.say(retire.number);
     const auto count = w.take_one<state::count_slots>();
     CHECK(count.allocator == 1);
@@ -263,11 +263,11 @@ TEST_CASE("namespaces: a rank that holds nothing can have another number of slot
     CHECK(w.answer(request) == errc::ok);
     CHECK(w.alive == std::set<state::allocator_number>{2});
   }
-  SECTION("but not when a shard has a page") {
+  SECTION("a shard has a page: refused") {
     w.say(retire.number, errc::ok, errc::identity_mismatch);
     kept(errc::identity_mismatch);
   }
-  SECTION("and at once where a slot is not free, but its slots rest as long as anybody may use the old ones") {
+  SECTION("a slot is not free: accepted, but slots rest as long as the old ones may be in use") {
     w.say(retire.number);
     allocator_stats slots;
     slots.total = 4;
@@ -285,7 +285,7 @@ TEST_CASE("namespaces: a rank that holds nothing can have another number of slot
     CHECK(w.answer(request) == errc::ok);
     CHECK(w.alive == std::set<state::allocator_number>{2});
   }
-  SECTION("and those that rest are what the next try gets, where all shards refuse at first") {
+  SECTION("all shards refuse at first: the next attempt gets the resting slots") {
     w.say(retire.number);
     allocator_stats slots;
     slots.total = 4;
@@ -305,7 +305,7 @@ TEST_CASE("namespaces: a rank that holds nothing can have another number of slot
     w.say(second.number);
     CHECK(w.answer(again) == errc::ok);
   }
-  SECTION("nor when the allocator does not answer") {
+  SECTION("the allocator does not answer: refused") {
     w.say(retire.number);
     w.rules->counted(w.take_one<state::count_slots>().number, fail(errc::unreachable, "gone"));
     kept(errc::unreachable);
@@ -326,14 +326,14 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
   CHECK(w.answer(w.ask_rank(4, 2)) == errc::busy);
   w.rules->add(++w.last_request, {w.space, {}});
   CHECK(w.answer(w.last_request) == errc::busy);
-  SECTION("also where a shard had forgotten it before") {
+  SECTION("a shard had removed it before") {
     w.say(order.number, errc::unknown_namespace, errc::ok);
     CHECK(w.answer(first) == errc::ok);
     CHECK(w.answer(second) == errc::ok);
     CHECK(w.alive.empty());
     CHECK(w.answer(w.ask_removal()) == errc::unknown_namespace);
   }
-  SECTION("and stays when all say no") {
+  SECTION("all shards refuse: it stays") {
     w.say(order.number, errc::busy, errc::busy);
     CHECK(w.answer(first) == errc::busy);
     CHECK(w.answer(second) == errc::busy);
@@ -342,7 +342,8 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
   }
 }
 
-TEST_CASE("namespaces: what a shard has forgotten is gone from all, or nothing but removed", "[namespaces_state]") {
+TEST_CASE("namespaces: one that a shard has removed is removed from all, or can only be removed",
+          "[namespaces_state]") {
   desk w;
   w.make();
   w.register_rank(4);
@@ -359,7 +360,7 @@ TEST_CASE("namespaces: what a shard has forgotten is gone from all, or nothing b
     CHECK(w.alive.empty());
     CHECK(w.answer(w.ask_removal()) == errc::unknown_namespace);
   }
-  SECTION("where that fails as well") {
+  SECTION("the forced removal fails as well") {
     w.say(again.number, errc::unknown_namespace, errc::limit_exceeded);
     CHECK(w.answer(request) == errc::busy);
     CHECK(w.answer(w.ask_rank(4)) == errc::busy);
@@ -367,7 +368,7 @@ TEST_CASE("namespaces: what a shard has forgotten is gone from all, or nothing b
     w.rules->add(++w.last_request, {w.space, {}});
     CHECK(w.answer(w.last_request) == errc::busy);
     CHECK(w.alive.size() == 1);
-    // Also when none says yes.
+    // The same holds when no shard accepts.
     const auto third = w.ask_removal(false);
     const auto last = w.take_one<state::tell_to_remove>();
     CHECK(last.request.force);
@@ -381,7 +382,7 @@ TEST_CASE("namespaces: what a shard has forgotten is gone from all, or nothing b
   }
 }
 
-TEST_CASE("namespaces: what the config has is not changed by requests", "[namespaces_state]") {
+TEST_CASE("namespaces: those in the config are not changed by requests", "[namespaces_state]") {
   desk w;
   w.rules->know_own(w.space);
   w.rules->know({{w.space.id(), 0, 8}, 77, 5});
@@ -392,7 +393,7 @@ TEST_CASE("namespaces: what the config has is not changed by requests", "[namesp
   CHECK(w.orders.empty());
 }
 
-TEST_CASE("namespaces: in any order of requests and answers, each is answered once and no allocator is lost",
+TEST_CASE("namespaces: in any order of requests and answers each is answered once and no allocator is lost",
           "[namespaces_state]") {
   const auto seed = GENERATE(range(1U, 41U));
   std::mt19937 random(seed);

@@ -7,18 +7,18 @@ namespace next_tick_test {
 
 using namespace troupe;
 
-TEST_CASE("The next tick: one that was overtaken does for what is due then") {
+TEST_CASE("The next tick: a tick that was superseded by an earlier one still serves its due time") {
   const timestamp start{std::chrono::seconds(100)};
   const auto after = [&](int seconds) { return start + std::chrono::seconds(seconds); };
   next_tick it;
   CHECK_FALSE(it.plan(timestamp::max()));
   CHECK(it.plan(after(10)));
-  // One comes by then.
+  // The tick arrives by then.
   CHECK_FALSE(it.plan(after(10)));
   CHECK_FALSE(it.plan(after(11)));
   CHECK(it.plan(after(2)));
 
-  // One that somebody else has sent.
+  // This tick was sent by another part.
   it.came(after(1));
   CHECK_FALSE(it.plan(after(3)));
   it.came(after(2));
@@ -28,7 +28,7 @@ TEST_CASE("The next tick: one that was overtaken does for what is due then") {
     it.came(after(i));
     CHECK_FALSE(it.plan(after(12)));
   }
-  // It comes a little late.
+  // It arrives a little late.
   it.came(after(11));
   CHECK(it.plan(after(12)));
 }

@@ -21,18 +21,18 @@ config::node_config with_ranks(std::vector<std::optional<std::uint32_t>> wishes)
 
 } // namespace
 
-TEST_CASE("memory lies where the kernel likes unless it is to be spread", "[node]") {
+TEST_CASE("the kernel places memory unless it is to be spread", "[node]") {
   auto options = with_ranks({std::nullopt, std::nullopt});
   CHECK(numa_nodes_for(options, nodes{0, 1}) == nodes{0, 1});
   options.memory.numa = "off";
   CHECK(numa_nodes_for(options, nodes{0, 1}) == nodes{});
 }
 
-TEST_CASE("memory is spread over all NUMA nodes, whatever ranks wish for", "[node]") {
+TEST_CASE("memory is spread over all NUMA nodes, whatever ranks prefer", "[node]") {
   CHECK(numa_nodes_for(with_ranks({1, 1}), nodes{0, 1, 2}) == nodes{0, 1, 2});
 }
 
-TEST_CASE("each rank that wishes for a NUMA node that is not there is told of those that are", "[node]") {
+TEST_CASE("each rank that prefers an unknown NUMA node gets an error with the known ones", "[node]") {
   const auto options = with_ranks({1, 2, std::nullopt, 7});
   const auto faults = faults_of_numa_nodes(options, nodes{0, 1});
   REQUIRE(faults.size() == 2);
@@ -46,16 +46,16 @@ TEST_CASE("each rank that wishes for a NUMA node that is not there is told of th
   CHECK(refused.error().text == config::to_string(faults[0]));
 }
 
-TEST_CASE("where the kernel tells of no NUMA nodes, wishes are heard and not fulfilled", "[node]") {
+TEST_CASE("preferences are accepted and ignored where the kernel reports no NUMA nodes", "[node]") {
   CHECK(faults_of_numa_nodes(with_ranks({5}), {}).empty());
   CHECK(numa_nodes_for(with_ranks({5}), {}) == nodes{});
 }
 
-TEST_CASE("memory that can never be had is a fault, by what it is made of", "[node][memory]") {
+TEST_CASE("memory that can never be provided is an error that depends on its page type", "[node][memory]") {
   constexpr std::uint64_t mebibyte = 1U << 20U;
   const memory_bound bound{512 * mebibyte, "this host has"};
   const io::huge_page_room none{};
-  // In use, as they are while the node runs that is looked at.
+  // The huge pages are in use, as while the inspected node runs.
   io::huge_page_room taken{io::huge_page_counts{1024, 0}, std::nullopt};
   config::node_config options;
   options.memory.bytes = 1024 * mebibyte;

@@ -41,7 +41,7 @@ struct desk {
   }
   void link_gone(node_state::link_number link) { rules.link_gone(link, now); }
   result<void> leave(owner_id owner, node_state::link_number link) { return rules.leave(owner, link, now); }
-  /// All that have departed come to rest.
+  /// Quiesces all disconnected clients.
   void settle() {
     for (const auto owner : rules.departed())
       CHECK(rules.owner_at_rest(owner));
@@ -65,7 +65,7 @@ struct desk {
 
 } // namespace
 
-TEST_CASE("node: a client gets the namespace it names, or the first", "[node_state]") {
+TEST_CASE("node: a client gets the namespace it names or the first one", "[node_state]") {
   desk w;
   CHECK(w.attach(1)->space == 0);
   CHECK(w.attach(2, "other")->space == 1);
@@ -78,7 +78,7 @@ TEST_CASE("node: a client gets the namespace it names, or the first", "[node_sta
   CHECK(w.rules.clients() == 2);
 }
 
-TEST_CASE("node: an owner id is never 0 and never somebody else's", "[node_state]") {
+TEST_CASE("node: an owner id is never 0 and never in use by another client", "[node_state]") {
   desk w({7, 0, 7, 0, 8});
   CHECK(w.attach(1)->owner == 7);
   CHECK(w.attach(2)->owner == 8);
@@ -86,7 +86,7 @@ TEST_CASE("node: an owner id is never 0 and never somebody else's", "[node_state
 
 TEST_CASE("node: a link that attaches again replaces itself, whatever the limit", "[node_state]") {
   desk w;
-  w.silent = true; // and so at rest
+  w.silent = true; // so it is quiesced at once
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
   CHECK(w.attach(4).error().code == errc::limit_exceeded);
@@ -101,7 +101,7 @@ TEST_CASE("node: a link that attaches again replaces itself, whatever the limit"
   CHECK(w.rules.clients() == 3);
 }
 
-TEST_CASE("node: a client leaves by its own link only, and once", "[node_state]") {
+TEST_CASE("node: a client detaches by its own link only, and once", "[node_state]") {
   desk w;
   const auto owner = w.attach(1)->owner;
   REQUIRE(w.attach(2));
@@ -115,7 +115,7 @@ TEST_CASE("node: a client leaves by its own link only, and once", "[node_state]"
   CHECK(w.departed().empty());
 }
 
-TEST_CASE("node: a client that has gone is departed until it is at rest, and comes to rest once", "[node_state]") {
+TEST_CASE("node: a disconnected client is listed until it is quiesced, and is quiesced once", "[node_state]") {
   desk w;
   const auto owner = w.attach(1)->owner;
   CHECK(w.rules.owner_at_rest(owner).error().code == errc::busy);
@@ -135,7 +135,7 @@ TEST_CASE("node: a client that has gone is departed until it is at rest, and com
   CHECK(w.rules.take_rested().empty());
 }
 
-TEST_CASE("node: nobody is at rest before it is told that he has gone", "[node_state]") {
+TEST_CASE("node: no client is quiesced before its disconnect is reported", "[node_state]") {
   desk w;
   const auto owner = w.attach(1)->owner;
   w.link_gone(1);
@@ -145,7 +145,7 @@ TEST_CASE("node: nobody is at rest before it is told that he has gone", "[node_s
   CHECK(w.rules.take_rested() == std::vector{owner});
 }
 
-TEST_CASE("node: a client that never asked for anything is at rest when it has gone", "[node_state]") {
+TEST_CASE("node: a client without any request is quiesced when it disconnects", "[node_state]") {
   desk w;
   w.silent = true;
   const auto owner = w.attach(1)->owner;
@@ -155,7 +155,7 @@ TEST_CASE("node: a client that never asked for anything is at rest when it has g
   CHECK(w.rules.take_rested() == std::vector{owner});
 }
 
-TEST_CASE("node: clients that have departed count towards the limit, and the error says so", "[node_state]") {
+TEST_CASE("node: disconnected clients count towards the limit, and the error says so", "[node_state]") {
   desk w;
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
@@ -165,7 +165,7 @@ TEST_CASE("node: clients that have departed count towards the limit, and the err
   CHECK(e.code == errc::limit_exceeded);
   for (const auto* part : {"1 clients are attached", "2 have disconnected", "io.max_clients"})
     CHECK(e.text.find(part) != std::string::npos);
-  // Its own predecessor, too: the link has to say first that it is at rest.
+  // Its own predecessor counts too: the link has to report first that it is quiesced.
   CHECK(w.attach(3).error().code == errc::limit_exceeded);
   CHECK(w.rules.departed_clients() == 3);
   w.settle();
@@ -173,14 +173,14 @@ TEST_CASE("node: clients that have departed count towards the limit, and the err
   CHECK(w.attach(4));
 }
 
-TEST_CASE("node: an owner id of one who is not at rest is given to nobody", "[node_state]") {
+TEST_CASE("node: the owner id of a client that is not quiesced is not reused", "[node_state]") {
   desk w({7, 7, 8});
   CHECK(w.attach(1)->owner == 7);
   w.link_gone(1);
   CHECK(w.attach(2)->owner == 8);
 }
 
-TEST_CASE("node: a client that does not come to rest is worth a word, once", "[node_state]") {
+TEST_CASE("node: a client that does not quiesce is reported once", "[node_state]") {
   desk w;
   const auto owner = w.attach(1)->owner;
   w.now += std::chrono::hours(1);
@@ -193,7 +193,7 @@ TEST_CASE("node: a client that does not come to rest is worth a word, once", "[n
   CHECK(w.rules.take_overdue(w.now + std::chrono::hours(1)).empty());
 }
 
-TEST_CASE("node: a drain is over when the last part is at rest, and nobody attaches meanwhile", "[node_state]") {
+TEST_CASE("node: a drain ends when the last part is drained, and no client attaches meanwhile", "[node_state]") {
   desk w;
   const auto owner = w.attach(1)->owner;
   CHECK_FALSE(w.rules.at_rest());
@@ -204,14 +204,14 @@ TEST_CASE("node: a drain is over when the last part is at rest, and nobody attac
   CHECK_FALSE(w.rules.at_rest());
   w.rules.part_at_rest();
   CHECK(w.rules.at_rest());
-  // Whoever was attached still leaves.
+  // An attached client can still leave.
   CHECK(w.leave(owner, 1));
   desk empty;
   CHECK(empty.rules.drain(0));
   CHECK(empty.rules.at_rest());
 }
 
-TEST_CASE("node: whoever attached has departed or is there, and no owner id comes twice", "[node_state]") {
+TEST_CASE("node: every client is attached or disconnected, and no owner id is reused", "[node_state]") {
   std::mt19937 random(GENERATE(range(1U, 11U)));
   desk w;
   std::map<node_state::link_number, owner_id> attached;
@@ -258,7 +258,7 @@ TEST_CASE("node: whoever attached has departed or is there, and no owner id come
   }
 }
 
-TEST_CASE("node: a client that says all of a namespace gets that one, whatever its name is", "[node_state]") {
+TEST_CASE("node: a client that specifies a whole namespace gets that one, whatever its name", "[node_state]") {
   desk w;
   const auto whole = [](const std::string& name, const std::string& model) {
     auto out = spec(name);
@@ -286,7 +286,7 @@ TEST_CASE("node: a client that says all of a namespace gets that one, whatever i
   CHECK_FALSE(w.rules.is_to_make(caller(whole("mine", "another model"), true)));
 }
 
-TEST_CASE("node: a namespace that clients made is closed, reopened and removed, one of the config is not",
+TEST_CASE("node: a namespace that clients created is closed, reopened and removed, and one in the config is not",
           "[node_state]") {
   desk w;
   auto mine = spec("mine");

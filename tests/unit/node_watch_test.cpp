@@ -23,7 +23,8 @@ struct watched {
 
 } // namespace
 
-TEST_CASE("A node without memory for new keys says so as long as it is so, and serves", "[condition][memory]") {
+TEST_CASE("A node without index memory for new keys reports it as long as it lasts, and serves",
+          "[condition][memory]") {
   watched w;
   CHECK(w.watch.look(0, at(0)).empty());
   memory_share share(w.memory);
@@ -38,7 +39,7 @@ TEST_CASE("A node without memory for new keys says so as long as it is so, and s
   CHECK(w.condition->shortcomings() == begun);
   CHECK(w.condition->ready());
   CHECK_FALSE(w.condition->refuses_saves({1, 1}));
-  CHECK(w.watch.look(0, at(3)).empty()); // told once
+  CHECK(w.watch.look(0, at(3)).empty()); // reported once
   share.set(0);
   CHECK(w.watch.look(0, at(4)).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::memory_full));
@@ -68,7 +69,7 @@ bool has_all(const std::string& text, std::initializer_list<const char*> parts) 
 
 } // namespace
 
-TEST_CASE("A node to which the host gives no memory for pages says so until it has some", "[condition][memory]") {
+TEST_CASE("A node without host memory for pages reports it until it has some", "[condition][memory]") {
   const auto condition = std::make_shared<node_condition>();
   const auto extents = std::make_shared<given_memory>();
   node_watch watch(condition, std::make_shared<memory_budget>(800), nullptr, extents);
@@ -90,7 +91,7 @@ TEST_CASE("A node to which the host gives no memory for pages says so until it h
   CHECK_FALSE(condition->has(trouble::memory_short));
 }
 
-TEST_CASE("A node that waits for its first memory for long says so", "[condition][memory]") {
+TEST_CASE("A node that waits long for its first memory reports it", "[condition][memory]") {
   const auto condition = std::make_shared<node_condition>();
   const auto extents = std::make_shared<given_memory>();
   node_watch watch(condition, std::make_shared<memory_budget>(800), nullptr, extents);
@@ -103,7 +104,7 @@ TEST_CASE("A node that waits for its first memory for long says so", "[condition
   CHECK_FALSE(condition->has(trouble::memory_short));
 }
 
-TEST_CASE("A node that loses lines of its log says so for a minute after the last one", "[condition]") {
+TEST_CASE("A node that drops log lines reports it for a minute after the last one", "[condition]") {
   watched w;
   CHECK(w.watch.look(0, at(0)).empty());
   CHECK(w.watch.look(5, at(1)).size() == 1);
@@ -116,7 +117,7 @@ TEST_CASE("A node that loses lines of its log says so for a minute after the las
   CHECK_FALSE(w.condition->has(trouble::log_dropped));
 }
 
-TEST_CASE("A node whose claim is late says so until it is renewed, and no more once it is lost",
+TEST_CASE("A node whose claim renewal is late reports it until it is renewed, and no longer once it is lost",
           "[condition][claims]") {
   const auto condition = std::make_shared<node_condition>();
   const auto gate = std::make_shared<write_gate>();
@@ -131,17 +132,17 @@ TEST_CASE("A node whose claim is late says so until it is renewed, and no more o
   CHECK_FALSE(condition->has(trouble::claim_late));
   gate->shut();
   CHECK(watch.look(0, at(2)).empty());
-  // That is told by who has found it.
+  // The loss is reported by the part that detects it.
   CHECK(condition->claim_lost("it is lost"));
   CHECK_FALSE(condition->claim_lost("it is lost"));
   CHECK(condition->ready().error().text == "degraded: it is lost");
   CHECK(condition->refuses_saves({1, 1}));
 }
 
-TEST_CASE("A node whose places are taken by clients that have gone says so, and which processes to end",
+TEST_CASE("A node whose client slots are taken by disconnected clients reports it and the processes to end",
           "[condition]") {
   watched w;
-  CHECK(w.watch.look({3, 0, 3, ""}).empty()); // all attached: that is what it is for
+  CHECK(w.watch.look({3, 0, 3, ""}).empty()); // all of them are attached, as intended
   CHECK(w.watch.look({1, 1, 3, "4711"}).empty());
   const auto begun = w.watch.look({1, 2, 3, "4711, 4712"});
   REQUIRE(begun.size() == 1);
@@ -150,7 +151,7 @@ TEST_CASE("A node whose places are taken by clients that have gone says so, and 
   CHECK(w.condition->has(trouble::clients_full));
   CHECK(w.condition->shortcomings() == begun);
   CHECK(w.condition->ready());
-  CHECK(w.watch.look({1, 2, 3, "4711, 4712"}).empty()); // told once
+  CHECK(w.watch.look({1, 2, 3, "4711, 4712"}).empty()); // reported once
   CHECK(w.watch.look({1, 1, 3, "4712"}).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::clients_full));
 }

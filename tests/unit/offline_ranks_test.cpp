@@ -42,7 +42,7 @@ outcome play(const numbered_trace& what, const played_cache::options& how) {
 
 } // namespace
 
-TEST_CASE("a cache of several ranks is as full as one of a single rank", "[offline]") {
+TEST_CASE("a cache of several ranks fills like one of a single rank", "[offline]") {
   const auto what = number_trace(replay::open_trace("mixed:11,300,20,3,5,5", 512, {}).value());
   const config::storage_config defaults;
   played_cache::options how;
@@ -63,7 +63,7 @@ TEST_CASE("a cache of several ranks is as full as one of a single rank", "[offli
     INFO(how.shards << " shards, " << ranks << " ranks");
     // No slot more is empty than with one rank.
     CHECK(several.most_free == one.most_free);
-    // Which keys are kept differs a little: policies hear of each rank that writes a key.
+    // The kept keys differ slightly: policies are notified of each rank that writes a key.
     CHECK(std::max(several.hits, one.hits) - std::min(several.hits, one.hits) <= what.blocks / 40);
   }
 }

@@ -23,7 +23,7 @@ replay::trace trace_of(const std::vector<std::vector<std::uint64_t>>& requests) 
   return out;
 }
 
-/// The most that any choice of what to keep finds: all of them are tried.
+/// The most hits of any choice of kept blocks: all choices are tried.
 std::uint64_t best_of_all(const numbered_trace& what, std::size_t capacity) {
   using content = std::set<std::uint32_t>;
   std::function<std::uint64_t(std::size_t, const content&)> best = [&](std::size_t t, const content& there) {
@@ -53,7 +53,7 @@ const auto silent = [](const std::string&) {};
 
 } // namespace
 
-TEST_CASE("equal prefixes have equal numbers, and what was seen before is counted up to the first gap", "[offline]") {
+TEST_CASE("equal prefixes have equal numbers, and earlier blocks are counted up to the first gap", "[offline]") {
   const auto x = number_trace(trace_of({{1, 2, 3}, {1, 2, 4}, {2, 3}, {1, 5, 3}}));
   CHECK(x.requests == std::vector<std::vector<std::uint32_t>>{{0, 1, 2}, {0, 1, 3}, {4, 5}, {0, 6, 7}});
   CHECK(x.blocks == 11);
@@ -61,7 +61,7 @@ TEST_CASE("equal prefixes have equal numbers, and what was seen before is counte
   CHECK(x.repeated == 3);
 }
 
-TEST_CASE("nobody who chooses what to keep finds more than the optimum", "[offline]") {
+TEST_CASE("the computed optimum equals that of an exhaustive search", "[offline]") {
   const auto seed = GENERATE(range(0U, 40U));
   std::mt19937 random(seed);
   std::vector<std::vector<std::uint64_t>> requests;
@@ -76,7 +76,7 @@ TEST_CASE("nobody who chooses what to keep finds more than the optimum", "[offli
   CHECK(optimal_hits(x, capacity) == best_of_all(x, capacity));
 }
 
-TEST_CASE("with room for all every policy finds what was seen before", "[offline]") {
+TEST_CASE("with room for all blocks every policy hits all earlier ones", "[offline]") {
   const auto trace = replay::open_trace("mixed:3,300,60,5,15,20", 64, {}).value();
   const auto all = test::expect_hits(trace.requests);
   what_if_options how;
@@ -91,7 +91,7 @@ TEST_CASE("with room for all every policy finds what was seen before", "[offline
     CHECK(row.hits == std::vector{all.hit_blocks});
 }
 
-TEST_CASE("a prompt that does not fit is played to its end, whatever the capacity", "[offline]") {
+TEST_CASE("a prompt larger than the capacity is played to its end", "[offline]") {
   // The head of the second prompt is found and leased, so that not one slot can be granted to its tail.
   std::vector<std::uint64_t> prompt(40);
   std::iota(prompt.begin(), prompt.end(), 1);
@@ -115,7 +115,7 @@ TEST_CASE("a prompt that does not fit is played to its end, whatever the capacit
       CHECK(row.hits[i] <= optimum.hits[i]);
 }
 
-TEST_CASE("no policy beats the optimum, and more room finds more with it", "[offline]") {
+TEST_CASE("no policy beats the optimum, and more capacity raises it", "[offline]") {
   const auto trace = replay::open_trace("mixed:4,600,60,5,15,20", 64, {}).value();
   what_if_options how;
   how.low_watermark = 0.01;
@@ -136,7 +136,7 @@ TEST_CASE("no policy beats the optimum, and more room finds more with it", "[off
   CHECK(report.rows.front().hits.front() > 0);
 }
 
-TEST_CASE("a policy or a capacity that cannot be is refused", "[offline]") {
+TEST_CASE("an invalid policy or capacity is refused", "[offline]") {
   const auto trace = trace_of({{1, 2}});
   what_if_options how;
   how.policies = {"lru", "fifo"};
@@ -146,7 +146,7 @@ TEST_CASE("a policy or a capacity that cannot be is refused", "[offline]") {
   CHECK(what_if(trace, how, silent).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("a report can be read by people, programs and browsers", "[offline]") {
+TEST_CASE("a report is written as text, JSON and SVG", "[offline]") {
   const auto trace = trace_of({{1, 2}, {1, 2}, {3}});
   what_if_options how;
   how.capacities = {100, 16, 100};

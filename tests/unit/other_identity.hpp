@@ -6,13 +6,13 @@
 
 namespace troupe::test {
 
-/// A way to differ from what a page is, in one field of its identity.
+/// A change of one field in the identity of a page.
 struct identity_change {
   const char* field;
   void (*make)(io::page_identity&);
 };
 
-/// Each field, and both halves of those that have two.
+/// Changes each field, and both halves of those that have two.
 inline constexpr std::array identity_changes{
     identity_change{"namespace, high half", [](io::page_identity& x) { x.space.hi ^= 1; }},
     identity_change{"namespace, low half", [](io::page_identity& x) { x.space.lo ^= 1; }},

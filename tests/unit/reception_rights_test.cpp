@@ -52,7 +52,7 @@ errc code(const result<void>& x) {
   return x ? errc::ok : x.error().code;
 }
 
-/// The same request of whichever kind, with these in it.
+/// Checks a request of this kind with these arguments.
 errc asked(const client_rights& rights, int kind, owner_id owner, const namespace_id& where, std::size_t count) {
   const ticket t{owner, 1};
   switch (kind) {
@@ -81,7 +81,7 @@ errc asked(const client_rights& rights, int kind, owner_id owner, const namespac
 
 } // namespace
 
-TEST_CASE("a client asks in its own name, in its namespace, within its limits", "[reception]") {
+TEST_CASE("a client may only use its own name and namespace, within its limits", "[reception]") {
   const client_rights rights(scope());
   const auto kind = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
   const bool has_owner = kind < 7;
@@ -94,7 +94,7 @@ TEST_CASE("a client asks in its own name, in its namespace, within its limits", 
   CHECK(asked(rights, kind, me, space, 5) == (has_batch ? errc::limit_exceeded : errc::ok));
 }
 
-TEST_CASE("a client writes to slots that are reserved for it, until it says that it has", "[reception]") {
+TEST_CASE("a client may write to its reserved slots until it reports the end", "[reception]") {
   client_rights rights(scope());
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
   rights.reserved(0, granted(3));
@@ -111,7 +111,7 @@ TEST_CASE("a client writes to slots that are reserved for it, until it says that
   CHECK(code(rights.may_place(0, batch({{2, 5}}))) == errc::ok);
 }
 
-TEST_CASE("a slot that is given anew is reserved with its new generation, and only that ends it", "[reception]") {
+TEST_CASE("a reassigned slot is reserved with its new generation, and only that ends it", "[reception]") {
   client_rights rights(scope());
   rights.reserved(0, granted(1));
   auto again = granted(1);
@@ -122,7 +122,7 @@ TEST_CASE("a slot that is given anew is reserved with its new generation, and on
   CHECK(code(rights.may_place(0, batch({{0, 6}}))) == errc::ok);
 }
 
-TEST_CASE("keys that were not given a slot let nobody write", "[reception]") {
+TEST_CASE("keys without a granted slot permit no write", "[reception]") {
   client_rights rights(scope());
   for (const auto refused : {errc::exists, errc::busy, errc::full, errc::not_found}) {
     auto reply = granted(1);
@@ -132,7 +132,7 @@ TEST_CASE("keys that were not given a slot let nobody write", "[reception]") {
   }
 }
 
-TEST_CASE("another node looks up and fetches, and writes nothing", "[reception]") {
+TEST_CASE("a peer may look up and fetch, and not write", "[reception]") {
   auto of_node = scope();
   of_node.reads_only = true;
   const client_rights rights(of_node);
@@ -153,14 +153,14 @@ TEST_CASE("another node looks up and fetches, and writes nothing", "[reception]"
   CHECK(code(rights.may_place(0, batch({{0, 5}}))) == errc::not_owner);
 }
 
-TEST_CASE("a client asks for keys of other nodes in its namespace, a batch at a time", "[reception]") {
+TEST_CASE("a client may request keys of peers in its namespace, a batch at a time", "[reception]") {
   const client_rights rights(scope());
   CHECK(code(rights.may(bring_request{space, {}, keys(4)})) == errc::ok);
   CHECK(code(rights.may(bring_request{space, {}, keys(5)})) == errc::limit_exceeded);
   CHECK(code(rights.may(bring_request{foreign, {}, keys(1)})) == errc::unknown_namespace);
 }
 
-TEST_CASE("a client fetches and places a batch at a time", "[reception]") {
+TEST_CASE("a client may fetch and place one batch at a time", "[reception]") {
   client_rights rights(scope());
   CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {7, 0xffffffff}}))) == errc::ok);
   CHECK(code(rights.may_fetch(batch({{0, 1}, {1, 1}, {2, 1}, {3, 1}}))) == errc::limit_exceeded);
@@ -169,7 +169,7 @@ TEST_CASE("a client fetches and places a batch at a time", "[reception]") {
   CHECK(code(rights.may_place(0, batch({{0, 5}, {1, 5}, {2, 5}, {3, 5}}))) == errc::limit_exceeded);
 }
 
-TEST_CASE("so many requests of a client are under way and no more", "[reception]") {
+TEST_CASE("the number of requests in progress is bounded for each client", "[reception]") {
   client_rights rights(scope());
   for (int i = 0; i < 5; ++i)
     CHECK(rights.begin_request());
@@ -180,7 +180,7 @@ TEST_CASE("so many requests of a client are under way and no more", "[reception]
   CHECK_FALSE(rights.begin_request());
 }
 
-TEST_CASE("a client whose attachment is over asks for nothing, and it is known whether it ever had memory",
+TEST_CASE("a client whose attachment ended may request nothing, and it is recorded whether it ever had memory",
           "[reception]") {
   client_rights silent(scope());
   CHECK(silent.begin_request());

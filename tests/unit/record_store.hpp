@@ -68,7 +68,7 @@ private:
   std::map<std::string, std::string> records_;
 };
 
-/// A store in memory that keeps what it is given, and is opened again by being asked for it.
+/// A store in memory, which can be opened again with its contents.
 class record_store final : public store::metadata_store {
 public:
   const store::node_identity& identity() const noexcept override { return identity_; }
@@ -114,10 +114,10 @@ public:
     table_.apply(batch);
   }
 
-  /// What was committed last of what it says of itself.
+  /// The identity that was committed last.
   std::optional<store::node_identity> last_identity() const { return table().identity(); }
 
-  /// What it says of itself; a commit of another identity does not change it, as in a store that is open.
+  /// The identity of the store; a commit of another identity does not change it, as in an open store.
   store::node_identity identity_ = store::first_identity();
 
 private:

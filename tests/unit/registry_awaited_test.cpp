@@ -10,7 +10,7 @@
 
 namespace registry_awaited_test {
 
-/// Pages of another node, which were brought here for somebody who has not come for them yet.
+/// Pages of a peer that were fetched for a request that has not used them yet.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -38,8 +38,7 @@ struct home : one_registry {
 
 } // namespace
 
-TEST_CASE("what was fetched is not evicted before somebody has come for it, as long as anything else can go",
-          "[registry]") {
+TEST_CASE("fetched pages are not evicted before their first use while another page can be evicted", "[registry]") {
   const auto origin = GENERATE(page_origin::fetched, page_origin::guest);
   home r(GENERATE(make_lru_policy, make_reuse_policy, make_s3_fifo_policy));
   const auto keys = some_keys(1, 6);
@@ -50,7 +49,7 @@ TEST_CASE("what was fetched is not evicted before somebody has come for it, as l
   CHECK(r.count_of(own) == 0);
   CHECK(r.count_of(keys) == 6);
   CHECK(r.state.check_invariants() == "");
-  // Who has come for some of it, and has read it, waits for no more.
+  // A key that was leased and released in part is not awaited further.
   CHECK(r.match(ours, {keys[4], keys[5]}) == 2);
   CHECK(r.match({8, 2}, {keys[0]}) == 1);
   r.release(ours);
@@ -61,8 +60,7 @@ TEST_CASE("what was fetched is not evicted before somebody has come for it, as l
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("where nothing else can go, what was fetched goes as well, and is kept again when something can",
-          "[registry]") {
+TEST_CASE("where no other page can be evicted, fetched pages are evicted too, and kept again later", "[registry]") {
   home r;
   const auto held = some_keys(100, 4);
   r.save(held);
@@ -81,14 +79,14 @@ TEST_CASE("where nothing else can go, what was fetched goes as well, and is kept
   CHECK(r.count_of(held) == 1);
   CHECK(r.count_of(keys) == 2);
   CHECK(r.state.check_invariants() == "");
-  // In the end there is nothing, and that is known.
+  // In the end there are no keys, and the answer says so.
   for (int i = 0; i < 100 && r.state.keys() > 0; ++i)
     r.evict(64);
   CHECK(r.state.keys() == 0);
   CHECK_FALSE(r.evict(1).more);
 }
 
-TEST_CASE("where all that was fetched is held otherwise as well, there is an end to looking", "[registry]") {
+TEST_CASE("where all fetched pages are held otherwise too, the search for victims ends", "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.fetch(keys, 0);
@@ -98,7 +96,7 @@ TEST_CASE("where all that was fetched is held otherwise as well, there is an end
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what was fetched, and nobody comes for, goes as anything else when time is over", "[registry]") {
+TEST_CASE("fetched pages without a use are evicted like others after their time", "[registry]") {
   home r;
   const auto keys = some_keys(1, 3);
   r.fetch(keys);
@@ -108,16 +106,17 @@ TEST_CASE("what was fetched, and nobody comes for, goes as anything else when ti
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("an awaited page is promised to nobody: its slot goes back at once when the page is erased", "[registry]") {
+TEST_CASE("an awaited page is promised to no reader: its slot is released at once when the page is erased",
+          "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto made = r.fetch(keys);
   (void)r.state.take_outbox();
   REQUIRE(r.state.invalidate({r.space, 0, {made}, {}}, at(0)));
-  // As bad ones, since somebody found them so.
+  // The slots are suspect, since the pages were reported invalid.
   CHECK(r.for_rank(r.state.take_outbox(), 0).suspect.slots.size() == 2);
   CHECK_FALSE(r.info(keys[0]));
-  // And what comes in its place is not awaited.
+  // The page that replaces it is not awaited.
   r.save(keys);
   r.fetch(some_keys(10, 2));
   CHECK(r.evict(2).slots == 2);
@@ -125,7 +124,7 @@ TEST_CASE("an awaited page is promised to nobody: its slot goes back at once whe
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what a location has promised outlasts the wait, and is not ended by a lease", "[registry]") {
+TEST_CASE("a location promise outlasts the wait and is not ended by a lease", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
@@ -136,7 +135,7 @@ TEST_CASE("what a location has promised outlasts the wait, and is not ended by a
   CHECK(r.evict(1, 0, 19).slots == 0);
   CHECK(r.evict(1, 0, 21).slots == 1);
   CHECK(r.state.check_invariants() == "");
-  // Nor is a promise that is there taken for a wait: of a key that comes back while it holds.
+  // An existing promise on a returning key is not mistaken for a wait.
   r.save(keys, 0, {}, 30);
   r.state.protect({r.space, 0, false, std::chrono::seconds(20), keys}, at(30)).value();
   const auto made = r.locate({8, 2}, keys, 0, 30);
@@ -148,7 +147,7 @@ TEST_CASE("what a location has promised outlasts the wait, and is not ended by a
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a promise about an awaited key lasts as long as it says, and no longer", "[registry]") {
+TEST_CASE("a promise on an awaited key lasts for its time and no longer", "[registry]") {
   home r;
   const auto keys = some_keys(1, 1);
   r.fetch(keys);
@@ -158,7 +157,7 @@ TEST_CASE("a promise about an awaited key lasts as long as it says, and no longe
   CHECK(r.evict(1, 0, 2).slots == 1);
 }
 
-TEST_CASE("awaited parents that were looked at when nothing else could go are awaited all the same", "[registry]") {
+TEST_CASE("awaited parents that were considered for eviction stay awaited", "[registry]") {
   home r;
   const auto keys = some_keys(1, 4);
   r.fetch(keys);
@@ -197,7 +196,8 @@ TEST_CASE("a key is awaited on all ranks, until it is leased as a whole", "[regi
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("who has a key reserved or leased when its first page comes need not come for it", "[registry]") {
+TEST_CASE("an awaited key that was reserved or leased when its first page arrived is not awaited further",
+          "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto made = r.save(keys);
@@ -211,7 +211,7 @@ TEST_CASE("who has a key reserved or leased when its first page comes need not c
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("awaited keys that have children go from their end", "[registry]") {
+TEST_CASE("awaited keys with children are evicted from the end of the chain", "[registry]") {
   home r;
   const auto keys = some_keys(1, 3);
   r.fetch(keys);

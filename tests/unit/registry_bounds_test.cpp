@@ -1,4 +1,4 @@
-// What callers from outside may hold, and what of another's they can end.
+// The leases that outside callers may hold, and the leases of others that they can end.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
@@ -42,19 +42,19 @@ struct bounded : one_registry {
 
 } // namespace
 
-TEST_CASE("one caller leases its share of the keys, and not more", "[registry]") {
+TEST_CASE("one caller leases at most its share of the keys", "[registry]") {
   bounded r(20);
   CHECK(r.locate_as(alice, r.first(10), half) == errc::ok);
-  // Another lease of the same caller, and the same lease again, hold what they hold together.
+  // Several leases of one caller, and a repeated one, count together.
   CHECK(r.locate_as({1, 2}, r.part(10, 1), half) == errc::limit_exceeded);
   CHECK(r.locate_as(alice, r.part(10, 1), half) == errc::limit_exceeded);
   CHECK(r.leases_of(10) == 0);
   CHECK(r.leases_of(0) == 1);
-  // A key that it holds already is no more.
+  // A key that it holds already does not count again.
   CHECK(r.locate_as({1, 2}, r.first(10), half) == errc::ok);
-  // Nothing of what was refused is left: a lease that never was cannot be renewed.
+  // Nothing of a refused lease is left: it cannot be renewed.
   CHECK_FALSE(r.state.renew({r.space, {1, 3}, std::chrono::seconds(1)}, at(0)));
-  // Others have their own share, and what the node does for its own clients has none.
+  // Other callers have their own share, and requests for local clients have no bound.
   CHECK(r.locate_as(bob, r.part(10, 10), half) == errc::ok);
   CHECK(r.locate_as({3, 1}, r.keys, {}) == errc::ok);
   // Given back is given back: by release, and by time.
@@ -67,7 +67,7 @@ TEST_CASE("one caller leases its share of the keys, and not more", "[registry]")
   CHECK(r.locate_as({1, 5}, r.first(10), half, 2) == errc::ok);
 }
 
-TEST_CASE("a match beyond the caller's share leases nothing", "[registry]") {
+TEST_CASE("a match beyond the share of the caller leases nothing", "[registry]") {
   bounded r(20);
   const auto match = [&](ticket lease, std::size_t n) {
     return r.state.match({r.space, lease, std::chrono::seconds(5), r.first(n), half}, at(0));
@@ -79,13 +79,13 @@ TEST_CASE("a match beyond the caller's share leases nothing", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("callers that may only read have one share together, whoever they are", "[registry]") {
+TEST_CASE("read-only callers have one common share", "[registry]") {
   bounded r(20);
   constexpr lease_bounds reader{100, whole_share, whole_share / 4};
   CHECK(r.locate_as(alice, r.first(3), reader) == errc::ok);
   CHECK(r.locate_as(bob, r.part(3, 2), reader) == errc::ok);
   CHECK(r.locate_as({3, 1}, r.part(5, 1), reader) == errc::limit_exceeded);
-  // What several of them hold counts once.
+  // Keys that several of them hold count once.
   CHECK(r.locate_as({3, 1}, r.first(5), reader) == errc::ok);
   CHECK(r.release_as(alice) == errc::ok);
   CHECK(r.locate_as({3, 2}, r.part(5, 1), reader) == errc::limit_exceeded);
@@ -95,7 +95,7 @@ TEST_CASE("callers that may only read have one share together, whoever they are"
   CHECK(r.locate_as({4, 1}, r.part(8, 10), half) == errc::ok);
 }
 
-TEST_CASE("locations that readers were told count with their leases until their time is over", "[registry]") {
+TEST_CASE("locations that readers received count with their leases until they expire", "[registry]") {
   bounded r(20);
   constexpr std::uint32_t quarter = whole_share / 4;
   const auto protect = [&](const keys_t& what, std::int64_t now) {
@@ -109,15 +109,15 @@ TEST_CASE("locations that readers were told count with their leases until their 
   CHECK(r.locate_as(alice, r.part(4, 1), {100, whole_share, quarter}, 1, 100) == errc::ok);
   CHECK(protect(r.part(5, 1), 1) == errc::limit_exceeded);
   CHECK(r.locate_as(bob, r.part(5, 1), {100, whole_share, quarter}, 1) == errc::limit_exceeded);
-  // Asked for again, it is kept from the second time on.
+  // A key that is requested again counts from the second time on.
   CHECK(protect(r.part(5, 1), 10) == errc::limit_exceeded);
   CHECK(protect(r.part(5, 4), 12) == errc::ok);
   CHECK(protect(r.part(9, 1), 12) == errc::limit_exceeded);
-  // Without a bound it is as it was.
+  // Without a bound the request is granted.
   CHECK(r.state.protect({r.space, 0, false, std::chrono::seconds(10), r.keys}, at(12)).has_value());
 }
 
-TEST_CASE("the share is of what the namespace has room for, also while it is empty", "[registry]") {
+TEST_CASE("the share is a part of the capacity of the namespace, even while it is empty", "[registry]") {
   one_registry r;
   must(r.state.add_rank(r.space, 0, 40));
   const auto keys = some_keys(1, 24);
@@ -130,7 +130,7 @@ TEST_CASE("the share is of what the namespace has room for, also while it is emp
   CHECK(locate(20));
 }
 
-TEST_CASE("one caller has so many leases", "[registry]") {
+TEST_CASE("the number of leases of one caller is bounded", "[registry]") {
   bounded r(20);
   constexpr lease_bounds two{2, whole_share, 0};
   CHECK(r.locate_as({1, 1}, r.first(1), two) == errc::ok);
@@ -142,18 +142,18 @@ TEST_CASE("one caller has so many leases", "[registry]") {
   CHECK(r.locate_as({1, 3}, r.first(1), two) == errc::ok);
 }
 
-TEST_CASE("a release that must find something tells a late caller from one whose lease it never was", "[registry]") {
+TEST_CASE("a strict release distinguishes a repeated one from one of an unknown lease", "[registry]") {
   bounded r(4);
   CHECK(r.locate_as(alice, r.first(1), half) == errc::ok);
   CHECK(r.release_as(bob) == errc::not_found);
   CHECK(r.leases_of(0) == 1);
   CHECK(r.release_as(alice) == errc::ok);
-  // The answer was lost, and the request comes again.
+  // The answer was lost, and the request is repeated.
   CHECK(r.release_as(alice) == errc::ok);
   CHECK(r.release_as(bob) == errc::not_found);
 }
 
-TEST_CASE("what was written under another ticket is not this one's, even when it is published", "[registry]") {
+TEST_CASE("pages written under another ticket cannot be finished, even when they are published", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = one_registry::pages(keys, r.reserve(alice, keys));
@@ -165,11 +165,11 @@ TEST_CASE("what was written under another ticket is not this one's, even when it
   CHECK(finish(alice) == std::vector<errc>{errc::ok, errc::ok});
   CHECK(finish(alice) == std::vector<errc>{errc::ok, errc::ok});
   CHECK(finish(bob) == std::vector<errc>{errc::not_owner, errc::not_owner});
-  // Nothing is left of it; the caller that had it is told so as before.
+  // Nothing is left of it, and the caller that had it gets the same answer.
   CHECK(r.state.abort({r.space, 0, alice, {}, true}, at(0)).has_value());
 }
 
-TEST_CASE("a lookup gives back what it brought beyond a length, and nothing that the lease held before", "[registry]") {
+TEST_CASE("a lookup can trim what it added beyond a length, and nothing that the lease held before", "[registry]") {
   bounded r(20);
   const auto match = [&](const keys_t& what) {
     return r.state.match({r.space, alice, std::chrono::seconds(5), what, half}, at(0)).value();
@@ -188,7 +188,7 @@ TEST_CASE("a lookup gives back what it brought beyond a length, and nothing that
   CHECK(first.uses == 1);
   trim(3, 1);
   CHECK(held() == "111000000000");
-  // The same again: two of the first three keys of the request are held from before, and stay in any case.
+  // The request is repeated: two of its first three keys were held before and stay in any case.
   const auto second = match(r.part(1, 5));
   CHECK(second.matched == 5);
   CHECK(second.uses == 2);
@@ -201,12 +201,12 @@ TEST_CASE("a lookup gives back what it brought beyond a length, and nothing that
   CHECK(held() == "111100000000");
   trim(0, match(r.part(1, 5)).uses);
   CHECK(held() == "111100000000");
-  // Whoever has used it since may count on what it found.
+  // Keys that were matched again since stay leased.
   const auto third = match(r.part(6, 2));
   match(r.part(6, 3));
   trim(0, third.uses);
   CHECK(held() == "111100111000");
-  // A lease that holds nothing but what is given back ends.
+  // A lease without keys ends when it is trimmed.
   CHECK(r.release_as(alice) == errc::ok);
   trim(0, match(r.first(2)).uses);
   CHECK(r.state.stats().leases == 0);

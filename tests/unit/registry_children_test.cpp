@@ -6,7 +6,7 @@ namespace registry_children_test {
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE("Changes of children go out in requests of a bounded size, in their order", "[registry]") {
+TEST_CASE("Changes of child counts are sent in requests of a bounded size, in order", "[registry]") {
   const auto id = space_of(1).id();
   outbox_collector collector(id, 1, 2, false);
   constexpr std::size_t count = 2 * child_changes_max + 5;
@@ -26,7 +26,7 @@ TEST_CASE("Changes of children go out in requests of a bounded size, in their or
   }
   CHECK(next == count);
   CHECK(out.children.size() == 4);
-  // What was collected before does not count.
+  // Changes that were collected before do not count.
   collector.count_children(1, {key_of(1), 1});
   out = {};
   collector.drain_into(out);
@@ -34,7 +34,7 @@ TEST_CASE("Changes of children go out in requests of a bounded size, in their or
   CHECK(out.children[0].request.changes.size() == 1);
 }
 
-TEST_CASE("A shard takes no request of more changes of children than that", "[registry]") {
+TEST_CASE("A shard refuses a request with more changes of child counts than the bound", "[registry]") {
   registry_state state(registry_options{.shard = 0, .shard_count = 2});
   const auto space = space_of(1);
   REQUIRE(state.add_namespace(space));

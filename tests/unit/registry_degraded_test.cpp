@@ -1,4 +1,4 @@
-// A registry whose node cannot store pages any more.
+// A registry whose node can no longer store pages.
 
 #include "base/node_condition.hpp"
 #include "tests/catch.hpp"
@@ -26,7 +26,7 @@ struct degraded_registry {
 
 } // namespace
 
-TEST_CASE("registry: a damaged slab fails what would be saved, on every rank, and not what is stored", "[registry]") {
+TEST_CASE("registry: a damaged slab fails saves on every rank and not loads", "[registry]") {
   degraded_registry w;
   auto& r = w.registry;
   const auto keys = some_keys(1, 4);
@@ -36,7 +36,7 @@ TEST_CASE("registry: a damaged slab fails what would be saved, on every rank, an
   const auto mixed = r.begin(r.next_ticket(), keys).value();
   CHECK(mixed.what == reserve_plan::kind::answered);
   CHECK(codes(mixed.reply.results) == codes_t{errc::slab_damaged, errc::exists, errc::slab_damaged, errc::exists});
-  // What is stored on rank 0 is not on rank 1; and where nothing is, the reason is told in words.
+  // Pages on rank 0 are not on rank 1; where there is no page, the reason is given in words.
   for (const auto& [wanted, rank] : {std::pair{keys, rank_number{1}}, std::pair{some_keys(50, 2), rank_number{0}},
                                      std::pair{keys_t{}, rank_number{0}}}) {
     const auto refused = r.begin(r.next_ticket(), wanted, rank);

@@ -1,4 +1,4 @@
-// Eviction, and the parents that it must not take.
+// Eviction, and the parents that it must not evict.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
@@ -32,7 +32,7 @@ keys_t first_of(const keys_t& keys, std::size_t n) {
 
 } // namespace
 
-TEST_CASE("the least recently used goes first, of one batch the last", "[registry]") {
+TEST_CASE("the least recently used key is evicted first, and of one batch the last one", "[registry]") {
   one_registry r;
   const auto a = some_keys(1, 3);
   const auto b = some_keys(11, 3);
@@ -61,14 +61,14 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
   const auto evict = [&](rank_number rank, std::uint32_t wanted, std::uint64_t seen) {
     return r.state.evict({r.space, rank, wanted, false, seen}, at(0)).value();
   };
-  // All have become short, and have heard of nothing.
+  // All ranks are short and have no progress yet.
   CHECK(evict(0, 4, 0).slots == 4);
   const auto answer = evict(1, 4, 0);
   CHECK(answer.slots == 4);
   CHECK(answer.more);
   CHECK(answer.progress == release_progress{0, 4, 16});
   CHECK(left_of(r, keys).size() == 16);
-  SECTION("who wants more asks again for the difference") {
+  SECTION("a rank that wants more asks again for the difference") {
     const auto first = evict(2, 7, 0);
     CHECK(first.slots == 4);
     CHECK(first.more);
@@ -76,16 +76,16 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
     CHECK(evict(2, 3, first.progress.released).slots == 3);
     CHECK(left_of(r, keys).size() == 13);
   }
-  SECTION("the same again evicts nothing") {
+  SECTION("a repeated request evicts nothing") {
     CHECK(evict(0, 4, 0).slots == 4);
     CHECK(evict(0, 2, 3).slots == 1);
     CHECK(left_of(r, keys).size() == 16);
   }
-  SECTION("a count that this shard never had, as of a run before, is none") {
+  SECTION("a count from before a restart of the shard is ignored") {
     CHECK(evict(2, 3, 1000).slots == 3);
     CHECK(left_of(r, keys).size() == 13);
   }
-  SECTION("a rank that has more pages than the others gets its slots") {
+  SECTION("a rank with more pages than the others gets its slots") {
     const auto mine = some_keys(101, 5);
     r.save(mine, 2);
     CHECK(evict(2, 30, 4).slots == 21);
@@ -93,7 +93,7 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
     CHECK(evict(2, 30, 25).slots == 0);
     CHECK_FALSE(evict(2, 30, 25).more);
   }
-  SECTION("what goes with slots says how many have gone, for each rank") {
+  SECTION("released slots carry the progress for each rank") {
     CHECK(evict(0, 2, 4).slots == 2);
     auto out = r.state.take_outbox();
     REQUIRE(out.slots.size() == 3);
@@ -105,7 +105,7 @@ TEST_CASE("a key that is evicted for one rank counts for the others", "[registry
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("every kind of use counts", "[registry]") {
+TEST_CASE("every kind of use updates the recency", "[registry]") {
   one_registry r(1);
   const auto keys = some_keys(1, 4);
   for (const auto& key : keys)
@@ -121,7 +121,7 @@ TEST_CASE("every kind of use counts", "[registry]") {
   SECTION("match") {
     r.count({keys[0]});
   }
-  SECTION("reserve of what exists") {
+  SECTION("reserve of an existing key") {
     r.begin(alice, {keys[0]});
   }
   CHECK(oldest_but_one() == keys_t{keys[0], keys[2], keys[3]});
@@ -140,7 +140,7 @@ TEST_CASE("slots of all ranks are released, after the key is unpublished", "[reg
   CHECK(codes(r.locate(alice, keys, 0)) == codes_t{errc::not_found});
 }
 
-TEST_CASE("incomplete keys go like others, also where the rank has no page of them", "[registry]") {
+TEST_CASE("incomplete keys are evicted like others, even where the rank has no page of them", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 2);
   r.save(keys, 0, chain_parents(keys));
@@ -152,7 +152,7 @@ TEST_CASE("incomplete keys go like others, also where the rank has no page of th
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("leased and reserved keys stay, and nothing is looked at twice in vain", "[registry]") {
+TEST_CASE("leased and reserved keys stay, and no key is considered twice in vain", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -173,7 +173,7 @@ TEST_CASE("leased and reserved keys stay, and nothing is looked at twice in vain
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a round without a victim ends, over several calls, and is not repeated for nothing", "[registry]") {
+TEST_CASE("a round without a victim ends over several calls and is not repeated needlessly", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 1000);
   r.save(keys);
@@ -195,7 +195,7 @@ TEST_CASE("a round without a victim ends, over several calls, and is not repeate
   CHECK(left_of(r, {keys[999]}).empty());
 }
 
-TEST_CASE("a key that becomes free behind the round's back is found by the next", "[registry]") {
+TEST_CASE("a key that becomes free behind the current position is found by the next round", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 100);
   r.save(keys);
@@ -208,7 +208,7 @@ TEST_CASE("a key that becomes free behind the round's back is found by the next"
   CHECK(r.evict(1).slots + r.evict(1).slots == 1);
 }
 
-TEST_CASE("no call evicts without bound", "[registry]") {
+TEST_CASE("evictions per call are bounded", "[registry]") {
   one_registry r(1, {.max_eviction_looks = 100});
   r.save(some_keys(1, 500));
   const auto reply = r.evict(400);
@@ -217,7 +217,7 @@ TEST_CASE("no call evicts without bound", "[registry]") {
   CHECK(r.evict(0).slots == 0);
 }
 
-TEST_CASE("a parent never goes before its children", "[registry]") {
+TEST_CASE("a parent is never evicted before its children", "[registry]") {
   one_registry r;
   const auto trunk = some_keys(1, 3);
   const auto branch = some_keys(11, 2);
@@ -235,12 +235,12 @@ TEST_CASE("a parent never goes before its children", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the stem of a chain goes with it, though it was used before its end was stored", "[registry]") {
+TEST_CASE("the stem of a chain is evicted with it, although it was used before its end was stored", "[registry]") {
   one_registry r;
   const auto chain = some_keys(1, 6);
   const auto parents = chain_parents(chain);
   r.save(first_of(chain, 3), 0, first_of(parents, 3));
-  // As a conversation goes on: what is there is found, and the rest stored after it.
+  // As in a conversation, existing keys are found, and the rest is stored after them.
   r.count(chain);
   r.save({chain.begin() + 3, chain.end()}, 0, {parents.begin() + 3, parents.end()});
   const auto other = some_keys(11, 4);
@@ -272,7 +272,7 @@ TEST_CASE("a shard waits for others to evict children of its oldest keys, unless
   CHECK(reply.slots == 0);
   CHECK(reply.more);
   CHECK(reply.progress == release_progress{0, 0, 10});
-  // What has waited longest for its children goes as soon as it can.
+  // The key that waited longest for its children is evicted as soon as possible.
   count(mine[2], -1);
   CHECK(evict(false).slots == 1);
   CHECK_FALSE(r.info(mine[2]).has_value());
@@ -290,7 +290,7 @@ TEST_CASE("a shard waits for others to evict children of its oldest keys, unless
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a leased child holds its parents", "[registry]") {
+TEST_CASE("a leased child protects its parents", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save(keys, 0, chain_parents(keys));
@@ -302,7 +302,7 @@ TEST_CASE("a leased child holds its parents", "[registry]") {
   CHECK_FALSE(reply.more);
 }
 
-TEST_CASE("a parent that comes later finds its children counted", "[registry]") {
+TEST_CASE("a parent that is stored later has its children counted", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   r.save({keys[2]}, 0, {keys[1]});
@@ -354,7 +354,7 @@ TEST_CASE("a key that occurs twice in a request does not become its own ancestor
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key that loses its only page under a child becomes a ghost, and lets its parent go", "[registry]") {
+TEST_CASE("a key that loses its only page below a child becomes a ghost and releases its parent", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto saved = r.save(keys, 0, chain_parents(keys));
@@ -380,7 +380,7 @@ TEST_CASE("an aborted child is not counted", "[registry]") {
   CHECK(r.evict(1).slots == 1);
 }
 
-TEST_CASE("children in other shards count, in whatever order they are heard of", "[registry]") {
+TEST_CASE("children in other shards count in any order of messages", "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2});
   std::uint64_t n = 1;
   const auto next_of = [&](std::uint32_t shard) {
@@ -422,7 +422,7 @@ TEST_CASE("children in other shards count, in whatever order they are heard of",
   CHECK(r.state.stats().refused == 3);
 }
 
-TEST_CASE("a ghost that goes while a batch is reserved may be a later key of the batch", "[registry]") {
+TEST_CASE("a ghost that is dropped while a batch is reserved may be a later key of the batch", "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2});
   keys_t mine;
   for (std::uint64_t n = 1; mine.size() < 2; ++n)
@@ -435,7 +435,7 @@ TEST_CASE("a ghost that goes while a batch is reserved may be a later key of the
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a whole chain used in order is evicted from its end, each key at the first look", "[registry]") {
+TEST_CASE("a chain used in order is evicted from its end, each key when first considered", "[registry]") {
   one_registry r(1, {.max_eviction_looks = 512});
   for (std::uint64_t chain = 0; chain < 8; ++chain) {
     const auto keys = some_keys(1 + chain * 1000, 512);
@@ -483,7 +483,7 @@ TEST_CASE("keys that name each other as parents are evicted in the end", "[regis
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("how long children hold a key begins anew when it was used", "[registry]") {
+TEST_CASE("the time for which children protect a key restarts when it is used", "[registry]") {
   one_registry r(1, {.children_hold = std::chrono::seconds(20)});
   const auto keys = some_keys(1, 2);
   r.save(keys, 0, chain_parents(keys));
@@ -509,7 +509,7 @@ TEST_CASE("how long children hold a key begins anew when it was used", "[registr
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a ring over two shards is evicted in the end", "[registry]") {
+TEST_CASE("a parent cycle over two shards is evicted in the end", "[registry]") {
   one_registry r(1, {.shard = 0, .shard_count = 2, .children_hold = std::chrono::seconds(20)});
   std::uint64_t n = 1;
   while (shard_of(key_of(n), 2) != 0)
@@ -523,13 +523,13 @@ TEST_CASE("a ring over two shards is evicted in the end", "[registry]") {
   r.state.take_outbox();
   CHECK(r.state.evict({r.space, 0, 1}, at(100)).value().slots == 0);
   CHECK(r.state.evict({r.space, 0, 1}, at(121)).value().slots == 1);
-  // The other shard hears of it, and has a key without children.
+  // The other shard is notified and has a key without children.
   const auto out = r.state.take_outbox();
   REQUIRE(out.children.size() == 1);
   CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{theirs, -1}});
 }
 
-TEST_CASE("of keys written together the last goes first, also if some were there before", "[registry]") {
+TEST_CASE("of keys written together the last one is evicted first, even if some existed before", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 4);
   r.save({keys[1], keys[3]}, 0); // by another rank

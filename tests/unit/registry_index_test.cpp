@@ -54,7 +54,7 @@ TEST_CASE("a chunked array starts at zero and never moves an element", "[registr
   CHECK(array.resident_bytes() == 3 * chunk_bytes);
 }
 
-TEST_CASE("the key index finds what was inserted and not what was erased, through splits", "[registry]") {
+TEST_CASE("the key index finds inserted keys and not erased ones, through splits", "[registry]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -96,7 +96,7 @@ TEST_CASE("the key index finds what was inserted and not what was erased, throug
   CHECK(index.candidate(tags.begin()->second) == no_entry);
 }
 
-TEST_CASE("an index that cannot split further refuses, and keeps what it has", "[registry]") {
+TEST_CASE("an index that cannot split further refuses new keys and keeps its contents", "[registry]") {
   key_index index;
   entry_index n = 0;
   while (n < 10000 && index.insert(0xabcd1234, n))
@@ -121,7 +121,7 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
       entries.push_back(table.create(keys.back()));
     }
     INFO("numbered in the low half: " << low);
-    // Among so many, some share their 32-bit tag: the keys themselves decide.
+    // With this many keys some share their 32-bit tag: the keys themselves decide.
     std::vector<entry_index> found(keys.size());
     table.find(keys, found);
     CHECK(found == entries);
@@ -137,7 +137,7 @@ TEST_CASE("numbered keys spread over the index as well as hashed ones", "[regist
   }
 }
 
-TEST_CASE("a key table finds keys in batches, and uses again what was erased", "[registry]") {
+TEST_CASE("a key table finds keys in batches and reuses erased entries", "[registry]") {
   key_table table(2, 5);
   std::vector<key_digest> keys;
   std::vector<entry_index> entries;
@@ -162,7 +162,7 @@ TEST_CASE("a key table finds keys in batches, and uses again what was erased", "
   CHECK(table.end() == end);
 }
 
-TEST_CASE("deadlines come due in order, move and go", "[registry]") {
+TEST_CASE("deadlines expire in order and can be moved and removed", "[registry]") {
   const auto seed = GENERATE(10U, 11U, 12U, 13U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -190,7 +190,7 @@ TEST_CASE("deadlines come due in order, move and go", "[registry]") {
   }
 }
 
-TEST_CASE("an owner's things are found, whoever goes first", "[registry]") {
+TEST_CASE("the leases of an owner are found in any order of removal", "[registry]") {
   owner_index index;
   for (std::uint32_t id = 0; id < 6; ++id)
     index.add(id % 2 + 1, id);
@@ -212,7 +212,7 @@ TEST_CASE("an owner's things are found, whoever goes first", "[registry]") {
   CHECK(index.first(2) == owner_index::none);
 }
 
-TEST_CASE("lru: the later keys of a batch age first, what was touched or kept goes last", "[registry]") {
+TEST_CASE("lru: later keys of a batch age first, and touched or kept keys are evicted last", "[registry]") {
   lru_policy policy;
   const std::vector<entry_index> first{0, 1, 2};
   const std::vector<entry_index> second{5, 6};
@@ -272,14 +272,14 @@ TEST_CASE("lru keeps the order of a plain list", "[registry]") {
         aside.pop_front();
       }
     }
-    // What is aside was used last of all, as far as an order goes that is read through.
+    // Entries set aside are the most recently used ones in a listed order.
     auto all = model;
     all.insert(all.end(), aside.begin(), aside.end());
     REQUIRE(order_of(policy) == std::vector<entry_index>(all.begin(), all.end()));
   }
 }
 
-TEST_CASE("lru moves what is together as it moves what is not", "[registry]") {
+TEST_CASE("lru moves adjacent entries like separate ones", "[registry]") {
   const auto seed = GENERATE(31U, 32U, 33U, 34U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -367,7 +367,7 @@ TEST_CASE("a key table finds in batches what it finds one by one", "[registry]")
                    keys.begin() + static_cast<std::ptrdiff_t>(end));
     }
     if (random() % 4 == 0)
-      batch[random() % batch.size()] = {}; // nobody's key, also where an unused entry follows
+      batch[random() % batch.size()] = {}; // the null key, even where an unused entry follows
     std::vector<entry_index> found(batch.size(), 77);
     table.find(batch, found);
     std::vector<entry_index> expected;

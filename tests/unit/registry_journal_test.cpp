@@ -43,7 +43,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE("journal: all that is said of a page is stored, its parent and incarnation as well", "[registry][journal]") {
+TEST_CASE("journal: a page is stored with its parent and incarnation", "[registry][journal]") {
   world w;
   w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {false, true, 9, namespace_origin::wire}});
   w.change(rank_added{w.space, 0, 100, 3});
@@ -63,7 +63,7 @@ TEST_CASE("journal: all that is said of a page is stored, its parent and incarna
   CHECK(w.disk.spaces() == std::vector<store::namespace_record>{made});
 }
 
-TEST_CASE("journal: a batch that the store refused comes before what changed since", "[registry][journal]") {
+TEST_CASE("journal: a batch that the store refused is written before later changes", "[registry][journal]") {
   world w;
   w.publish(1, {4, 7});
   w.publish(2, {5, 7});
@@ -79,7 +79,7 @@ TEST_CASE("journal: a batch that the store refused comes before what changed sin
                                                           {w.space, key_number(2), 0, {5, 7}, {}, 3}});
 }
 
-TEST_CASE("journal: nobody is served by a batch that was refused, and then all in their order", "[registry][journal]") {
+TEST_CASE("journal: a refused batch completes no waiter, and later all complete in order", "[registry][journal]") {
   world w;
   std::string served;
   w.publish(1, {4, 7});
@@ -96,7 +96,7 @@ TEST_CASE("journal: nobody is served by a batch that was refused, and then all i
   CHECK(w.disk.pages().empty());
 }
 
-TEST_CASE("journal: a namespace that is removed leaves nothing in the store", "[registry][journal]") {
+TEST_CASE("journal: a removed namespace leaves nothing in the store", "[registry][journal]") {
   world w;
   const auto other = space_number(99);
   w.change(namespace_added{std::make_shared<const namespace_spec>(w.spec), {}});

@@ -17,7 +17,7 @@ constexpr ticket bob{2, 1};
 
 } // namespace
 
-TEST_CASE("a namespace is known once, and by one identity", "[registry]") {
+TEST_CASE("a namespace is registered once with one identity", "[registry]") {
   one_registry r;
   CHECK(r.state.add_namespace(r.spec).has_value());
   auto other = r.spec;
@@ -37,7 +37,7 @@ TEST_CASE("a namespace is known once, and by one identity", "[registry]") {
   CHECK(r.state.stats().refused == 3);
 }
 
-TEST_CASE("layers of other shapes make a namespace another one, and the first that differ are told", "[registry]") {
+TEST_CASE("layers of other shapes make another namespace, and the error names the first difference", "[registry]") {
   one_registry r;
   auto mixed = r.spec;
   mixed.name = mixed.model = "mixed";
@@ -66,7 +66,7 @@ TEST_CASE("layers of other shapes make a namespace another one, and the first th
   CHECK(both.find("further_layers[1]") == std::string::npos);
 }
 
-TEST_CASE("there are only so many namespaces", "[registry]") {
+TEST_CASE("the number of namespaces is bounded", "[registry]") {
   one_registry r(1, {.max_namespaces = 2});
   CHECK(r.state.add_namespace(space_of(1, "second")).has_value());
   CHECK(r.state.add_namespace(space_of(1, "third")).error().code == errc::limit_exceeded);
@@ -84,13 +84,13 @@ TEST_CASE("two namespaces never share a key", "[registry]") {
   CHECK_FALSE(r.state.is_complete(other.id(), keys[0]));
 }
 
-TEST_CASE("a match is the leading complete keys, and nothing else", "[registry]") {
+TEST_CASE("a match returns the leading complete keys only", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 5);
   r.save(keys, 0);
   CHECK(r.count(keys) == 0); // one of two ranks
   r.save({keys[0], keys[1], keys[3], keys[4]}, 1);
-  CHECK(r.count(keys) == 2); // the hole hides what is behind it
+  CHECK(r.count(keys) == 2); // the gap hides the keys after it
   CHECK(r.count({keys[3], keys[4]}) == 2);
   CHECK(r.count({}) == 0);
   CHECK(r.state.stats().complete_keys == 4);
@@ -112,7 +112,7 @@ TEST_CASE("a long match crosses the groups of the lookup", "[registry]") {
   }
 }
 
-TEST_CASE("locate tells where the rank's pages lie, complete or not", "[registry]") {
+TEST_CASE("locate returns the locations of pages of the rank, complete or not", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto saved = r.save({keys[0], keys[2]}, 1);
@@ -124,7 +124,7 @@ TEST_CASE("locate tells where the rank's pages lie, complete or not", "[registry
   CHECK(r.info(keys[0])->leases == 1);
 }
 
-TEST_CASE("reserved pages are not located: nobody reads what was not committed", "[registry]") {
+TEST_CASE("reserved pages are not located before they are committed", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto reply = r.reserve(alice, keys);
@@ -154,7 +154,7 @@ TEST_CASE("a repeated request does not lease twice", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a lease is trimmed to its first keys, in the order they were leased", "[registry]") {
+TEST_CASE("a lease is trimmed to its first keys, in the order in which they were leased", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 6);
   r.save(keys);
@@ -175,7 +175,7 @@ TEST_CASE("a lease is trimmed to its first keys, in the order they were leased",
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("where nothing matches there is no lease", "[registry]") {
+TEST_CASE("no match creates no lease", "[registry]") {
   one_registry r;
   CHECK(r.match(alice, some_keys(1, 3)) == 0);
   CHECK(r.state.stats().leases == 0);
@@ -203,7 +203,7 @@ TEST_CASE("leases expire, are renewed, and are found expired before the tick", "
   CHECK(r.info(keys[0])->leases == 0);
   CHECK(r.state.stats().expired_leases == 2);
 
-  // The same ticket begins anew, with only what it finds now.
+  // A reused ticket starts again with what it finds now.
   r.match(alice, keys, 30, 5);
   CHECK(r.match(alice, {keys[1]}, 35, 5) == 1);
   CHECK(r.info(keys[0])->leases == 0);
@@ -211,7 +211,7 @@ TEST_CASE("leases expire, are renewed, and are found expired before the tick", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a further match prolongs the lease", "[registry]") {
+TEST_CASE("a further match extends the lease", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   r.save(keys);
@@ -223,7 +223,7 @@ TEST_CASE("a further match prolongs the lease", "[registry]") {
   CHECK(r.info(keys[0])->leases == 0);
 }
 
-TEST_CASE("a tick does a bounded part, also of one long lease", "[registry]") {
+TEST_CASE("the work per tick is bounded, even for one long lease", "[registry]") {
   one_registry r(1, {.tick_work = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys);
@@ -268,7 +268,7 @@ TEST_CASE("the death of an owner ends its leases and reservations, and no others
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("registry: who locates pages is told, if it wants to know, which of them are in the slab", "[registry]") {
+TEST_CASE("registry: locate reports on request which pages are in the slab", "[registry]") {
   registry_options options;
   const auto residence = std::make_shared<page_residence>();
   options.residence = residence;
@@ -291,7 +291,7 @@ TEST_CASE("registry: who locates pages is told, if it wants to know, which of th
   CHECK(asked(true) == told{1, 0, 1});
 }
 
-TEST_CASE("registry: a lookup that wants to know is told which pages are in memory on all ranks", "[registry]") {
+TEST_CASE("registry: a lookup reports on request which pages are in memory on all ranks", "[registry]") {
   registry_options options;
   const auto residence = std::make_shared<page_residence>();
   options.residence = residence;
@@ -306,7 +306,7 @@ TEST_CASE("registry: a lookup that wants to know is told which pages are in memo
     return r.state.match({r.space, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value();
   };
   using told = std::vector<std::uint8_t>;
-  // Somebody else has the memory of one rank.
+  // The memory of one rank is unknown here.
   const auto first = residence->add(r.space, 0, 100);
   CHECK(asked(true).on_disk.items.empty());
   const auto second = residence->add(r.space, 1, 100);
@@ -325,7 +325,7 @@ TEST_CASE("registry: a lookup that wants to know is told which pages are in memo
   CHECK(asked(true).on_disk.items.empty());
 }
 
-TEST_CASE("lookups that make no sense are refused, counted, and change nothing", "[registry]") {
+TEST_CASE("invalid lookups are refused, counted, and change nothing", "[registry]") {
   one_registry r(2, {.max_batch = 4,
                      .max_lease = std::chrono::seconds(60),
                      .max_leases = 3,

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-/// What a shard has to do, in the most naive way: maps, and a search through all of it for each question. Who asks,
-/// with tickets or as slot clients, is the business of the tests that compare it with a real one.
+/// A naive model of a shard: maps, and a full search for each request. The tests that compare it with a real shard
+/// decide who sends requests, with tickets or as slot clients.
 
 namespace troupe::test {
 
@@ -28,12 +28,12 @@ inline duration span_of(ticks n) {
 struct model_page {
   /// Waiting and allocated for a slot client, reserved for a writer with a ticket, which may wait as well.
   enum kind { none, waiting, allocated, reserved, live } state = none;
-  /// Generation 0 while slots are being asked for.
+  /// The generation is 0 while slots are being requested.
   slot_ref where;
   bool shared = false;
   ticks deadline = 0;
   plan_id plan = 0;
-  /// With a ticket.
+  /// The writer, if it has a ticket.
   std::pair<ticket, rank_number> writer{};
 };
 
@@ -44,7 +44,7 @@ struct model_key {
 
 struct model_lease {
   ticks deadline = 0;
-  /// In the order they were leased, each once.
+  /// The leased keys in the order in which they were leased, each once.
   keys_t keys;
 
   bool holds(const key_digest& key) const { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
@@ -123,7 +123,7 @@ public:
         l.keys.push_back(key);
   }
 
-  /// Slots that only a lease held; keys that nothing holds; the protection of what is not there.
+  /// Drops slots that only a lease held, keys without any holder, and the protection of missing keys.
   void settle() {
     std::vector<model_withheld> left;
     for (auto& w : withheld_) {
@@ -217,7 +217,7 @@ public:
       REQUIRE(real.keys() > 0);
   }
 
-  /// One key is as it is in the real shard, where `info` is all that is known of it.
+  /// Compares a key with that of the real shard, as far as `info` shows it.
   void compare_key(const key_digest& key, const std::map<key_digest, key_info>& real) const {
     const bool known = keys_.contains(key);
     REQUIRE(real.contains(key) == (known || children(key) > 0));

@@ -22,7 +22,7 @@ const namespace_options automatic{true, true, 4};
 
 } // namespace
 
-TEST_CASE("a key is complete when every rank that is there now has it", "[registry]") {
+TEST_CASE("a key is complete when every current rank has it", "[registry]") {
   slot_client_registry r(0);
   const auto keys = some_keys(1, 3);
   CHECK(code_of(r.begin(keys)) == errc::out_of_range);
@@ -31,7 +31,7 @@ TEST_CASE("a key is complete when every rank that is there now has it", "[regist
   r.save(keys, 2);
   CHECK(r.exists(keys) == codes_t(3, errc::ok));
   CHECK(r.state.stats().complete_keys == 3);
-  // A rank that comes late makes keys incomplete until it has them, not for good.
+  // A rank that is added late makes keys incomplete until it has them, and not permanently.
   must(r.state.add_rank(r.space, 0, 100));
   CHECK(r.exists(keys) == codes_t(3, errc::not_found));
   CHECK(r.state.stats().complete_keys == 0);
@@ -76,7 +76,7 @@ TEST_CASE("a rank is registered once, with one number of slots", "[registry]") {
   CHECK(r.exists(some_keys(1, 2)) == codes_t(2, errc::ok));
 }
 
-TEST_CASE("ranks of a fixed namespace are there from the beginning, and only learn their slots", "[registry]") {
+TEST_CASE("the ranks of a fixed namespace exist from the start, and registration adds their slots", "[registry]") {
   slot_client_registry r(2, {}, {false, true, 64}, 10);
   const auto keys = some_keys(1, 1);
   r.save(keys, 0);
@@ -87,7 +87,7 @@ TEST_CASE("ranks of a fixed namespace are there from the beginning, and only lea
   CHECK(r.exists(keys) == codes_t{errc::ok});
 }
 
-TEST_CASE("options make a namespace another one, and are checked", "[registry]") {
+TEST_CASE("options are part of the identity of a namespace and are checked", "[registry]") {
   slot_client_registry r;
   CHECK(code_of(r.state.add_namespace(r.spec, automatic)) == errc::ok);
   auto other = automatic;
@@ -118,7 +118,7 @@ TEST_CASE("pages of all ranks are evicted together, whichever of the ranks is fu
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a key that is erased is gone at once, and its children stay", "[registry]") {
+TEST_CASE("an erased key disappears at once, and its children stay", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 3);
   const auto slots = r.save(k, 0, 0, chain_parents(k));
@@ -140,7 +140,7 @@ TEST_CASE("a key that is erased is gone at once, and its children stay", "[regis
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("erasing leaves alone what is being written, and what readers hold is not given back", "[registry]") {
+TEST_CASE("erasing skips pages that are being written, and slots held by readers are not released", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k, 0);
@@ -191,7 +191,7 @@ TEST_CASE("a namespace is cleared in bounded parts, on one rank or on all", "[re
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a namespace is removed in bounded parts, and all its slots come back", "[registry]") {
+TEST_CASE("a namespace is removed in bounded parts, and all its slots are released", "[registry]") {
   slot_client_registry r(1, {.shard = 0, .tick_work = 4, .max_clear_looks = 10});
   must(r.state.add_namespace(space_of(1, "other")));
   const auto keys = some_keys(1, 25);
@@ -219,7 +219,7 @@ TEST_CASE("a namespace is removed in bounded parts, and all its slots come back"
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a namespace in use is removed only by force, which ends what is open", "[registry]") {
+TEST_CASE("a namespace in use is removed only by force, which ends leases and reservations", "[registry]") {
   slot_client_registry r(1, {.tick_work = 4});
   const auto keys = some_keys(1, 9);
   const auto slots = r.save(keys);
@@ -255,7 +255,7 @@ TEST_CASE("a namespace in use is removed only by force, which ends what is open"
     REQUIRE(i < (waits ? 10 : 9));
   }
   if (waits) {
-    // Slots are on their way: the namespace is there until they have come, and go back.
+    // Slots were requested: the namespace exists until they have arrived and are released.
     CHECK(r.state.remove_namespace({r.space, true}, at(0)).value().more);
     const auto late = r.fresh_slots(3);
     CHECK(r.state.finish_reserve(plan, late, at(0)).error().code == errc::expired);
@@ -269,7 +269,7 @@ TEST_CASE("a namespace in use is removed only by force, which ends what is open"
   CHECK(r.state.describe({}).value().spaces.empty());
 }
 
-TEST_CASE("administrators see namespaces, ranks and single keys", "[registry]") {
+TEST_CASE("administrators can list namespaces, ranks and single keys", "[registry]") {
   slot_client_registry r(2, {}, automatic, 50);
   must(r.state.add_namespace(space_of(1, "other")));
   const auto k = some_keys(1, 3);

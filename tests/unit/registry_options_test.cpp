@@ -9,7 +9,7 @@ namespace registry_options_test {
 
 using namespace troupe;
 
-TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
+TEST_CASE("the options of a registry shard match the config", "[registry]") {
   config::node_config config;
   config.registry.shards = 7;
   config.registry.max_namespaces = 8;
@@ -47,7 +47,7 @@ TEST_CASE("what the config says of a registry shard reaches it", "[registry]") {
   CHECK(options_for_shard(config::node_config{}, 0).eviction == make_reuse_policy);
 }
 
-TEST_CASE("what one kind of client may have longer, or more of, a shard allows", "[registry]") {
+TEST_CASE("a shard allows the longest times and largest batches of any kind of client", "[registry]") {
   config::node_config config;
   config.registry.reservation_deadline = std::chrono::seconds(30);
   config.hf3fs.reservation_deadline = std::chrono::seconds(10);
@@ -61,7 +61,7 @@ TEST_CASE("what one kind of client may have longer, or more of, a shard allows",
   CHECK(options.max_batch == 40);
 }
 
-TEST_CASE("io workers are told of leases where there may be slabs, whoever makes their namespaces", "[registry]") {
+TEST_CASE("io workers are notified of leases where there may be slabs, whoever creates the namespaces", "[registry]") {
   config::node_config config;
   config.storage.ranks.clear();
   config.storage.disk_bytes = 0;

@@ -1,4 +1,4 @@
-// What io workers are told of lookups, and what they tell of pages that are gone.
+// Notifications of io workers about lookups, and their reports of dropped pages.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_support.hpp"
@@ -68,8 +68,7 @@ std::vector<errc> given_up(one_registry& r, std::vector<page_ref> pages, rank_nu
 
 } // namespace
 
-TEST_CASE("io workers are told where a lookup has found the pages of their rank, and when its lease ends",
-          "[registry]") {
+TEST_CASE("io workers are notified of the pages that a lookup found and of the end of its lease", "[registry]") {
   one_registry r(2, telling());
   const auto of0 = r.save(some_keys(0, 3), 0);
   auto of1 = r.save(some_keys(0, 2), 1);
@@ -81,7 +80,7 @@ TEST_CASE("io workers are told where a lookup has found the pages of their rank,
   SECTION("released") {
     r.release(alice);
   }
-  SECTION("over") {
+  SECTION("expired") {
     r.state.tick(at(60));
   }
   SECTION("its client has died") {
@@ -96,7 +95,7 @@ TEST_CASE("io workers are told where a lookup has found the pages of their rank,
   CHECK(take(r).empty());
 }
 
-TEST_CASE("io workers are told once of what a lease holds, and what is left of it", "[registry]") {
+TEST_CASE("io workers are notified once of the pages of a lease, and of what remains of it", "[registry]") {
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 5));
   take(r);
@@ -117,7 +116,7 @@ TEST_CASE("io workers are told once of what a lease holds, and what is left of i
   CHECK(take(r).begun == std::vector<told_of>{{0, bob, 0, {pages[0]}}});
 }
 
-TEST_CASE("io workers are told of lookups of engines, and of nothing else", "[registry]") {
+TEST_CASE("io workers are notified of lookups by engines only", "[registry]") {
   one_registry r(1, telling());
   r.save(some_keys(0, 3));
   take(r);
@@ -140,7 +139,7 @@ TEST_CASE("io workers are told of lookups of engines, and of nothing else", "[re
   CHECK(take(r).empty());
 }
 
-TEST_CASE("no io worker is told anything where none wants to know", "[registry]") {
+TEST_CASE("io workers are not notified when none wants it", "[registry]") {
   one_registry r(1);
   r.save(some_keys(0, 3));
   r.match(alice, some_keys(0, 3));
@@ -148,7 +147,7 @@ TEST_CASE("no io worker is told anything where none wants to know", "[registry]"
   CHECK(take(r).empty());
 }
 
-TEST_CASE("pages that an io worker has given up are misses, and their slots go back", "[registry]") {
+TEST_CASE("pages that an io worker has dropped are misses, and their slots are released", "[registry]") {
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 4));
   r.state.take_outbox();
@@ -167,7 +166,7 @@ TEST_CASE("pages that an io worker has given up are misses, and their slots go b
   CHECK_FALSE(r.state.give_up({r.space, 9, pages}, at(0)));
 }
 
-TEST_CASE("the slot of a page that was given up waits for the leases on its key", "[registry]") {
+TEST_CASE("the slot of a dropped page waits for the leases on its key", "[registry]") {
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 1));
   r.match(alice, some_keys(0, 1));
@@ -178,7 +177,7 @@ TEST_CASE("the slot of a page that was given up waits for the leases on its key"
   CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.items == std::vector{pages[0].where});
 }
 
-TEST_CASE("a page that was given up before it was committed cannot be committed any more", "[registry]") {
+TEST_CASE("a page that was dropped before its commit cannot be committed", "[registry]") {
   one_registry r(1, telling());
   const auto keys = some_keys(0, 2);
   const auto reserved = r.pages(keys, r.reserve(alice, keys));
@@ -187,13 +186,13 @@ TEST_CASE("a page that was given up before it was committed cannot be committed 
   CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == std::vector{reserved[1].where});
   CHECK(r.commit(alice, reserved) == std::vector{errc::ok, errc::expired});
   CHECK(r.count(keys) == 1);
-  // Somebody else may save it.
+  // Another writer may save it.
   CHECK(r.save({keys[1]}).size() == 1);
   CHECK(given_up(r, {reserved[1]}) == std::vector{errc::not_found});
   CHECK(r.count(keys) == 2);
 }
 
-TEST_CASE("all pages of a reservation may be given up", "[registry]") {
+TEST_CASE("all pages of a reservation may be dropped", "[registry]") {
   one_registry r(1, telling());
   const auto keys = some_keys(0, 3);
   const auto reserved = r.pages(keys, r.reserve(alice, keys));

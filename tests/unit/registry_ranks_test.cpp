@@ -7,7 +7,7 @@ namespace registry_ranks_test {
 using namespace troupe;
 using namespace troupe::test;
 
-// Who serves a rank, when it may have other slots, and what keys may take of the memory.
+// The allocator of a rank, changes of its slots, and the memory for keys.
 
 namespace {
 
@@ -40,7 +40,7 @@ TEST_CASE("a rank never gets a second allocator while it has one", "[registry]")
   CHECK(*table.find(b, 0) == 10);
 }
 
-TEST_CASE("a rank that holds nothing can be registered with another number of slots", "[registry]") {
+TEST_CASE("an empty rank can be registered with another number of slots", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -68,7 +68,7 @@ TEST_CASE("a rank that holds nothing can be registered with another number of sl
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that is registered anew forgets what was promised for its old slots", "[registry]") {
+TEST_CASE("a rank that is registered again drops the promises on its old slots", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
@@ -89,7 +89,7 @@ TEST_CASE("a rank that is registered anew forgets what was promised for its old 
   CHECK(r.info().ranks[0].withheld == 0);
   CHECK(r.state.check_invariants().empty());
 
-  // What the old writer confirms or gives back is nothing, by itself and while others write the same keys elsewhere.
+  // Confirmations and releases of the old writer are refused, alone and while others write the same keys elsewhere.
   const auto late = [&] {
     CHECK(r.confirm({{keys[0], given[0].where.slot}})[0] != errc::ok);
     CHECK(r.reclaim({given[1].where.slot})[0] != errc::ok);
@@ -108,7 +108,7 @@ TEST_CASE("a rank that is registered anew forgets what was promised for its old 
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that keeps its allocator after all gives no slot back before its time", "[registry]") {
+TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   const auto told = r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
@@ -133,7 +133,7 @@ TEST_CASE("a rank that keeps its allocator after all gives no slot back before i
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("a rank that is registered anew takes no slots that were asked for before", "[registry]") {
+TEST_CASE("a rank that is registered again takes no slots that were requested before", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
   REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)));
   const auto keys = some_keys(1, 2);
@@ -146,7 +146,7 @@ TEST_CASE("a rank that is registered anew takes no slots that were asked for bef
   REQUIRE(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
   CHECK(r.given_back().empty());
   REQUIRE(code_of(r.state.add_rank(r.space, 0, 50, 7)) == errc::ok);
-  // Its allocator has them back from whoever asked.
+  // The allocator gets the requested slots back from the requester.
   const auto late = r.state.finish_reserve(asked.plan, {}, at(1));
   REQUIRE_FALSE(late);
   CHECK(late.error().code == errc::expired);
@@ -171,7 +171,7 @@ TEST_CASE("a rank keeps its slots while leases hold any of them, since leases ca
   CHECK(code_of(r.state.retire_rank(r.space, 0, at(0))) == errc::ok);
 }
 
-TEST_CASE("keys beyond the memory take the places of those that can go, or answer full", "[registry][memory]") {
+TEST_CASE("keys beyond the memory replace evictable ones or are answered full", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -206,7 +206,7 @@ TEST_CASE("keys beyond the memory take the places of those that can go, or answe
   CHECK(r.state.check_invariants().empty());
 }
 
-TEST_CASE("leases are refused when the memory is used up, and granted when it is not", "[registry][memory]") {
+TEST_CASE("leases are refused when the memory is used up and granted when it is free again", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
   one_registry r(1, how);
@@ -227,7 +227,7 @@ TEST_CASE("leases are refused when the memory is used up, and granted when it is
   CHECK(r.state.locate({r.space, 0, r.next_ticket(), std::chrono::seconds(10), keys}, at(0)));
 }
 
-TEST_CASE("a namespace that is removed gives its memory back", "[registry][memory]") {
+TEST_CASE("a removed namespace releases its memory", "[registry][memory]") {
   registry_options how;
   how.memory = std::make_shared<memory_budget>(std::uint64_t{64} << 20);
   registry_state state(how);

@@ -58,7 +58,7 @@ std::vector<numbers> orders(const request_recorder& of) {
 
 } // namespace
 
-TEST_CASE("lookups of one shard are recorded as they come", "[registry]") {
+TEST_CASE("lookups of one shard are recorded as they arrive", "[registry]") {
   request_recorder x(100);
   look_up(x, 1, {7, 5, 9}, 1);
   look_up(x, 2, {7, 5, 4}, 1);
@@ -67,7 +67,7 @@ TEST_CASE("lookups of one shard are recorded as they come", "[registry]") {
   CHECK(x.requests()[1].tokens == 48);
 }
 
-TEST_CASE("parts of several shards are put together in the order that saves tell", "[registry]") {
+TEST_CASE("parts from several shards are joined in the order of the saved parents", "[registry]") {
   const auto shards = GENERATE(2U, 3U, 4U);
   std::mt19937 random(shards);
   std::vector<std::uint64_t> path(20);
@@ -88,7 +88,7 @@ TEST_CASE("parts of several shards are put together in the order that saves tell
   CHECK(orders(x) == std::vector{expected, more});
 }
 
-TEST_CASE("a lookup that is asked again counts once, and parents in a ring end no recorder", "[registry]") {
+TEST_CASE("a repeated lookup counts once, and a cycle of parents does not hang the recorder", "[registry]") {
   request_recorder x(100);
   look_up(x, 1, {2, 3}, 2);
   look_up(x, 1, {2, 3}, 2);
@@ -97,7 +97,7 @@ TEST_CASE("a lookup that is asked again counts once, and parents in a ring end n
   CHECK(x.requests()[0].keys.size() == 2);
 }
 
-TEST_CASE("only the newest keys are kept, and nothing of others", "[registry]") {
+TEST_CASE("only the newest keys are kept, and nothing else", "[registry]") {
   request_recorder x(10);
   for (std::uint64_t i = 0; i < 50; ++i)
     look_up(x, i, {3 * i, 3 * i + 1, 3 * i + 2}, 1);
@@ -108,7 +108,7 @@ TEST_CASE("only the newest keys are kept, and nothing of others", "[registry]") 
   CHECK(x.requests().size() == 3);
 }
 
-TEST_CASE("what is recorded is a trace", "[registry]") {
+TEST_CASE("the recorded requests form a trace", "[registry]") {
   request_recorder x(100);
   look_up(x, 1, {7, 5, 9}, 1);
   look_up(x, 3, {7}, 1);
@@ -120,7 +120,7 @@ TEST_CASE("what is recorded is a trace", "[registry]") {
   CHECK(*read == std::vector<replay::trace_request>{{0, 48, 1, {1, 2, 3}}, {20, 16, 1, {1}}});
 }
 
-TEST_CASE("a registry tells its recorder of lookups and of parents", "[registry]") {
+TEST_CASE("a registry reports lookups and parents to its recorder", "[registry]") {
   registry_options how;
   how.recorder = std::make_shared<request_recorder>(1000);
   one_registry r(1, how);

@@ -40,11 +40,11 @@ TEST_CASE("keys are reserved, committed, and then exist", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("single flight: a second writer is told that the first one is busy", "[registry]") {
+TEST_CASE("single flight: a second writer gets busy for a key of the first one", "[registry]") {
   one_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto first = r.begin(alice, {keys[0], keys[1]}).value();
-  // From the first step on, before there are slots.
+  // The keys are busy from the first step on, before there are slots.
   const auto second = r.begin(bob, keys).value();
   CHECK(second.slots_needed == 1);
   const auto reply = r.state.finish_reserve(second.plan, r.fresh_slots(1), at(0)).value();
@@ -66,7 +66,7 @@ TEST_CASE("a key that occurs twice in a batch gets one slot", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("with too few slots the later keys are full, and free for the next writer", "[registry]") {
+TEST_CASE("with too few slots the later keys are answered full and are free for the next writer", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save({keys[1]});
@@ -80,7 +80,7 @@ TEST_CASE("with too few slots the later keys are full, and free for the next wri
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("without any slot the reservation is over", "[registry]") {
+TEST_CASE("without any slot the reservation ends", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(alice, keys).value();
@@ -92,7 +92,7 @@ TEST_CASE("without any slot the reservation is over", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("slots beyond what is needed go back, and such as were never given out are ignored", "[registry]") {
+TEST_CASE("surplus slots are released, and unknown ones are ignored", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(alice, keys).value();
@@ -102,7 +102,7 @@ TEST_CASE("slots beyond what is needed go back, and such as were never given out
   CHECK(r.state.stats().refused == 2);
 }
 
-TEST_CASE("a repeated reservation gets the answer of the first", "[registry]") {
+TEST_CASE("a repeated reservation gets the answer of the first one", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   r.save({keys[3]});
@@ -116,7 +116,7 @@ TEST_CASE("a repeated reservation gets the answer of the first", "[registry]") {
   CHECK(repeated.reply.results == reply.results);
   CHECK(r.state.stats().reservations == 3);
 
-  // Never the slot of a page that is live or given up.
+  // The repeated answer contains no slot of a live or aborted page.
   const auto pages = r.pages(keys, reply);
   r.commit(alice, {pages[0]});
   r.abort(alice, {pages[1]});
@@ -130,7 +130,7 @@ TEST_CASE("a repeated reservation gets the answer of the first", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a repeated commit is ok, of what went live", "[registry]") {
+TEST_CASE("a repeated commit succeeds for the pages that were published", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.pages(keys, r.reserve(alice, keys));
@@ -143,7 +143,7 @@ TEST_CASE("a repeated commit is ok, of what went live", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a commit that does not fit says why and publishes nothing", "[registry]") {
+TEST_CASE("a mismatched commit gets the reason and publishes nothing", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto pages = r.pages(keys, r.reserve(alice, keys));
@@ -164,7 +164,7 @@ TEST_CASE("a commit that does not fit says why and publishes nothing", "[registr
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a reservation expires: its slots go back and a late commit is told", "[registry]") {
+TEST_CASE("an expired reservation releases its slots, and a late commit is refused", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.pages(keys, r.reserve(alice, keys, 0, {}, 0, 10));
@@ -179,7 +179,7 @@ TEST_CASE("a reservation expires: its slots go back and a late commit is told", 
   CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == slots_t{pages[1].where});
   CHECK(r.state.stats().expired_reservations == 1);
   CHECK(r.commit(alice, pages, 0, 11) == codes_t{errc::ok, errc::expired});
-  // Also when somebody else writes the key meanwhile, or has written it.
+  // The same holds when another writer reserves or has written the key.
   const auto others = r.pages(keys, r.reserve(bob, keys, 0, {}, 12));
   CHECK(r.commit(alice, {pages[1]}, 0, 12) == codes_t{errc::expired});
   r.commit(bob, others, 0, 12);
@@ -187,7 +187,7 @@ TEST_CASE("a reservation expires: its slots go back and a late commit is told", 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the time to write begins when there are slots", "[registry]") {
+TEST_CASE("the time to write begins when slots are granted", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 1);
   const auto plan = r.begin(alice, keys, 0, {}, 0, 10).value();
@@ -196,7 +196,7 @@ TEST_CASE("the time to write begins when there are slots", "[registry]") {
   CHECK(r.commit(alice, r.pages(keys, reply), 0, 17) == codes_t{errc::ok});
 }
 
-TEST_CASE("slots for a reservation that has ended meanwhile go straight back", "[registry]") {
+TEST_CASE("slots for a reservation that has ended meanwhile are released at once", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 2);
   const auto plan = r.begin(alice, keys, 0, {}, 0, 10).value();
@@ -217,14 +217,14 @@ TEST_CASE("slots for a reservation that has ended meanwhile go straight back", "
   SECTION("owner died") {
     r.state.owner_died(alice.owner, at(now));
   }
-  SECTION("and the ticket is in use again") {
+  SECTION("the ticket is in use again") {
     r.abort(alice, {});
     const auto next = r.begin(alice, {key_of(5)}).value();
     CHECK(next.what == kind::needs_slots);
     CHECK(next.plan != plan.plan);
   }
   if (now < 10) {
-    CHECK_FALSE(r.info(keys[0]).has_value()); // the marks are gone at once
+    CHECK_FALSE(r.info(keys[0]).has_value()); // the marks are removed at once
     CHECK(r.state.check_invariants() == "");
   }
   const auto late = r.state.finish_reserve(plan.plan, slots_t{{3, 1}, {4, 1}}, at(now));
@@ -236,7 +236,7 @@ TEST_CASE("slots for a reservation that has ended meanwhile go straight back", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("part of a reservation that waits is aborted: the others get their slots", "[registry]") {
+TEST_CASE("part of a waiting reservation is aborted: the others get their slots", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 3);
   const auto plan = r.begin(alice, keys).value();
@@ -247,7 +247,7 @@ TEST_CASE("part of a reservation that waits is aborted: the others get their slo
   CHECK(r.for_rank(r.state.take_outbox(), 0).unused.slots.items == slots_t{{5, 1}});
 }
 
-TEST_CASE("an abort gives back what is the caller's, once", "[registry]") {
+TEST_CASE("an abort releases the slots of its caller once", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 4);
   const auto pages = r.pages(keys, r.reserve(alice, keys));
@@ -289,7 +289,7 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(r.count({keys[1]}) == 1);
   CHECK(r.state.stats().invalidated_pages == 1);
   CHECK(r.state.stats().complete_keys == 1);
-  // By where they came from, if that is said.
+  // Pages are counted by tier if the request has one.
   const auto from = [](page_tier x) { return static_cast<std::uint8_t>(x); };
   invalidate_request more{r.space, 1, {}, {}, {}};
   more.pages.items = {one[0], {key_of(9), {1, 1}}, one[1]};
@@ -309,7 +309,7 @@ TEST_CASE("an invalid page is unpublished if it is named exactly", "[registry]")
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the slot of an invalid page is withheld until the last lease on the key is gone", "[registry]") {
+TEST_CASE("the slot of an invalid page is withheld until the last lease on the key has ended", "[registry]") {
   one_registry r;
   const auto keys = some_keys(1, 1);
   const auto saved = r.save(keys);
@@ -333,7 +333,7 @@ TEST_CASE("the slot of an invalid page is withheld until the last lease on the k
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("writes that make no sense are refused, counted, and change nothing", "[registry]") {
+TEST_CASE("invalid writes are refused, counted, and change nothing", "[registry]") {
   one_registry r(2, {.max_batch = 4,
                      .max_reservation = std::chrono::seconds(60),
                      .max_reserved_pages = 5,

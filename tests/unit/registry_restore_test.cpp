@@ -1,4 +1,4 @@
-// What must survive a restart: the feed of changes, and coming back from it.
+// State that survives a restart: the change feed, and restoring from it.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_slot_client_support.hpp"
@@ -55,7 +55,7 @@ codes_t restore(slot_client_registry& r, const std::vector<stored_page>& pages) 
 
 } // namespace
 
-TEST_CASE("the feed tells what must survive, in order", "[registry]") {
+TEST_CASE("the change feed has what must survive, in order", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   auto out = r.state.take_outbox();
   CHECK(words(out) == lines_t{"namespace test automatic", "rank 0 of 1000"});
@@ -82,12 +82,12 @@ TEST_CASE("the feed tells what must survive, in order", "[registry]") {
   CHECK(r.state.take_outbox().changes.empty()); // known already
 }
 
-TEST_CASE("pages are published with the incarnation of their rank, of which the store hears first", "[registry]") {
+TEST_CASE("pages are published with the incarnation of their rank, which is stored first", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   must(r.state.add_rank(r.space, 0, 1000, 77));
   must(r.state.add_rank(r.space, 0, 1000, 77));
-  must(r.state.add_rank(r.space, 0, 1000)); // as it is
+  must(r.state.add_rank(r.space, 0, 1000)); // unchanged
   r.save(some_keys(1, 1));
   CHECK(words(r.state.take_outbox()) == lines_t{"rank 0 of 1000 life 77", "page 1 after 0 rank 0 at 0/7 life 77"});
   // Not as long as there are pages that would be the new one's.
@@ -97,7 +97,7 @@ TEST_CASE("pages are published with the incarnation of their rank, of which the 
   CHECK(words(r.state.take_outbox()) == lines_t{"no page 1 rank 0", "rank 0 of 1000 life 78"});
 }
 
-TEST_CASE("a namespace that engines come to know by its name alone is stored as such a one", "[registry]") {
+TEST_CASE("a namespace that engines use by name alone is stored with that origin", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   must(r.state.add_namespace(r.spec, {true, true, 4, namespace_origin::api}));
@@ -111,7 +111,7 @@ TEST_CASE("a namespace that engines come to know by its name alone is stored as 
   CHECK(r.state.take_outbox().changes.empty());
 }
 
-TEST_CASE("restored pages are protected as long as anybody may have been promised", "[registry]") {
+TEST_CASE("restored pages are protected as long as an earlier promise may last", "[registry]") {
   const auto k = some_keys(1, 1);
   const auto restored = [&](slot_client_registry& r) {
     const std::vector<stored_page> stored{{r.space, k[0], {}, {3, 5}, 0, 0}};
@@ -132,7 +132,7 @@ TEST_CASE("restored pages are protected as long as anybody may have been promise
   }
 }
 
-TEST_CASE("a slot that is released late is covered by the number of an earlier change", "[registry]") {
+TEST_CASE("a slot that is released late is covered by the sequence number of an earlier change", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   const auto k = some_keys(1, 1);
   r.save(k);
@@ -149,7 +149,7 @@ TEST_CASE("a slot that is released late is covered by the number of an earlier c
   CHECK(out.sequence == erased);
 }
 
-TEST_CASE("the end of a namespace is one change, and comes first", "[registry]") {
+TEST_CASE("the removal of a namespace is one change and comes first", "[registry]") {
   slot_client_registry r(1, {.max_clear_looks = 2, .change_feed = true});
   r.save(some_keys(1, 5));
   r.state.take_outbox();
@@ -160,7 +160,7 @@ TEST_CASE("the end of a namespace is one change, and comes first", "[registry]")
   CHECK(r.state.take_outbox().changes.empty());
 }
 
-TEST_CASE("without the feed nothing is told", "[registry]") {
+TEST_CASE("without the change feed no change is reported", "[registry]") {
   slot_client_registry r;
   r.erase({key_of(1)});
   r.save(some_keys(1, 2));
@@ -170,7 +170,7 @@ TEST_CASE("without the feed nothing is told", "[registry]") {
   CHECK(out.sequence == 0);
 }
 
-TEST_CASE("pages come back in any order, with their children counted", "[registry]") {
+TEST_CASE("pages are restored in any order with their children counted", "[registry]") {
   slot_client_registry r(2);
   std::vector<stored_page> pages;
   for (std::uint64_t n = 1; n <= 20; ++n)
@@ -199,7 +199,7 @@ TEST_CASE("pages come back in any order, with their children counted", "[registr
   CHECK(r.exists({key_of(3)}, 0) == codes_t{errc::not_found});
 }
 
-TEST_CASE("children in other shards are told of", "[registry]") {
+TEST_CASE("children in other shards are notified", "[registry]") {
   slot_client_registry r(1, {.shard = 0, .shard_count = 2});
   std::uint64_t mine = 1;
   while (shard_of(key_of(mine), 2) != 0)
@@ -214,7 +214,7 @@ TEST_CASE("children in other shards are told of", "[registry]") {
   CHECK(out.children[0].request.changes.items == std::vector<child_delta>{{key_of(theirs), 1}});
 }
 
-TEST_CASE("a slot that two keys claim is nobody's, whatever their generations and however many come", "[registry]") {
+TEST_CASE("a slot that several keys claim is given to none, in any order and for any generations", "[registry]") {
   slot_client_registry r(1, {.change_feed = true});
   r.state.take_outbox();
   std::vector<stored_page> claims{page_of(r, 1, {4, 5}, 0, 9), page_of(r, 2, {4, 6}, 0, 1), page_of(r, 3, {4, 6})};
@@ -237,7 +237,7 @@ TEST_CASE("a slot that two keys claim is nobody's, whatever their generations an
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what cannot be right is not restored", "[registry]") {
+TEST_CASE("invalid pages are not restored", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 10);
   auto elsewhere = page_of(r, 1, {1, 1});
   elsewhere.space = {7, 7};
@@ -256,7 +256,7 @@ TEST_CASE("what cannot be right is not restored", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("so many pages come back in one message and no more, nor lose their slots", "[registry]") {
+TEST_CASE("the number of pages in one restore message is bounded, and so are dropped slots", "[registry]") {
   slot_client_registry r;
   const std::vector<stored_page> pages(restored_pages_max + 1, page_of(r, 1, {4, 5}));
   CHECK(r.state.restore(pages).error().code == errc::limit_exceeded);
@@ -279,13 +279,13 @@ TEST_CASE("a page that loses its slot to another shard is dropped", "[registry]"
   CHECK(r.exists(some_keys(1, 2)) == codes_t{errc::ok, errc::not_found});
   CHECK(r.look_up(key_of(1)).children == 0);
   CHECK(words(r.state.take_outbox()) == lines_t{"no page 2 rank 0"});
-  // Nobody gets the slot with this generation any more.
+  // The slot is not given out with this generation again.
   CHECK(restore(r, {page_of(r, 3, {5, 5})}) == codes_t{errc::stale});
   CHECK(r.state.restored().value().displaced == 1);
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a shard that was restored serves as any other", "[registry]") {
+TEST_CASE("a restored shard serves like any other", "[registry]") {
   slot_client_registry r;
   r.granted[0] = 500;
   restore(r, {page_of(r, 1, {4, 5}), page_of(r, 2, {5, 5}, 0, 1)});

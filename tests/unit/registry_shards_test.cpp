@@ -67,7 +67,7 @@ public:
     }
   }
 
-  /// What holds at any moment.
+  /// The invariants at any moment.
   void check() {
     for (const auto& registry : registries_)
       REQUIRE(registry->check_invariants() == "");
@@ -276,7 +276,7 @@ private:
     }
   }
 
-  /// The slots that were told are this writer's, and perhaps others', until it is done or its time is over.
+  /// The writer uses the slots, perhaps together with others, until it is done or its time has passed.
   void write_as_slot_client(std::uint32_t s, const reserve_request& request, const reserve_reply& reply) {
     const auto fate = below(8); // some never come back
     if (fate > 0)
@@ -307,7 +307,7 @@ private:
     return static_cast<std::uint64_t>(std::count(reply.results.begin(), reply.results.end(), 0));
   }
 
-  /// By number, of all shards: one at most knows each.
+  /// The plans of all shards by number: at most one shard knows each.
   void reclaim(rank_number rank, const confirm_request& written) {
     reclaim_request request{space_, rank, {}};
     for (const auto& page : written.pages)
@@ -423,7 +423,7 @@ private:
       });
     }
     for (const auto& children : out.children) {
-      // A channel of its own for each message, if they may overtake each other.
+      // Each message has its own channel if they may overtake each other.
       const auto from = fifo_ ? party(0, s) : party(1000, ++children_sent_);
       send(from, party(0, children.shard), [this, children] {
         must(registries_[children.shard]->count_children(children.request, now()));
@@ -529,7 +529,7 @@ private:
 
 } // namespace
 
-TEST_CASE("shards and allocators conserve slots and count children, whatever the order of messages", "[registry]") {
+TEST_CASE("shards and allocators conserve slots and count children in any order of messages", "[registry]") {
   const auto fifo = GENERATE(true, false);
   const auto seed = GENERATE(range(0U, 40U));
   INFO("seed " << seed << ", in order " << fifo);

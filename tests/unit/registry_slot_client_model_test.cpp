@@ -1,5 +1,5 @@
-// Random requests of slot clients, among some with tickets and leases, to one shard of a namespace whose ranks come one
-// by one. Each answer and the whole state are compared with a naive model of maps, and so is what the feed says.
+// Random requests of slot clients, mixed with tickets and leases, to one shard of a namespace whose ranks are added one
+// by one. Each answer, the whole state and the change feed are compared with a naive model of maps.
 
 #include "tests/catch.hpp"
 #include "tests/unit/registry_model.hpp"
@@ -111,7 +111,7 @@ public:
     REQUIRE(stats.leases == leases_.size());
   }
 
-  /// A new run over what the feed has said.
+  /// Starts a new run from the change feed.
   void restore() {
     registry_state next({.hash_seed = 5});
     must(next.add_namespace(spec_, {true, true, most_ranks}));
@@ -187,7 +187,7 @@ private:
     promise(rank, reply.locations.items, lasts);
   }
 
-  /// Somebody was told these slots, for so long.
+  /// Records that a reader knows these slots for `lasts`.
   void promise(rank_number rank, const std::vector<location>& told, ticks lasts) {
     for (const auto& x : told)
       if (x.where.generation != 0) {
@@ -341,7 +341,7 @@ private:
     }
     if (p->shared)
       protect_until(key, p->deadline);
-    else // the only writer says that it has ended
+    else // the only writer reports that it has ended
       promised_.erase({rank, p->where});
     publish(key, rank);
     return errc::ok;
@@ -429,7 +429,7 @@ private:
     settle();
   }
 
-  /// One key, whose slot comes at once.
+  /// Reserves one key, whose slot is granted at once.
   void reserve_with_ticket() {
     const auto key = key_of(1 + below(universe));
     const auto rank = some_rank();
@@ -473,7 +473,7 @@ private:
     evict_as(real_, space_, rank, static_cast<std::uint32_t>(below(4)), now());
   }
 
-  /// Without a tick now and then: what is over is noticed by whoever meets it.
+  /// Sometimes there is no tick: expired entries are noticed by the next request.
   void pass_time() {
     time_ += static_cast<ticks>(below(12));
     if (below(3) == 0)
@@ -505,7 +505,7 @@ private:
       take_back(part);
       for (const auto* batch : {&part.abort, &part.unused, &part.release, &part.suspect})
         for (const auto& where : batch->slots) {
-          // Free at once: so nobody may have been promised more time.
+          // A slot that is free at once must have no longer promise.
           if (!batch->rest)
             REQUIRE(promised_[{part.rank, where}] <= time_);
           at_once_ += batch->rest ? 0 : 1;
@@ -541,7 +541,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a shard answers slot clients as a naive model does", "[registry]") {
+TEST_CASE("a shard answers slot clients like a naive model", "[registry]") {
   const auto seed = GENERATE(range(0U, 60U));
   INFO("seed " << seed);
   comparison c(seed);

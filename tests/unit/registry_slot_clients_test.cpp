@@ -20,7 +20,7 @@ errc code_of(const auto& reply) {
 
 } // namespace
 
-TEST_CASE("exists tells what is complete or what one rank has, and has no effect", "[registry]") {
+TEST_CASE("exists reports which keys are complete or on one rank, and has no effect", "[registry]") {
   slot_client_registry r(2);
   const auto keys = some_keys(1, 3);
   r.save({keys[0], keys[1]}, 0);
@@ -29,7 +29,7 @@ TEST_CASE("exists tells what is complete or what one rank has, and has no effect
   CHECK(r.exists(keys, 0) == codes_t{errc::ok, errc::ok, errc::not_found});
   CHECK(r.exists(keys, 1) == codes_t{errc::ok, errc::not_found, errc::not_found});
   CHECK(r.exists({}) == codes_t{});
-  // It counts as no use: what was asked for is evicted as if it had not been.
+  // It does not count as a use: the key is evicted as if it had not been requested.
   r.save({keys[2]}, 0);
   r.exists({keys[1]});
   r.evict(1);
@@ -38,7 +38,7 @@ TEST_CASE("exists tells what is complete or what one rank has, and has no effect
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what is only reserved does not exist", "[registry]") {
+TEST_CASE("reserved keys do not exist", "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 1);
   r.allocate(keys);
@@ -49,7 +49,7 @@ TEST_CASE("what is only reserved does not exist", "[registry]") {
   CHECK(r.exists(keys) == codes_t{errc::not_found});
 }
 
-TEST_CASE("protect tells where pages lie, of complete keys only if so asked", "[registry]") {
+TEST_CASE("protect returns locations, of complete keys only if requested", "[registry]") {
   slot_client_registry r(2);
   const auto keys = some_keys(1, 3);
   const auto slots = r.save({keys[0], keys[1]}, 0);
@@ -62,7 +62,7 @@ TEST_CASE("protect tells where pages lie, of complete keys only if so asked", "[
   CHECK(r.look_up(keys[0]).protected_for == std::chrono::seconds(10));
 }
 
-TEST_CASE("a protected key is not evicted before its time, and then is", "[registry]") {
+TEST_CASE("a protected key is not evicted before its time, and is afterwards", "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 3);
   r.save(keys);
@@ -89,7 +89,7 @@ TEST_CASE("protection rounds up to whole ticks, never down", "[registry]") {
   CHECK(r.state.evict({r.space, 0, 1}, at_ms(250)).value().slots == 1);
 }
 
-TEST_CASE("the slot of a page that is unpublished while protected comes back when the time is over", "[registry]") {
+TEST_CASE("the slot of a page that is unpublished while protected is released when the time has passed", "[registry]") {
   slot_client_registry r;
   const auto keys = some_keys(1, 2);
   const auto slots = r.save(keys);
@@ -101,7 +101,7 @@ TEST_CASE("the slot of a page that is unpublished while protected comes back whe
   CHECK(r.state.stats().withheld_slots == 1);
   CHECK_FALSE(r.knows(keys[0]));
   CHECK(r.state.next_deadline() == at(5));
-  // Protection asked for later is about the new page.
+  // A later protection applies to the new page.
   const auto again = r.save({keys[0]}, 0, 1);
   CHECK(again[0] != slots[0]);
   r.protect({keys[0]}, 1, 60'000);
@@ -114,7 +114,7 @@ TEST_CASE("the slot of a page that is unpublished while protected comes back whe
   CHECK(r.exists({keys[0]}) == codes_t{errc::ok});
 }
 
-TEST_CASE("a slot that both a lease and protection hold comes back when both are over", "[registry]") {
+TEST_CASE("a slot that both a lease and a protection hold is released when both have ended", "[registry]") {
   const bool lease_first = GENERATE(true, false);
   slot_client_registry r;
   const auto keys = some_keys(1, 1);
@@ -133,7 +133,7 @@ TEST_CASE("a slot that both a lease and protection hold comes back when both are
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a tick gives back a bounded number of withheld slots", "[registry]") {
+TEST_CASE("a tick releases a bounded number of withheld slots", "[registry]") {
   slot_client_registry r(1, {.tick_work = 10});
   const auto keys = some_keys(1, 25);
   r.save(keys);
@@ -147,7 +147,7 @@ TEST_CASE("a tick gives back a bounded number of withheld slots", "[registry]") 
   CHECK(r.given_back().size() == 15);
 }
 
-TEST_CASE("whoever asks for a page that is being written gets the same slot", "[registry]") {
+TEST_CASE("every request for a page that is being written gets the same slot", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 3);
   const auto first = r.allocate({k[0], k[1], k[0]});
@@ -166,7 +166,7 @@ TEST_CASE("whoever asks for a page that is being written gets the same slot", "[
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("asked again, the time to write starts again, and never ends earlier", "[registry]") {
+TEST_CASE("a repeated request restarts the time to write and never shortens it", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto given = r.allocate(k, 0, 0, 10);
@@ -180,7 +180,7 @@ TEST_CASE("asked again, the time to write starts again, and never ends earlier",
   CHECK(r.state.stats().expired_reservations == 1);
 }
 
-TEST_CASE("a page that is live is named and protected, since it may be written again in place", "[registry]") {
+TEST_CASE("a live page is returned and protected, since it may be written again in place", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 2);
   const auto slots = r.save(k);
@@ -189,7 +189,7 @@ TEST_CASE("a page that is live is named and protected, since it may be written a
   CHECK(codes(again) == codes_t(2, errc::exists));
   CHECK(again[1].where == slot_ref{slots[1], 7});
   CHECK(r.evict(2, 9) == 0);
-  // The writer's bytes are suspect: nobody reads them any more, and its slot waits for what else may be writing.
+  // The bytes of the writer are suspect: the page is unpublished, and its slot waits for other possible writers.
   CHECK(r.reclaim({slots[0]}, 0, 3) == codes_t{errc::ok});
   CHECK(r.given_back().empty());
   r.tick(10);
@@ -197,7 +197,7 @@ TEST_CASE("a page that is live is named and protected, since it may be written a
   CHECK(r.state.stats().reclaimed_pages == 1);
 }
 
-TEST_CASE("a request that meets one under way waits for it, or is told that the key is busy", "[registry]") {
+TEST_CASE("a request that meets another in progress waits for it or is answered busy", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 3);
   const auto first = r.begin({k[0], k[1]}).value();
@@ -219,7 +219,7 @@ TEST_CASE("a request that meets one under way waits for it, or is told that the 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("with too few slots later keys are full, duplicates alike, and free for the next", "[registry]") {
+TEST_CASE("with too few slots later keys and their duplicates are full, and free for the next writer", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 3);
   const auto plan = r.begin({k[0], k[1], k[1], k[2]}).value();
@@ -233,7 +233,7 @@ TEST_CASE("with too few slots later keys are full, duplicates alike, and free fo
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("time is promised from the answer on, and only for what is still there", "[registry]") {
+TEST_CASE("the promised time starts at the answer, and only for pages that still exist", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 4);
   const auto live = r.save({k[0]});
@@ -253,7 +253,7 @@ TEST_CASE("time is promised from the answer on, and only for what is still there
     CHECK(r.state.stats().reservations == 2);
   }
   SECTION("nothing") {
-    now = 6; // the promises of the beginning are over
+    now = 6; // the first promises have expired
     CHECK(r.reclaim(live) == codes_t{errc::ok});
     r.save({k[0]}, 0, now); // in another slot
     const auto answers = r.state.finish_reserve(plan.plan, r.fresh_slots(1), at(now)).value().results;
@@ -262,7 +262,7 @@ TEST_CASE("time is promised from the answer on, and only for what is still there
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("slots that nobody needs go back", "[registry]") {
+TEST_CASE("surplus slots are released", "[registry]") {
   slot_client_registry r;
   const auto plan = r.begin(some_keys(1, 1)).value();
   const std::vector<slot_ref> too_many{{1, 0}, {2, 1}, {3, 1}};
@@ -271,7 +271,7 @@ TEST_CASE("slots that nobody needs go back", "[registry]") {
   CHECK(r.state.stats().refused == 1);
 }
 
-TEST_CASE("writers with tickets and slot clients keep off each other's pages", "[registry]") {
+TEST_CASE("writers with tickets and slot clients do not touch the pages of each other", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto theirs = r.allocate({k[0]});
@@ -295,7 +295,7 @@ TEST_CASE("writers with tickets and slot clients keep off each other's pages", "
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("only what was reserved for the key, the rank and the slot is confirmed", "[registry]") {
+TEST_CASE("only the reserved key, rank and slot is confirmed", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);
   const auto given = r.allocate({k[0], k[1]});
@@ -305,7 +305,7 @@ TEST_CASE("only what was reserved for the key, the rank and the slot is confirme
         codes_t{errc::stale, errc::stale, errc::not_found, errc::out_of_range});
   CHECK(r.confirm({{k[0], a}}, 1) == codes_t{errc::not_found});
   const auto waiting = r.begin({k[3]}).value();
-  CHECK(r.confirm({{k[3], 0}}) == codes_t{errc::stale}); // no slot has been told yet
+  CHECK(r.confirm({{k[3], 0}}) == codes_t{errc::stale}); // the slot was not returned yet
   CHECK(r.state.keys() == 0);
   CHECK(r.confirm({{k[0], a}, {k[0], a}}) == codes_t{errc::ok, errc::ok});
   CHECK(r.confirm({{k[0], a}, {k[0], b}}) == codes_t{errc::ok, errc::stale});
@@ -320,7 +320,7 @@ TEST_CASE("only what was reserved for the key, the rank and the slot is confirme
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a confirmation that is too late publishes nothing", "[registry]") {
+TEST_CASE("a late confirmation publishes nothing", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
@@ -341,7 +341,7 @@ TEST_CASE("a confirmation that is too late publishes nothing", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("one of two writers cannot free the slot under the other", "[registry]") {
+TEST_CASE("one of two writers cannot free the slot of the other", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 1);
   const auto slot = r.allocate(k, 0, 0, 10)[0].where.slot;
@@ -356,7 +356,7 @@ TEST_CASE("one of two writers cannot free the slot under the other", "[registry]
     CHECK(r.exists(k) == codes_t{errc::not_found});
     r.tick(14);
   }
-  SECTION("nobody confirms") {
+  SECTION("none confirms") {
     r.tick(14);
     CHECK(r.state.stats().reservations == 1);
   }
@@ -366,7 +366,7 @@ TEST_CASE("one of two writers cannot free the slot under the other", "[registry]
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page that one writer had to itself is evicted as any other", "[registry]") {
+TEST_CASE("a page with a single writer is evicted like any other", "[registry]") {
   slot_client_registry r;
   r.save(some_keys(1, 1));
   CHECK(r.evict(1) == 1);
@@ -375,13 +375,13 @@ TEST_CASE("a page that one writer had to itself is evicted as any other", "[regi
 TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
-  using slots = std::pair<slots_t, slots_t>; // that rest, and that are free at once
+  using slots = std::pair<slots_t, slots_t>; // slots that rest, and slots that are free at once
   SECTION("evicted after its only writer confirmed it") {
     const auto a = r.save(k);
     CHECK(r.evict(1) == 1);
     CHECK(r.rest_and_free() == slots{{}, {a[1]}});
   }
-  SECTION("evicted when nobody may read it any more who was told where it is") {
+  SECTION("evicted when the last location promise has expired") {
     const auto a = r.save(k);
     r.protect(k, 1, 4000);
     r.protect({k[0]}, 2, 1000);
@@ -389,7 +389,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
     CHECK(r.evict(2, 5) == 2);
     CHECK(r.rest_and_free() == slots{{}, {a[1], a[0]}});
   }
-  SECTION("erased, when those who were told have had their time") {
+  SECTION("erased, and released when the location promises have expired") {
     const auto a = r.save(k);
     r.protect({k[0]}, 1, 4000);
     CHECK(r.erase(k, all_ranks, 2) == codes_t(2, errc::ok));
@@ -412,14 +412,14 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
     r.tick(10);
     CHECK(r.rest_and_free() == slots{{a}, {}});
   }
-  SECTION("given back before it was confirmed") {
+  SECTION("released before it was confirmed") {
     const auto a = r.allocate({k[0]}, 0, 0, 10)[0].where.slot;
     CHECK(r.reclaim({a}, 0, 1) == codes_t{errc::ok});
     CHECK(r.rest_and_free() == slots{});
     r.tick(10);
     CHECK(r.rest_and_free() == slots{{a}, {}});
   }
-  SECTION("given back when it was live: whoever failed to write it again may go on") {
+  SECTION("released while live: a writer that failed to write it again may continue") {
     const auto a = r.save(k);
     CHECK(r.reclaim({a[0]}, 0, 1) == codes_t{errc::ok});
     CHECK(r.rest_and_free() == slots{{a[0]}, {}});
@@ -428,7 +428,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
     r.tick(2);
     CHECK(r.rest_and_free() == slots{{a[1]}, {}});
   }
-  SECTION("held by a lease when it was given back") {
+  SECTION("released while held by a lease") {
     const auto a = r.save(k);
     const locate_request lease{r.space, 0, alice, std::chrono::seconds(5), k};
     REQUIRE(r.state.locate(lease, at(0)).has_value());
@@ -438,7 +438,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
     r.tick(5);
     CHECK(r.rest_and_free() == slots{{a[0]}, {a[1]}});
   }
-  SECTION("granted and told to nobody") {
+  SECTION("granted and not returned to any client") {
     const auto plan = r.begin({k[0]}).value();
     const std::vector<slot_ref> granted{{5, 7}, {6, 7}};
     r.state.finish_reserve(plan.plan, granted, at(0)).value();
@@ -447,7 +447,7 @@ TEST_CASE("a slot rests only if its writer may be late", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("of keys confirmed or told together the last goes first", "[registry]") {
+TEST_CASE("of keys confirmed or located together the last one is evicted first", "[registry]") {
   slot_client_registry r(2);
   const auto k = some_keys(1, 4);
   const auto left = [&] {
@@ -460,7 +460,7 @@ TEST_CASE("of keys confirmed or told together the last goes first", "[registry]"
   r.save({k[1], k[3]}, 0);
   r.save(k, 1);
   SECTION("confirmed") {}
-  SECTION("told where they are") {
+  SECTION("located") {
     r.protect({k[2], k[3]}, 0, 1000, 1);
     r.protect(k, 0, 1000, 1);
   }
@@ -474,7 +474,7 @@ TEST_CASE("of keys confirmed or told together the last goes first", "[registry]"
   }
 }
 
-TEST_CASE("slots are given back by their number alone, once", "[registry]") {
+TEST_CASE("slots are released by number alone, once", "[registry]") {
   slot_client_registry r(2, {}, {true, true, 4}, 100);
   const auto k = some_keys(1, 4);
   const auto live = r.save({k[0]});
@@ -492,14 +492,14 @@ TEST_CASE("slots are given back by their number alone, once", "[registry]") {
   CHECK_FALSE(r.knows(k[1]));
   CHECK(r.knows(k[2]));
   CHECK(r.look_up(k[3]).pages[0].where.generation == 0);
-  // The entries of the keys are used again, for others; what the index remembers of them does no harm.
+  // The index entries of the keys are reused for others, and leftovers in the slot index do no harm.
   r.save(some_keys(50, 4));
   CHECK(r.reclaim({a, b}) == codes_t{errc::not_found, errc::not_found});
   CHECK(r.exists(some_keys(50, 4), 0) == codes_t(4, errc::ok));
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a late number does not take the slot from under who has it now", "[registry]") {
+TEST_CASE("a late release does not take a slot from its new key", "[registry]") {
   slot_client_registry r;
   const auto k = some_keys(1, 2);
   const auto slot = r.allocate({k[0]}, 0, 0, 5)[0].where.slot;
@@ -524,7 +524,7 @@ TEST_CASE("a late number does not take the slot from under who has it now", "[re
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("the answers of all shards make one", "[registry]") {
+TEST_CASE("the answers of all shards are merged to one", "[registry]") {
   CHECK(reclaim_sum(errc::not_found, errc::ok) == errc::ok);
   CHECK(reclaim_sum(errc::busy, errc::not_found) == errc::busy);
   CHECK(reclaim_sum(errc::not_found, errc::not_found) == errc::not_found);
@@ -542,7 +542,7 @@ TEST_CASE("a page evicted and written again elsewhere is not reclaimed by its ol
   CHECK(r.reclaim(after) == codes_t{errc::ok});
 }
 
-TEST_CASE("what slot clients ask without sense is refused, counted, and changes nothing", "[registry]") {
+TEST_CASE("invalid requests of slot clients are refused, counted, and change nothing", "[registry]") {
   slot_client_registry r(1, {.max_batch = 3, .max_protection = std::chrono::seconds(60), .max_reserved_pages = 4});
   const auto k = some_keys(1, 3);
   const namespace_id unknown{1, 1};
@@ -572,7 +572,7 @@ TEST_CASE("what slot clients ask without sense is refused, counted, and changes 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("slots by number need a namespace that remembers them", "[registry]") {
+TEST_CASE("slots by number need a namespace with a slot index", "[registry]") {
   slot_client_registry r(1, {}, {true, false, 4});
   const auto slots = r.save(some_keys(1, 1));
   CHECK(code_of(r.state.reclaim({r.space, 0, slots}, at(0))) == errc::unsupported);

@@ -9,7 +9,7 @@
 
 namespace registry_spare_test {
 
-/// Keys of which another node has pages as well, and which therefore go before others.
+/// Keys of which a peer has pages too, and which are therefore evicted first.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -41,7 +41,7 @@ constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, m
 
 } // namespace
 
-TEST_CASE("what another node keeps goes before all others, from its end", "[registry]") {
+TEST_CASE("keys that a peer keeps are evicted before all others, from the end of the chain", "[registry]") {
   home r(policies[GENERATE(range(0, 3))]);
   const auto old = some_keys(100, 10);
   const auto taken = some_keys(1, 6);
@@ -63,7 +63,7 @@ TEST_CASE("what another node keeps goes before all others, from its end", "[regi
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a spare key does not wait for what follows it, nor is it waited for", "[registry]") {
+TEST_CASE("an evict-first key neither waits for its children nor delays others", "[registry]") {
   home r;
   const auto chain = some_keys(1, 8);
   r.save(chain, 0, chain_parents(chain));
@@ -75,7 +75,7 @@ TEST_CASE("a spare key does not wait for what follows it, nor is it waited for",
   CHECK(r.count_of(first) == 0);
   CHECK(r.count_of(chain) == 3);
   CHECK(r.state.check_invariants() == "");
-  // Nor for one that is held.
+  // It does not wait for a held one either.
   home s;
   s.save(chain, 0, chain_parents(chain));
   CHECK(s.match(ours, {chain[1]}) == 1);
@@ -87,7 +87,7 @@ TEST_CASE("a spare key does not wait for what follows it, nor is it waited for",
   CHECK(s.state.check_invariants() == "");
 }
 
-TEST_CASE("a spare key that is used is as any other again", "[registry]") {
+TEST_CASE("an evict-first key that is used becomes a normal one", "[registry]") {
   home r(policies[GENERATE(range(0, 3))]);
   const auto old = some_keys(100, 4);
   const auto taken = some_keys(1, 4);
@@ -103,7 +103,7 @@ TEST_CASE("a spare key that is used is as any other again", "[registry]") {
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what is held stays, spare or not, and goes first when nobody holds it", "[registry]") {
+TEST_CASE("held keys stay, evict-first or not, and evict-first ones go first when released", "[registry]") {
   home r;
   const auto old = some_keys(100, 4);
   const auto taken = some_keys(1, 4);
@@ -122,7 +122,7 @@ TEST_CASE("what is held stays, spare or not, and goes first when nobody holds it
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("only what the lease lists becomes spare, and only while there is one", "[registry]") {
+TEST_CASE("only keys of an existing lease become evict-first", "[registry]") {
   home r;
   const auto keys = some_keys(1, 4);
   r.save(keys);
@@ -133,7 +133,7 @@ TEST_CASE("only what the lease lists becomes spare, and only while there is one"
   CHECK(r.info(keys[1])->spare);
   CHECK_FALSE(r.info(keys[2])->spare);
   CHECK_FALSE(r.info(keys[3])->spare);
-  // Told twice, or when it has run out: success, and nothing.
+  // A repeated message, or one after the lease has expired, succeeds without effect.
   must(r.kept_there(theirs, keys));
   CHECK(r.match({7, 2}, {keys[3]}) == 1);
   must(r.kept_there({7, 2}, {keys[3]}, 60));
@@ -145,7 +145,7 @@ TEST_CASE("only what the lease lists becomes spare, and only while there is one"
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page that is erased under the lease is not spare when it comes anew", "[registry]") {
+TEST_CASE("a page that is erased under the lease is not evict-first when it is stored again", "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.save(keys);
@@ -155,7 +155,7 @@ TEST_CASE("a page that is erased under the lease is not spare when it comes anew
   CHECK(r.state.stats().spare_keys == 0);
   r.save(keys);
   CHECK_FALSE(r.info(keys[0])->spare);
-  // And one that is spare when it goes.
+  // An evict-first page that is evicted is normal when it is stored again.
   CHECK(r.match({7, 2}, keys) == 2);
   must(r.kept_there({7, 2}, keys));
   CHECK(r.evict(2).slots == 2);
@@ -164,8 +164,7 @@ TEST_CASE("a page that is erased under the lease is not spare when it comes anew
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a page that is made anew under the lease is the later one, and not spare on word of the one before",
-          "[registry]") {
+TEST_CASE("a page that is replaced under the lease is not made evict-first by the lease", "[registry]") {
   home r;
   const auto keys = some_keys(1, 2);
   const auto pages = r.save(keys);
@@ -175,14 +174,14 @@ TEST_CASE("a page that is made anew under the lease is the later one, and not sp
   must(r.kept_there(theirs, keys));
   CHECK_FALSE(r.info(keys[0])->spare);
   CHECK(r.info(keys[1])->spare);
-  // What another one reads from now on is that page.
+  // Later reads by a peer concern the new page.
   CHECK(r.match({7, 2}, keys) == 2);
   must(r.kept_there({7, 2}, keys));
   CHECK(r.info(keys[0])->spare);
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("a guest stays until it was read, goes first then, and stays a guest", "[registry]") {
+TEST_CASE("a transient key stays until it is read, is evicted first afterwards, and stays transient", "[registry]") {
   home r(policies[GENERATE(range(0, 3))]);
   const auto old = some_keys(100, 4);
   const auto guests = some_keys(1, 4);
@@ -198,13 +197,13 @@ TEST_CASE("a guest stays until it was read, goes first then, and stays a guest",
   CHECK(r.evict(4).slots == 4);
   CHECK(r.count_of(old) == 4);
   CHECK(r.state.check_invariants() == "");
-  // The key that comes into the place of one is none.
+  // A new key in the entry of an evict-first one is normal.
   r.save(guests);
   CHECK(r.count(guests) == 4);
   CHECK(r.state.stats().spare_keys == 0);
 }
 
-TEST_CASE("a key with a page of its own is no guest, whoever brings the other ranks' pages", "[registry]") {
+TEST_CASE("a key with a page of its own is not transient, whoever stores the other ranks", "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
@@ -219,7 +218,7 @@ TEST_CASE("a key with a page of its own is no guest, whoever brings the other ra
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("any order of saving, reading, sparing and evicting leaves no trace", "[registry]") {
+TEST_CASE("any order of saving, reading, marking and evicting leaves nothing behind", "[registry]") {
   const auto seed = GENERATE(1U, 2U, 3U, 4U);
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -255,7 +254,7 @@ TEST_CASE("any order of saving, reading, sparing and evicting leaves no trace", 
   }
   for (const auto& [lease, keys] : held)
     r.release(lease);
-  // Nobody has come for some of the guests.
+  // Some transient keys were not read.
   while (r.evict(64, 0, 10).slots > 0) {
   }
   CHECK(r.state.keys() == 0);
@@ -263,7 +262,7 @@ TEST_CASE("any order of saving, reading, sparing and evicting leaves no trace", 
   CHECK(r.state.check_invariants() == "");
 }
 
-TEST_CASE("what a peer looks up is used there: what was found here, and what was not", "[registry]") {
+TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys", "[registry]") {
   home r(make_reuse_policy);
   const auto keys = some_keys(1, 4);
   r.save(keys);
@@ -273,7 +272,7 @@ TEST_CASE("what a peer looks up is used there: what was found here, and what was
     return reuse_counts::of_numbers(told.counts.items).value().used[0][0];
   };
   CHECK(r.evict(1).slots == 1);
-  // For an engine of this node what is not found is not used, and is followed on.
+  // For a local engine missing keys are not uses, and they are tracked.
   CHECK(r.match(ours, keys) < 4);
   const auto before = uses();
   match_request asked{r.space, theirs, std::chrono::seconds(10), keys};
@@ -286,7 +285,7 @@ TEST_CASE("what a peer looks up is used there: what was found here, and what was
   CHECK(uses() == before + 1);
 }
 
-TEST_CASE("a shard tells what it has seen, and takes what others have, where its policy learns", "[registry]") {
+TEST_CASE("a shard exports its statistics and imports those of others where its policy learns", "[registry]") {
   home r(make_reuse_policy);
   const auto told = r.state.tell_reuse({r.space}).value();
   CHECK(told.clock == 0);

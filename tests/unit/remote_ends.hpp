@@ -12,10 +12,10 @@ namespace troupe::test {
 
 inline constexpr std::uint32_t loopback = 0x7f000001;
 
-/// A node's end of exposed memory, whose calls can be waited for.
+/// The node's end of exposed memory, with blocking calls.
 struct remote_end_of {
   remote_end_of(std::shared_ptr<io::remote_mover> by, const io::remote_memory_name& name) : mover(std::move(by)) {
-    // Which may be told after this is gone.
+    // The callback may run after this object is destroyed.
     auto connected = mover->connect(name, [told = lost](const error& why) { told->set_value(why); });
     REQUIRE(connected);
     peer = *connected;

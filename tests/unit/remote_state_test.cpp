@@ -71,7 +71,7 @@ struct desk {
     CHECK(state.check().empty());
   }
 
-  /// A fetch whose pages are about to move.
+  /// Starts a fetch up to the transfer of its pages.
   remote_job begin_fetch(std::uint32_t pages, pin_number pin, std::uint64_t from = 10) {
     const auto job = state.fetch(request_of(0, pages));
     REQUIRE(job);
@@ -97,7 +97,7 @@ struct desk {
 
 } // namespace
 
-TEST_CASE("a fetch is answered when its pages are in the client's memory, and not before") {
+TEST_CASE("a fetch is answered when its pages are in the memory of the client, and not before") {
   desk d;
   const auto job = d.begin_fetch(2, 77);
   const auto order = d.take<remote_order>();
@@ -116,7 +116,7 @@ TEST_CASE("a fetch is answered when its pages are in the client's memory, and no
   CHECK(counts.got_pages + counts.put_failures + counts.got_failures + counts.lost == 0);
   CHECK(d.state.take_counts().put_pages == 0);
   CHECK(d.nothing_more());
-  // The client's until it says so, once.
+  // The client holds the frames until it unpins them once.
   CHECK(d.state.free_frames() == 2);
   CHECK(d.state.unpin(told.reply->pin + 1).error().code == errc::not_found);
   CHECK(d.state.unpin(told.reply->pin));
@@ -124,7 +124,7 @@ TEST_CASE("a fetch is answered when its pages are in the client's memory, and no
   CHECK(d.state.unpin(told.reply->pin).error().code == errc::not_found);
 }
 
-TEST_CASE("a save is got, checked here, and filled with what the check says") {
+TEST_CASE("a save is read from the client, checked here, and filled with the result") {
   desk d;
   const auto pin = d.begin_place(3, 55);
   const auto job = d.state.fill({pin, {{0, 0, static_cast<std::uint8_t>(errc::cancelled)}}, {}}, start);
@@ -144,7 +144,7 @@ TEST_CASE("a save is got, checked here, and filled with what the check says") {
   CHECK(d.state.free_frames() == 1);
   d.state.on_filled(*job, io_reply{fill.request.gathered});
   CHECK(d.take<remote_answer_fill>().reply);
-  // One of two was not what it should be; the third was never to move.
+  // One of the two pages was invalid; the third one was never to be transferred.
   const auto counts = d.state.take_counts();
   CHECK(counts.got_pages == 1);
   CHECK(counts.got_bytes == frame_size);
@@ -154,7 +154,7 @@ TEST_CASE("a save is got, checked here, and filled with what the check says") {
   CHECK(d.state.fill({pin, {}, {}}, start).error().code == errc::not_found);
 }
 
-TEST_CASE("pages that have no frame in the arena need none of the client's") {
+TEST_CASE("pages without a frame in the arena need no frame of the client") {
   desk d;
   const auto job = d.state.fetch(request_of(0, 3));
   REQUIRE(job);
@@ -176,7 +176,7 @@ TEST_CASE("pages that have no frame in the arena need none of the client's") {
   CHECK(d.state.free_frames() == 2);
 }
 
-TEST_CASE("no more moves at once than the window has room for, and what is larger goes alone") {
+TEST_CASE("transfers in progress are limited to the window, and a larger one goes alone") {
   desk d(8, 2 * frame_size);
   const auto large = d.begin_fetch(3, 1);
   CHECK(d.take<remote_order>().job == large);
@@ -195,14 +195,14 @@ TEST_CASE("no more moves at once than the window has room for, and what is large
   CHECK(d.state.bytes_under_way() == frame_size);
 }
 
-TEST_CASE("who wants more frames than the client has left is told to wait") {
+TEST_CASE("a request for more frames than the client has free waits") {
   desk d(3);
   d.begin_fetch(2, 1);
   CHECK(d.state.place(request_of(0, 2)).error().code == errc::limit_exceeded);
   CHECK(d.state.place(request_of(0, 1)));
 }
 
-TEST_CASE("memory that cannot be is refused, and so is a second offer and who has offered none") {
+TEST_CASE("invalid memory is refused, and so are a second offer and a request without one") {
   remote_state state({frame_size, 1U << 20U, std::chrono::seconds(1)});
   CHECK(state.fetch(request_of(0, 1)).error().code == errc::unreachable);
   auto bad = offer_of(4);
@@ -225,7 +225,7 @@ TEST_CASE("memory that cannot be is refused, and so is a second offer and who ha
   CHECK(state.bind(offer_of(4), start).error().code == errc::exists);
 }
 
-TEST_CASE("memory that is not reached in time is told so, and the peer is closed") {
+TEST_CASE("memory that is not reached in time is an error, and the peer is closed") {
   remote_state state({frame_size, 1U << 20U, std::chrono::seconds(1)});
   REQUIRE(state.bind(offer_of(4), start));
   state.take_outbox();
@@ -239,7 +239,7 @@ TEST_CASE("memory that is not reached in time is told so, and the peer is closed
   CHECK(std::holds_alternative<remote_close>(effects[1]));
 }
 
-TEST_CASE("a client behind a slow line is not lost as long as something moves") {
+TEST_CASE("a client behind a slow connection is not lost as long as bytes move") {
   desk d(8, 2 * frame_size);
   d.begin_fetch(2, 1);
   d.take<remote_order>();
@@ -254,7 +254,7 @@ TEST_CASE("a client behind a slow line is not lost as long as something moves") 
   CHECK(d.take<remote_lost>().why.code == errc::unreachable);
 }
 
-TEST_CASE("a client that takes nothing any more is lost, and every request is answered when the peer is closed") {
+TEST_CASE("a stalled client is lost, and every request is answered when the peer is closed") {
   desk d(8, 2 * frame_size);
   const auto moving = d.begin_fetch(2, 1);
   d.take<remote_order>();
@@ -274,7 +274,7 @@ TEST_CASE("a client that takes nothing any more is lost, and every request is an
   d.take<remote_close>();
   CHECK(d.nothing_more());
   CHECK(d.state.fetch(request_of(0, 1)).error().code == errc::unreachable);
-  // The frame that is being read stays pinned until the transport has let go of it.
+  // The frame that is being read stays pinned until the transport has released it.
   d.state.end();
   CHECK(d.nothing_more());
   d.state.on_moved(moving, fail(errc::unreachable, "closed"), start);
@@ -297,7 +297,7 @@ TEST_CASE("a client that takes nothing any more is lost, and every request is an
   CHECK(d.nothing_more());
 }
 
-TEST_CASE("an attachment that ends is at rest when the peer is closed, one without memory at once") {
+TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once without memory") {
   remote_state empty({frame_size, 1U << 20U, std::chrono::seconds(1)});
   empty.end();
   const auto effects = empty.take_outbox();
@@ -316,9 +316,9 @@ TEST_CASE("an attachment that ends is at rest when the peer is closed, one witho
   CHECK(d.nothing_more());
 }
 
-/// What ever happens in whatever order: no frame of the client is written while the client has it, every request is
-/// answered once, every pin of a fetch ends once, and it comes to rest.
-TEST_CASE("any order of events keeps frames in one hand and answers everybody") {
+/// Properties for any order of events: no frame of the client is written while the client uses it, every request is
+/// answered once, every pin of a fetch ends once, and everything is quiesced in the end.
+TEST_CASE("any order of events keeps one owner per frame and answers every request") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);

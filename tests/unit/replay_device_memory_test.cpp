@@ -46,7 +46,7 @@ const auto all_layouts = {kv_layout::split, kv_layout::blocks_first, kv_layout::
 
 } // namespace
 
-TEST_CASE("What the model holds is what the mover gathers, in every layout", "[replay]") {
+TEST_CASE("The model holds the bytes that the mover gathers, in every layout", "[replay]") {
   for (const auto layout : all_layouts) {
     INFO(to_string(layout));
     auto memory = make(layout);
@@ -80,7 +80,7 @@ TEST_CASE("A load into the wrong block, of the wrong page, or of nothing does no
   }
 }
 
-TEST_CASE("Every single flipped byte of a block is found, and named", "[replay]") {
+TEST_CASE("Every single flipped byte of a block is found and named", "[replay]") {
   for (const auto layout : all_layouts) {
     INFO(to_string(layout));
     auto memory = make(layout);
@@ -146,7 +146,7 @@ TEST_CASE("Layers of several shapes hold what the mover moves, and every flipped
   CHECK(device_memory::create(mixed, 4, {kv_layout::mla, 1}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("Blocks are handed out once each, scattered, the same for a seed", "[replay]") {
+TEST_CASE("Blocks are handed out once each, scattered, and equal for equal seeds", "[replay]") {
   auto memory = make(kv_layout::split, 200);
   CHECK(memory.free_blocks() == 200);
   const auto first = memory.take(50).value();
@@ -166,7 +166,7 @@ TEST_CASE("Blocks are handed out once each, scattered, the same for a seed", "[r
   CHECK(device_memory::create(small, 200, {kv_layout::split, 2})->take(50).value() != first);
 }
 
-TEST_CASE("A model that cannot be is refused", "[replay]") {
+TEST_CASE("An invalid model is refused", "[replay]") {
   CHECK(device_memory::create({0, 2, 2, 8, 2, 4}, 4, {}).error().code == errc::invalid_argument);
   CHECK(device_memory::create(small, 0, {}).error().code == errc::invalid_argument);
   CHECK(device_memory::create(small, 4, {kv_layout::mla, 1}).error().code == errc::invalid_argument);
@@ -175,7 +175,7 @@ TEST_CASE("A model that cannot be is refused", "[replay]") {
   CHECK(huge.error().code == errc::limit_exceeded);
 }
 
-TEST_CASE("A model survives being moved", "[replay]") {
+TEST_CASE("A moved model stays valid", "[replay]") {
   auto memory = make(kv_layout::head_major);
   memory.fill(1, {1, 1}, 1);
   auto other = std::move(memory);
@@ -200,7 +200,7 @@ TEST_CASE("There is a geometry for every page size that is a multiple of 4 KiB, 
   CHECK(check(std::uint64_t{2} << 20U) == kv_geometry{32, 2, 8, 128, 2, 16});
   for (std::uint64_t k = 1; k <= 600; ++k)
     check(k * 4096);
-  // Primes, of which no model has layers: the largest that there is.
+  // They are primes, which no model has as its number of layers: the largest possible ones.
   for (const std::uint64_t k : {1021U, 1031U, 4093U, 16381U})
     check(k * 4096);
   for (unsigned shift = 12; shift <= 26; ++shift)

@@ -24,7 +24,7 @@ TEST_CASE("Mixed traffic: any trailing part of its parameters may be left out, n
   CHECK(make_mixed({}, 0, {}).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("Mixed traffic is the same each time, by seed, and its equal blocks are equal prefixes", "[replay]") {
+TEST_CASE("Mixed traffic is reproducible by seed, and its equal blocks are equal prefixes", "[replay]") {
   const auto one = open_trace("mixed:3,3000", 64, {}).value();
   CHECK(one.name == "mixed:3,3000,60,5,15,20");
   REQUIRE(one.requests.size() == 3000);

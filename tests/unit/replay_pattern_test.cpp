@@ -65,7 +65,7 @@ TEST_CASE("Any range of a page is filled and compared alike, at any alignment", 
   }
 }
 
-TEST_CASE("Every flipped bit of a page is found, at its place", "[replay]") {
+TEST_CASE("Every flipped bit of a page is found at its position", "[replay]") {
   const key_digest key{0x1234, 0x5678};
   auto page = page_of(key, 0, 1031);
   const page_pattern pattern(key, 0);
@@ -108,7 +108,7 @@ TEST_CASE("No other key, rank, position or constant passes, not even for one wor
   CHECK(passed == 0);
 }
 
-TEST_CASE("An empty range always agrees", "[replay]") {
+TEST_CASE("An empty range always matches", "[replay]") {
   const page_pattern pattern({1, 1}, 1);
   pattern.fill({}, 12345);
   CHECK(!pattern.compare({}, 12345).has_value());

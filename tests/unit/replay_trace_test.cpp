@@ -21,7 +21,7 @@ using namespace troupe::replay;
 using test::expect_hits;
 using test::expected_hits;
 
-/// A directory of its own, removed at the end.
+/// A temporary directory that is removed at the end.
 class scratch {
 public:
   scratch() {
@@ -74,7 +74,7 @@ std::filesystem::path real_trace() {
 
 } // namespace
 
-TEST_CASE("A trace is read as it stands", "[replay]") {
+TEST_CASE("A trace is parsed unchanged", "[replay]") {
   const scratch dir;
   const auto end = GENERATE(std::string{}, std::string{"\n"}, std::string{"\n\n"}, std::string{"\r\n \t\r\n"});
   const auto file = dir.write(line("[0, 18446744073709551615, 7]") + "\n" +
@@ -103,7 +103,7 @@ TEST_CASE("A malformed line is an error with file and line", "[replay]") {
   CHECK(error_of(std::string(200'000, '[')).code == errc::invalid_argument);
 }
 
-TEST_CASE("Ids that are negative, huge or no integers are refused, by position", "[replay]") {
+TEST_CASE("Ids that are negative, too large or not integers are refused by position", "[replay]") {
   for (const auto* id : {"-1", "-0", "1.5", "1e3", "18446744073709551616", "1e400", "\"3\"", "null", "true", "[1]",
                          "{}", "-9223372036854775809"}) {
     const auto e = error_of(line("[4, " + std::string(id) + ", 6]"));
@@ -114,7 +114,7 @@ TEST_CASE("Ids that are negative, huge or no integers are refused, by position",
   }
 }
 
-TEST_CASE("Every field is needed, and a natural number", "[replay]") {
+TEST_CASE("Every field is required and a natural number", "[replay]") {
   const std::string fields[] = {"timestamp", "input_length", "output_length"};
   for (const auto& field : fields) {
     auto bad = line("[1]");
@@ -132,7 +132,7 @@ TEST_CASE("Every field is needed, and a natural number", "[replay]") {
       std::string::npos);
 }
 
-TEST_CASE("A trace that cannot be read or has nothing in it is an error", "[replay]") {
+TEST_CASE("An unreadable or empty trace is an error", "[replay]") {
   const scratch dir;
   const auto missing = read_trace(dir.path() / "missing.jsonl", {});
   REQUIRE(!missing.has_value());
@@ -158,7 +158,7 @@ TEST_CASE("An endless line is refused without being held in memory", "[replay]")
   CHECK(read_trace(dir.write(line(ids + "]")), {}).value().at(0).hash_ids.size() == 200'001);
 }
 
-TEST_CASE("A limit ends the reading", "[replay]") {
+TEST_CASE("A limit stops the reading", "[replay]") {
   const scratch dir;
   const auto file = dir.write(line("[1]") + "\n" + line("[2]") + "\nnonsense\n");
   CHECK(!read_trace(file, {}).has_value());
@@ -168,7 +168,7 @@ TEST_CASE("A limit ends the reading", "[replay]") {
   CHECK(read_trace(file, 0).value().empty());
 }
 
-TEST_CASE("The generator's parameters: any trailing part may be left out, nothing else", "[replay]") {
+TEST_CASE("Generator parameters: any trailing part may be left out, nothing else", "[replay]") {
   CHECK(parse_loogle("loogle").value() == loogle_spec{100, 20480, 20, 128});
   CHECK(parse_loogle("loogle:").value() == loogle_spec{});
   CHECK(parse_loogle("loogle:3").value() == loogle_spec{3, 20480, 20, 128});
@@ -190,7 +190,7 @@ TEST_CASE("The generator's parameters: any trailing part may be left out, nothin
   }
 }
 
-TEST_CASE("Generated requests share their group's prefix and nothing else", "[replay]") {
+TEST_CASE("Generated requests share the prefix of their group and nothing else", "[replay]") {
   // 100 tokens of prefix in blocks of 16: 6 full blocks; the 7th holds 4 tokens of prefix and belongs to the query.
   const auto requests = make_loogle({5, 100, 7, 30}, 16, {});
   REQUIRE(requests.has_value());
@@ -292,13 +292,13 @@ TEST_CASE("Keys are chained: each depends on all ids before it and on the salt",
   CHECK(parents_of({}).empty());
 }
 
-TEST_CASE("The expected hits follow the rule on a trace small enough to check by hand", "[replay]") {
+TEST_CASE("The expected hits match a trace that was checked by hand", "[replay]") {
   const std::vector<trace_request> requests{
       {0, 0, 0, {1, 2, 3}}, {0, 0, 0, {1, 2, 4}}, {0, 0, 0, {}}, {0, 0, 0, {5}}, {0, 0, 0, {1, 2, 3}}};
   CHECK(expect_hits(requests) == expected_hits{10, 2 + 3, 5, 0});
   // 4 blocks: [1 2 3], [3 1 2 4], [1 2 4 5], then the last finds 1 and 2 only.
   CHECK(expect_hits(requests, 4) == expected_hits{10, 2 + 2, 5, 2});
-  // 2 blocks: [2 3]; 1 is gone; 1 drives out 2, 2 drives out 3, 4 drives out 1: [2 4]; [4 5]; nothing.
+  // 2 blocks: [2 3]; 1 was evicted; 1 evicts 2, 2 evicts 3, 4 evicts 1: [2 4]; [4 5]; nothing.
   CHECK(expect_hits(requests, 2).hit_blocks == 0);
   CHECK(expect_hits(requests, 0).hit_blocks == 0);
   // The same id after another prefix is another block.
@@ -306,7 +306,7 @@ TEST_CASE("The expected hits follow the rule on a trace small enough to check by
   CHECK(expect_hits(chained) == expected_hits{4, 0, 4, 0});
 }
 
-TEST_CASE("The real trace has the hits that are known of it", "[replay]") {
+TEST_CASE("The real trace has the known number of hits", "[replay]") {
   const auto file = real_trace();
   if (!std::filesystem::exists(file)) {
     std::cout << "skipped: no " << file.string() << " beside the repository\n";

@@ -1,4 +1,4 @@
-// What of an index is believed at a start.
+// The parts of an index that are trusted at startup.
 
 #include "actors/node/supervisor/restore_plan.hpp"
 #include "base/layouts.hpp"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr incarnation_number first_fresh = 1000;
 
-/// A store, and what a start makes of it.
+/// A store and the plan of a startup from it.
 struct world {
   record_table disk;
   restore_terms terms;
@@ -86,7 +86,7 @@ struct world {
     out.left_aside = plan.left_aside();
     out.outlived = plan.outlived();
     disk.apply(plan.take_changes());
-    // As the shards do.
+    // The shards store the ranks like this.
     for (const auto& x : out.ranks)
       put(x);
     return out;
@@ -109,7 +109,7 @@ using names_t = std::vector<std::string>;
 
 } // namespace
 
-TEST_CASE("restore: namespaces made at run time come back, whatever their options", "[restore]") {
+TEST_CASE("restore: namespaces created at run time come back, with any options", "[restore]") {
   world w;
   const auto fixed = w.add("native", space_origin::api, 5, 1);
   const auto automatic = w.add("native2", space_origin::api, 6);
@@ -118,17 +118,17 @@ TEST_CASE("restore: namespaces made at run time come back, whatever their option
   CHECK(x.served.size() == 3);
   for (const auto& id : {fixed, automatic, wire})
     CHECK(x.pages_of(id) == 2);
-  CHECK(w.stored_incarnations(fixed) == std::vector<incarnation_number>{5}); // as it was
+  CHECK(w.stored_incarnations(fixed) == std::vector<incarnation_number>{5}); // unchanged
   CHECK(x.absent.empty());
   CHECK(x.outlived + x.left_aside == 0);
 }
 
-TEST_CASE("restore: pages of a rank that was registered anew are not believed, and erased", "[restore]") {
+TEST_CASE("restore: pages of a rank that was registered again are rejected and erased", "[restore]") {
   world w;
   const auto id = w.add("native", space_origin::api, 5);
   w.put(store::page_record{id, key_number(3), 0, {3, 7}, {}, 4});
   w.put(store::page_record{id, key_number(4), 0, {4, 7}, {}, 0}); // of before there were incarnations
-  w.put(store::page_record{id, key_number(5), 1, {5, 7}, {}, 5}); // of a rank that there is not
+  w.put(store::page_record{id, key_number(5), 1, {5, 7}, {}, 5}); // of a rank that does not exist
   const auto x = w.start();
   CHECK(x.pages_of(id) == 2);
   CHECK(x.outlived == 3);
@@ -136,7 +136,7 @@ TEST_CASE("restore: pages of a rank that was registered anew are not believed, a
   CHECK(w.start().outlived == 0);
 }
 
-TEST_CASE("restore: what is left of namespaces that are gone is erased", "[restore]") {
+TEST_CASE("restore: leftovers of removed namespaces are erased", "[restore]") {
   world w;
   w.put(store::rank_record{space_number(9), 0, 100, 5});
   w.put(store::page_record{space_number(9), key_number(1), 0, {1, 7}, {}, 5});
@@ -148,7 +148,7 @@ TEST_CASE("restore: what is left of namespaces that are gone is erased", "[resto
   CHECK(w.disk.ranks().empty());
 }
 
-TEST_CASE("restore: an index that a run has left aside keeps namespaces and ranks, and no page", "[restore]") {
+TEST_CASE("restore: an index of an earlier epoch keeps namespaces and ranks, and no page", "[restore]") {
   world w;
   w.terms.continues = false;
   const auto native = w.add("native", space_origin::api, 5);
@@ -165,7 +165,7 @@ TEST_CASE("restore: an index that a run has left aside keeps namespaces and rank
   REQUIRE(x.absent.size() == 1);
   CHECK(x.absent[0].pages == 2);
   CHECK(x.absent[0].erased);
-  // What the erasure might have missed belongs to nobody, also at the next start.
+  // Pages that the erasure might have missed have no owner, at the next start too.
   for (const auto& id : {native, gone})
     CHECK(w.stored_incarnations(id).at(0) > first_fresh);
   w.put(store::page_record{native, key_number(1), 0, {1, 7}, {}, 5});
@@ -173,7 +173,7 @@ TEST_CASE("restore: an index that a run has left aside keeps namespaces and rank
   CHECK(w.start().pages.empty());
 }
 
-TEST_CASE("restore: the pages of a slab file that is not there any more are not believed", "[restore]") {
+TEST_CASE("restore: the pages of a replaced slab file are rejected", "[restore]") {
   world w;
   const auto id = w.add("own", space_origin::config, 5, 1);
   w.terms.own = {id};
@@ -188,14 +188,14 @@ TEST_CASE("restore: the pages of a slab file that is not there any more are not 
     CHECK(x.outlived == 2);
     CHECK(w.stored_pages(id) == 0);
   }
-  SECTION("a file of before there were incarnations") {
+  SECTION("a file from before incarnations") {
     w.terms.own_ranks[{id, 0}] = 0;
     w.put(store::page_record{id, key_number(7), 0, {9, 7}, {}, 0});
     CHECK(w.start().pages_of(id) == 1);
   }
 }
 
-TEST_CASE("restore: a namespace that the config lacks keeps its pages, until it is to be forgotten", "[restore]") {
+TEST_CASE("restore: a namespace that the config lacks keeps its pages until it is to be forgotten", "[restore]") {
   world w;
   const auto id = w.add("own", space_origin::config, 5, 1);
   const auto other = w.add("native", space_origin::api, 6);
@@ -224,7 +224,7 @@ TEST_CASE("restore: a namespace that the config lacks keeps its pages, until it 
   }
 }
 
-TEST_CASE("restore: engines that this config does not let in may go on under another name", "[restore]") {
+TEST_CASE("restore: engines that this config does not serve may continue under another name", "[restore]") {
   world w;
   w.terms.wires.sglang = true;
   const auto first = w.add("hf3fs", space_origin::wire, 5);
@@ -237,7 +237,7 @@ TEST_CASE("restore: engines that this config does not let in may go on under ano
     w.terms.wires.space = "other";
     lost = {first, named};
   }
-  SECTION("a name that the other one begins with") {
+  SECTION("a name that is a prefix of the other one") {
     w.terms.wires.space = "hf3";
     lost = {first, named};
   }
@@ -267,7 +267,7 @@ TEST_CASE("restore: engines that this config does not let in may go on under ano
     CHECK(back.pages_of(id) == 0);
 }
 
-TEST_CASE("restore: who made a namespace is guessed where an older record does not say", "[restore]") {
+TEST_CASE("restore: the origin of a namespace is derived where an older record lacks it", "[restore]") {
   world w;
   w.add("native", space_origin::unknown, 5);
   store::namespace_record wire;
@@ -282,7 +282,7 @@ TEST_CASE("restore: who made a namespace is guessed where an older record does n
   CHECK(x.absent[0].name == "other");
 }
 
-TEST_CASE("restore: a namespace that cannot be made known is set aside", "[restore]") {
+TEST_CASE("restore: a namespace that cannot be registered is set aside", "[restore]") {
   world w;
   const auto id = w.add("native", space_origin::api, 5);
   w.terms.forget_absent = GENERATE(false, true);

@@ -18,7 +18,7 @@ float sum(const reuse_counts::by_age& x) {
 
 } // namespace
 
-TEST_CASE("ages fall into steps that begin where they say", "[base]") {
+TEST_CASE("ages fall into steps with the stated bounds", "[base]") {
   CHECK(reuse_counts::step_of(0) == 0);
   CHECK(reuse_counts::step_of(63) == 0);
   for (std::size_t step = 1; step < reuse_counts::ages; ++step) {
@@ -28,7 +28,7 @@ TEST_CASE("ages fall into steps that begin where they say", "[base]") {
   CHECK(reuse_counts::step_of(~std::uint64_t{0}) == reuse_counts::ages - 1);
 }
 
-TEST_CASE("counts go through a message and back, and nothing else does", "[base]") {
+TEST_CASE("counts survive encoding, and invalid data is refused", "[base]") {
   reuse_counts x;
   x.used[3][7] = 12.5F;
   x.ended[3][7] = 13;
@@ -47,7 +47,7 @@ TEST_CASE("counts go through a message and back, and nothing else does", "[base]
   CHECK_FALSE(reuse_counts::of_numbers({}));
 }
 
-TEST_CASE("what is said to have been used without having ended does not count", "[base]") {
+TEST_CASE("uses without matching ends do not count", "[base]") {
   reuse_counts x;
   x.used[0][5] = 4e6F;
   x.ended[0][5] = 3;
@@ -62,7 +62,7 @@ TEST_CASE("what is said to have been used without having ended does not count", 
   CHECK(back->ended == x.ended);
 }
 
-TEST_CASE("where keys come in twice as fast, what was of an age is of twice the age", "[base]") {
+TEST_CASE("where keys arrive twice as fast, ages double", "[base]") {
   reuse_counts x;
   x.used[2][reuse_counts::step_of(1024)] = 10;
   x.ended[2][reuse_counts::step_of(1024)] = 30;
@@ -72,7 +72,7 @@ TEST_CASE("where keys come in twice as fast, what was of an age is of twice the 
   CHECK(twice.ended[2][reuse_counts::step_of(2048)] == Approx(30));
   const auto half = x.at_pace(0.5);
   CHECK(half.used[2][reuse_counts::step_of(512)] == Approx(10));
-  // In between it is spread, and nothing is lost at either end.
+  // Counts between steps are distributed, and none are lost at either end.
   for (const auto pace : {0.001, 0.3, 0.9, 1.1, 1.4, 3.0, 1000.0}) {
     reuse_counts all;
     for (std::size_t age = 0; age < reuse_counts::ages; ++age)

@@ -1,4 +1,4 @@
-// What is learned of when keys are used again, and what follows from it.
+// Statistics of key reuse and the eviction order that follows from them.
 
 #include "actors/node/registry/ghost_table.hpp"
 #include "actors/node/registry/lru_policy.hpp"
@@ -27,13 +27,13 @@ std::uint64_t scrambled(std::uint64_t x) {
   return x ^ (x >> 29);
 }
 
-/// A cache of so many keys under a policy: entries go to other keys.
+/// A cache of a given number of keys under a policy, which reuses entries for other keys.
 class small_cache {
 public:
   small_cache(eviction_factory factory, std::size_t capacity)
       : capacity_(capacity), policy_(factory([this](entry_index i) { return scrambled(keys_[i]); })) {}
 
-  /// A chain is asked for: returns how many of its first keys are there; then all are.
+  /// Requests a chain: returns how many of its first keys are present, and inserts all.
   std::size_t use(const std::vector<std::uint64_t>& chain) {
     entries_t found;
     for (const auto key : chain) {
@@ -98,7 +98,7 @@ std::vector<std::uint64_t> chain_of(std::uint64_t number, std::size_t keys) {
 
 } // namespace
 
-TEST_CASE("a ghost is recalled once, with its note, as long as there is room", "[registry]") {
+TEST_CASE("a ghost is recalled once with its note, within the capacity", "[registry]") {
   ghost_table ghosts;
   CHECK_FALSE(ghosts.recall(scrambled(1)).has_value());
   ghosts.remember(scrambled(1), 3);
@@ -120,7 +120,7 @@ TEST_CASE("a ghost is recalled once, with its note, as long as there is room", "
   CHECK(taken_for_known < 100);
 }
 
-TEST_CASE("keys are worth more where those of their class come back, and nothing before they do", "[registry]") {
+TEST_CASE("keys are worth more where keys of their class return, and nothing before that", "[registry]") {
   reuse_statistics statistics;
   std::uint64_t now = 0;
   // Keys of class 0 come back after 3,000 others, those of class 1 never.
@@ -146,7 +146,7 @@ TEST_CASE("keys are worth more where those of their class come back, and nothing
   CHECK(statistics.resident_bytes() < 128 * 1024);
 }
 
-TEST_CASE("a key that is used elsewhere counts as used, and is followed there", "[registry]") {
+TEST_CASE("a key that is used at a peer counts as used and is tracked there", "[registry]") {
   reuse_statistics statistics;
   statistics.note(scrambled(1), 0, 1000, 100);
   statistics.note(scrambled(2), 0, 1000, 100);
@@ -158,13 +158,13 @@ TEST_CASE("a key that is used elsewhere counts as used, and is followed there", 
   // The other one waits as yet.
   CHECK(seen.ended[0][reuse_counts::step_of(4000)] == 1);
   CHECK(seen.seen() == 2);
-  // One that nobody follows, and one that is followed no more.
+  // One key was never tracked, and one is no longer tracked.
   statistics.used_elsewhere(scrambled(1), 4000);
   statistics.used_elsewhere(scrambled(3), 4000);
   CHECK(statistics.counts(5000) == seen);
 }
 
-TEST_CASE("what others have seen counts as if it was seen here, up to twice as much as was", "[registry]") {
+TEST_CASE("statistics of peers count like local ones, up to twice as much", "[registry]") {
   reuse_statistics alone;
   reuse_statistics together;
   for (auto* x : {&alone, &together}) {
@@ -193,12 +193,11 @@ TEST_CASE("what others have seen counts as if it was seen here, up to twice as m
   bounded.learn(20'000);
   flooded.learn(20'000);
   CHECK(flooded.worth(0, 2000) == Approx(bounded.worth(0, 2000)));
-  // What is told is what was seen here.
+  // The exported counts are the local ones.
   CHECK(flooded.counts(20'000).used[0][reuse_counts::step_of(3000)] == 0);
 }
 
-TEST_CASE("a key that is fetched is no new one: time stands still, and its uses count from the first one here on",
-          "[registry]") {
+TEST_CASE("a fetched key does not advance the clock, and its uses count from the first local one", "[registry]") {
   const auto policy = make_reuse_policy([](entry_index i) { return scrambled(i); });
   const entries_t fresh{0, 1, 2, 3};
   const entries_t fetched{4, 5, 6};
@@ -210,14 +209,14 @@ TEST_CASE("a key that is fetched is no new one: time stands still, and its uses 
   CHECK(policy->knowledge()->counts.seen() == 4);
   policy->touched(fetched, {});
   CHECK(policy->knowledge()->counts.seen() == 7);
-  // A peer that looks up what is here, and what is not any more, uses it there.
+  // A lookup by a peer counts as a use there, for present and removed keys.
   policy->touched({fresh.data(), 2}, {.by_peer = true});
   policy->left(2, leave_reason::evicted);
   policy->used_elsewhere(scrambled(2));
   const auto known = policy->knowledge()->counts;
   CHECK(known.used[0][0] == 3);
   CHECK(known.seen() == 7);
-  // Where nobody learns, nothing of it matters.
+  // Without learning none of it matters.
   for (const auto factory : {make_lru_policy, make_s3_fifo_policy}) {
     const auto other = factory([](entry_index i) { return scrambled(i); });
     other->fetched(fetched);
@@ -228,7 +227,7 @@ TEST_CASE("a key that is fetched is no new one: time stands still, and its uses 
   }
 }
 
-TEST_CASE("conversations are kept among prompts that only pass through", "[registry]") {
+TEST_CASE("conversations are kept among prompts that do not return", "[registry]") {
   std::map<eviction_factory, std::size_t> hits;
   for (const auto factory : {make_lru_policy, make_reuse_policy}) {
     small_cache cache(factory, 1000);
@@ -249,7 +248,7 @@ TEST_CASE("conversations are kept among prompts that only pass through", "[regis
   CHECK(hits[make_reuse_policy] > 12'000);
 }
 
-TEST_CASE("a policy takes 8 bytes for an entry and 2 for a key that is gone", "[registry]") {
+TEST_CASE("a policy takes 8 bytes for an entry and 2 for a ghost", "[registry]") {
   const auto factory = GENERATE(make_lru_policy, make_s3_fifo_policy, make_reuse_policy);
   constexpr std::uint64_t n = 1'000'000;
   const auto policy = factory([](entry_index i) { return scrambled(i); });
@@ -264,7 +263,7 @@ TEST_CASE("a policy takes 8 bytes for an entry and 2 for a key that is gone", "[
   CHECK(policy->resident_bytes() <= 10 * n + (4U << 20) + (128U << 10));
 }
 
-TEST_CASE("S3-FIFO goes as its plainest form does", "[registry]") {
+TEST_CASE("S3-FIFO behaves like its plain form", "[registry]") {
   std::mt19937 random(GENERATE(11U, 12U, 13U));
   constexpr std::size_t capacity = 200;
   small_cache cache(make_s3_fifo_policy, capacity);

@@ -104,7 +104,7 @@ std::string joined(const std::vector<screen_line>& lines) {
   return out;
 }
 
-/// Exactly as large as it should be, also where characters have several bytes.
+/// Checks the exact size, also with characters of several bytes.
 void check_size(const std::vector<screen_line>& lines, std::size_t columns, std::size_t rows) {
   CHECK(lines.size() == rows);
   for (const auto& x : lines) {
@@ -119,7 +119,7 @@ timestamp at(duration x) {
 
 } // namespace
 
-TEST_CASE("Clients of LMCache are shown with the version that they speak", "[screens]") {
+TEST_CASE("Clients of LMCache are shown with their version", "[screens]") {
   auto x = node({});
   CHECK_FALSE(has(status_screen(x, 100), "LMCache"));
   const json good{{"client", 1},        {"process", 4711}, {"name", "VLLM::Worker"}, {"user", 0},
@@ -135,7 +135,7 @@ TEST_CASE("Clients of LMCache are shown with the version that they speak", "[scr
   CHECK(has(text, "3 refused: ping with 2 payloads"));
 }
 
-TEST_CASE("Numbers are written as people read them", "[screens]") {
+TEST_CASE("Numbers on screens are printed in customary units", "[screens]") {
   CHECK(bytes_text(0) == "0 B");
   CHECK(bytes_text(1024) == "1 KiB");
   CHECK(bytes_text(1.25 * 1024 * 1024 * 1024) == "1.25 GiB");
@@ -153,7 +153,7 @@ TEST_CASE("Numbers are written as people read them", "[screens]") {
   CHECK(span_text(200000) == "2 d 7 h");
 }
 
-TEST_CASE("Text is cut and filled up by characters, and broken at blanks", "[screens]") {
+TEST_CASE("Text is truncated and padded by characters, and wrapped at blanks", "[screens]") {
   CHECK(to_width("abc", 5) == "abc  ");
   CHECK(to_width("abcdef", 3) == "abc");
   CHECK(to_width("▁▂▃▄", 2) == "▁▂");
@@ -163,7 +163,7 @@ TEST_CASE("Text is cut and filled up by characters, and broken at blanks", "[scr
   CHECK(printable("a\x1b[2J\nb") == "a?[2J?b");
 }
 
-TEST_CASE("The screen of status says all that a person looks for first", "[screens]") {
+TEST_CASE("The status screen shows the most important values", "[screens]") {
   const auto text = status_screen(node({space("chat", 100, 58.8, {rank(0, 5, 500), rank(1, 5, 0)})}), 80);
   INFO(text);
   for (const auto* part :
@@ -177,7 +177,7 @@ TEST_CASE("The screen of status says all that a person looks for first", "[scree
     CHECK(width_of(line) <= 80);
 }
 
-TEST_CASE("The screen of status has the way out of what is wrong", "[screens]") {
+TEST_CASE("The status screen shows the way out of each error", "[screens]") {
   const auto text = status_screen(with_warning(node({})), 80);
   INFO(text);
   CHECK(has(text, "a-node: degraded"));
@@ -187,13 +187,13 @@ TEST_CASE("The screen of status has the way out of what is wrong", "[screens]") 
   CHECK(has(text, "no namespaces yet"));
 }
 
-TEST_CASE("What is no status is not taken for one", "[screens]") {
+TEST_CASE("Text that is not a status is refused", "[screens]") {
   CHECK(is_status(node({})));
   for (const auto* text : {"{}", "[]", "1", "null", R"({"node":{}})", R"({"health":"healthy"})"})
     CHECK_FALSE(is_status(json::parse(text)));
 }
 
-TEST_CASE("The screen of top shows what happened between two answers", "[screens]") {
+TEST_CASE("The top screen shows activity between two answers", "[screens]") {
   top_screen x(true);
   check_size(x.lines(80, 24), 80, 24);
   CHECK(has(joined(x.lines(80, 24)), "waiting for the node's answer"));
@@ -217,7 +217,7 @@ TEST_CASE("The screen of top shows what happened between two answers", "[screens
   CHECK(x.is_healthy());
 }
 
-TEST_CASE("The screen of top fits whatever terminal there is", "[screens]") {
+TEST_CASE("The top screen fits any terminal", "[screens]") {
   for (const bool unicode : {true, false}) {
     top_screen x(unicode);
     std::vector<json> spaces;
@@ -233,7 +233,7 @@ TEST_CASE("The screen of top fits whatever terminal there is", "[screens]") {
   }
 }
 
-TEST_CASE("However long warnings are, top has the name and the way out of each", "[screens]") {
+TEST_CASE("With long warnings the top screen shows the name and the way out of each", "[screens]") {
   top_screen x(false);
   auto answer = with_warning(node({space("chat", 1000, 0, {})}));
   const std::vector<std::string> reasons{"index_full", "writes_fail"};
@@ -264,7 +264,7 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   CHECK(place("a") < place("b"));
   CHECK(x.press(top_key::sort)); // lookups
   CHECK(has(joined(x.lines(80, 24)), "sort: lookups"));
-  // Rows picture what they are sorted by.
+  // The bars show the sorted column.
   CHECK(has(joined(x.lines(80, 24)), "EVICTED LOOKUPS"));
   CHECK(place("b") < place("a"));
   CHECK(has(joined(x.lines(80, 24)), "rank 0"));
@@ -285,7 +285,7 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
   CHECK_FALSE(x.press(top_key::quit));
 }
 
-TEST_CASE("A node that is away leaves what it was, and says so", "[screens]") {
+TEST_CASE("With an unreachable node the last data stays on the screen with a notice", "[screens]") {
   top_screen x(false);
   x.miss("nobody listens");
   CHECK_FALSE(x.is_reached());
@@ -301,7 +301,7 @@ TEST_CASE("A node that is away leaves what it was, and says so", "[screens]") {
   CHECK_FALSE(has(joined(x.lines(80, 24)), "chat"));
 }
 
-TEST_CASE("Without a terminal there is a line for each answer", "[screens]") {
+TEST_CASE("Without a terminal each answer is printed as a line", "[screens]") {
   top_screen x(false);
   x.observe(node({space("chat", 1000, 0, {rank(0, 0, 1)})}), at(0s));
   x.observe(with_warning(node({space("chat", 1100, 75, {rank(0, 100, 1)})})), at(1s));

@@ -48,14 +48,14 @@ private:
   pid_t scribbler_ = -1;
 };
 
-/// Has the mover put block 0, which has `right` in it, into such a page and from there into block 1, until that has
-/// been found sound often enough: each time, it is what `is_right` says of block 1.
+/// Lets the mover gather block 0, which holds `right`, into such a page and scatter it to block 1, until that was found
+/// valid often enough. `is_right` checks block 1 each time.
 template <class IsRight>
 void check_while_scribbled_on(page_mover& mover, std::span<const std::byte> right, IsRight is_right) {
   const scribbled_page page(right.size());
   int sound = 0;
   for (int i = 0; i < 2000 && sound < 300; ++i) {
-    // What is gathered is summed as it was in the block, not as it is in the page by then.
+    // The checksum covers the gathered bytes of the block, not the later contents of the page.
     std::array<block_move, 1> move{{{0, page.data(), right.size()}}};
     REQUIRE(mover.gather(move));
     CHECK(move[0].checksum == io::checksum_of(right));

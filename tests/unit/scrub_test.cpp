@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// Ten pages a second.
+/// A scrub rate of ten pages per second.
 scrub_options ten_a_second() {
   return {.pace = std::make_shared<scrub_pace>(10 * slot_bytes), .slot_bytes = slot_bytes};
 }
@@ -48,7 +48,7 @@ struct scrubbing_worker : worker {
     state.scrub_some(now);
     flush();
   }
-  /// The read of the scrub that is under way.
+  /// The read of the scrub in progress.
   std::optional<io::page_request> read() const {
     const auto found = std::ranges::find(requests, 99, &io::page_request::buffer);
     return found == requests.end() ? std::nullopt : std::optional(*found);
@@ -67,7 +67,7 @@ struct scrubbing_worker : worker {
   }
 };
 
-/// Slabs of one node, each with what it has read by now. A read takes no time.
+/// Slabs of one node, each with the bytes that were read so far. A read takes no time.
 struct scrubbed_slabs {
   struct slab {
     slab(const std::shared_ptr<scrub_pace>& pace, std::uint64_t page_bytes)
@@ -75,7 +75,7 @@ struct scrubbed_slabs {
     std::uint64_t bytes;
     scrub rules;
     std::uint64_t read = 0;
-    /// That it has, all of them sound.
+    /// The number of its pages, which are all valid.
     slot_number pages = 8;
   };
 
@@ -122,7 +122,7 @@ private:
 
 } // namespace
 
-TEST_CASE("slabs share the pace of their node in equal parts, whatever the size of their pages", "[io_worker]") {
+TEST_CASE("slabs share the scrub rate of their node equally, for any page size", "[io_worker]") {
   constexpr std::uint64_t rate = 100'000;
   scrubbed_slabs node(rate);
   auto& small = node.add(1'000);
@@ -133,14 +133,14 @@ TEST_CASE("slabs share the pace of their node in equal parts, whatever the size 
   CHECK(node.read() >= 30 * rate * 9 / 10);
   CHECK(small.read >= 30 * rate * 4 / 10);
   CHECK(large.read >= 30 * rate * 4 / 10);
-  SECTION("one that has ended leaves its part to the other") {
+  SECTION("an ended scrub leaves its share to the other") {
     const auto before = large.read;
     small.rules.end();
     node.run(std::chrono::seconds(10));
     CHECK(large.read - before >= 9 * rate);
     CHECK(large.read - before <= 10 * rate + large.bytes);
   }
-  SECTION("and so does one that is no more") {
+  SECTION("a removed slab leaves its share to the other") {
     const auto before = large.read;
     node.slabs.erase(node.slabs.begin());
     node.run(std::chrono::seconds(10));
@@ -148,7 +148,7 @@ TEST_CASE("slabs share the pace of their node in equal parts, whatever the size 
   }
 }
 
-TEST_CASE("slabs of a page each, which come and go all the time, read no more than the pace of their node",
+TEST_CASE("slabs of one page that are added and removed all the time stay within the scrub rate of their node",
           "[io_worker]") {
   constexpr std::uint64_t rate = 50'000;
   scrubbed_slabs node(rate);
@@ -165,7 +165,7 @@ TEST_CASE("slabs of a page each, which come and go all the time, read no more th
     CHECK(x->read > 0);
 }
 
-TEST_CASE("a scrub that is off wants nothing", "[io_worker]") {
+TEST_CASE("a disabled scrub requests nothing", "[io_worker]") {
   scrub x({.pace = nullptr, .slot_bytes = slot_bytes});
   x.begin(4, t0);
   CHECK_FALSE(x.on());
@@ -173,8 +173,7 @@ TEST_CASE("a scrub that is off wants nothing", "[io_worker]") {
   CHECK_FALSE(x.next(false));
 }
 
-TEST_CASE("a scrub goes over all parts of all shards, in the order of the slab, and begins anew after a pause",
-          "[io_worker]") {
+TEST_CASE("a scrub visits all parts of all shards in slab order and restarts after a pause", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(2, t0);
   auto now = t0;
@@ -190,7 +189,7 @@ TEST_CASE("a scrub goes over all parts of all shards, in the order of the slab, 
   REQUIRE(wish);
   CHECK(wish->shard == 0);
   CHECK(wish->from == 0);
-  CHECK_FALSE(x.take_wish(now)); // it is on its way
+  CHECK_FALSE(x.take_wish(now)); // it is in progress
   CHECK_FALSE(x.next(false));
   x.listed({page(5), page(1)}, 30, true, now);
   read_all();
@@ -217,7 +216,7 @@ TEST_CASE("a scrub goes over all parts of all shards, in the order of the slab, 
   CHECK(wish->from == 0);
 }
 
-TEST_CASE("a scrub keeps its pace, and does not make up for what it has missed", "[io_worker]") {
+TEST_CASE("a scrub keeps its rate and does not catch up on missed time", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
@@ -236,7 +235,7 @@ TEST_CASE("a scrub keeps its pace, and does not make up for what it has missed",
   CHECK(x.take_page(false, late + milliseconds(100)));
 }
 
-TEST_CASE("a scrub makes way for who reads, but not for ever", "[io_worker]") {
+TEST_CASE("a scrub yields to loads, but not for ever", "[io_worker]") {
   scrub x(ten_a_second());
   x.begin(1, t0);
   REQUIRE(x.take_wish(t0));
@@ -255,7 +254,7 @@ TEST_CASE("a shard that does not answer is asked again", "[io_worker]") {
   CHECK(x.take_wish(t0 + std::chrono::seconds(10)));
 }
 
-TEST_CASE("a page that is not what it should be is told of, once", "[io_worker]") {
+TEST_CASE("a corrupt page is reported once", "[io_worker]") {
   scrubbing_worker w;
   w.store({page(3)});
   w.store({page(4)});
@@ -278,7 +277,7 @@ TEST_CASE("a page that is not what it should be is told of, once", "[io_worker]"
   CHECK(stats.scrub_passes == 1);
 }
 
-TEST_CASE("what a disk says of a page that it cannot give counts as for a load", "[io_worker]") {
+TEST_CASE("a disk error during a scrub counts like one during a load", "[io_worker]") {
   const auto [said, counts] = GENERATE(table<errc, bool>(
       {{errc::io_error, true}, {errc::slab_damaged, true}, {errc::timeout, false}, {errc::shutting_down, false}}));
   scrubbing_worker w;
@@ -288,14 +287,13 @@ TEST_CASE("what a disk says of a page that it cannot give counts as for a load",
   CHECK(w.damaged.size() == (counts ? 1 : 0));
 }
 
-TEST_CASE("a page whose slot was given to another key while it was read is not told of, nor is the other",
-          "[io_worker]") {
+TEST_CASE("a page whose slot was reused during the read is not reported, and neither is the new one", "[io_worker]") {
   scrubbing_worker w;
   w.list({page(3)});
   const bool judged = GENERATE(false, true);
   if (judged)
     w.end_read();
-  // Nobody waits for a read that nobody asked for.
+  // A fence does not wait for a read by the scrub.
   CHECK(w.is_fenced(w.fence({{3, 1}})));
   w.store({page(3, 2)}); // with that, all reads and writes have ended
   w.judge(errc::identity_mismatch);
@@ -309,9 +307,9 @@ TEST_CASE("a page whose slot was given to another key while it was read is not t
   CHECK(w.damaged == std::vector{damaged_page{page(3, 2), errc::corrupt, page_tier::disk}});
 }
 
-TEST_CASE("a page that is not in the slab yet, or not any more, is not looked at", "[io_worker]") {
+TEST_CASE("a page that is not in the slab yet or any more is not read", "[io_worker]") {
   scrubbing_worker w;
-  SECTION("it is on its way there") {
+  SECTION("it is being written") {
     const auto pin = w.reply(w.place({page(3)})).pin;
     w.list({page(3)});
     CHECK_FALSE(w.read());
@@ -337,9 +335,7 @@ TEST_CASE("a page that is not in the slab yet, or not any more, is not looked at
   CHECK(w.damaged.empty());
 }
 
-TEST_CASE(
-    "nothing is read that nobody asks for while clients wait for the disk, the node drains or the slab is damaged",
-    "[io_worker]") {
+TEST_CASE("nothing is read while clients wait for the disk, the node drains or the slab is damaged", "[io_worker]") {
   scrubbing_worker w;
   SECTION("clients wait") {
     w.fetch({page(8)});

@@ -10,16 +10,16 @@
 
 namespace troupe::test {
 
-/// SIEVE (Zhang et al., NSDI 2024) with the ghosts of S3-FIFO (Yang et al., SOSP 2023): what the interface of policies
-/// has to carry beyond recency. A hand goes from the oldest entry to the youngest and begins again; what was used since
-/// the hand last came by is passed over once, and all others are proposed. A key that comes back soon after it was
-/// evicted counts as used. In the plainest containers: nothing ships it.
+/// SIEVE (Zhang et al., NSDI 2024) with the ghosts of S3-FIFO (Yang et al., SOSP 2023), a policy that tests what the
+/// interface must support beyond recency. A hand moves from the oldest entry to the youngest and starts again. It skips
+/// an entry once that was used since it last passed, and proposes all others. A key that returns soon after its
+/// eviction counts as used. The containers are simple, since it is not shipped.
 class sieve_policy final : public eviction_policy {
 public:
   explicit sieve_policy(key_hash hash) : hash_(std::move(hash)) {}
 
   void inserted(std::span<const entry_index> entries) override {
-    // Backwards, so that the last key of a prefix is the oldest, and goes first.
+    // The order is reversed, so that the last key of a prefix is the oldest and is evicted first.
     for (auto i = entries.size(); i-- > 0;) {
       const bool known = ghosts_.contains(hash_(entries[i]));
       places_[entries[i]] = order_.insert(order_.end(), {entries[i], known});
@@ -45,7 +45,7 @@ public:
 
   std::size_t propose(std::span<entry_index> out) override {
     std::size_t n = 0;
-    // Twice around at most: what is passed over the first time is not the second time.
+    // It goes around at most twice: an entry that is skipped the first time is not skipped the second time.
     for (auto steps = 2 * order_.size(); steps > 0 && n < std::min(out.size(), order_.size()); --steps) {
       if (hand_ == order_.end())
         hand_ = order_.begin();

@@ -11,7 +11,7 @@
 
 namespace store_contract_test {
 
-// What a store promises to who commits, whenever it answers.
+// The promises of a store about its answers to commits.
 
 using namespace troupe;
 using namespace troupe::store;
@@ -46,7 +46,7 @@ TEST_CASE("any store answers each batch once, in order", "[store][contract]") {
   CHECK_FALSE(stats.failure.has_value());
 }
 
-TEST_CASE("any store takes a batch over when it accepts it", "[store][contract]") {
+TEST_CASE("any store takes ownership of an accepted batch", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;
@@ -60,7 +60,7 @@ TEST_CASE("any store takes a batch over when it accepts it", "[store][contract]"
   answers.wait_for(1);
 }
 
-TEST_CASE("any store that is closed takes nothing and says so", "[store][contract]") {
+TEST_CASE("any closed store refuses batches with a reason", "[store][contract]") {
   const auto level = GENERATE(durability::relaxed, durability::strict);
   scratch_directory directory;
   answer_log answers;

@@ -28,7 +28,7 @@
 
 namespace store_crash_test {
 
-// What is left of a store after the process, the power or the disk has gone, in the middle of everything.
+// The contents of a store after the loss of its process, power or disk at any moment.
 
 using namespace troupe;
 using namespace troupe::store;
@@ -37,8 +37,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The workload: step n puts three pages and erases the three of step n - `kept`, in one batch. So what is found
-/// says exactly which steps are in the store, and whether a step came apart.
+/// The workload: step n puts three pages and erases the three of step n - `kept`, in one batch. The contents show
+/// exactly which steps are in the store and whether a step was torn.
 constexpr std::uint64_t pages_per_step = 3;
 constexpr std::uint64_t kept = 16;
 
@@ -77,7 +77,7 @@ std::uint64_t last_step(metadata_store& store) {
 /// Commits the steps from `next` on and notes the last one that was answered. Has to outlive the store.
 class stepper {
 public:
-  /// What is before `next` counts as answered.
+  /// Batches before `next` count as answered.
   explicit stepper(std::uint64_t next) : next_(next), answered_(next - 1) {}
 
   /// False if the store refuses.
@@ -154,7 +154,7 @@ public:
       kill();
   }
 
-  /// The next step that was answered, or nothing if there will be no more.
+  /// The next step that was answered, or nothing if there are no more.
   std::optional<std::uint64_t> next_answer() {
     std::uint64_t step = 0;
     const auto got = ::read(report_.get(), &step, sizeof step);
@@ -174,7 +174,7 @@ private:
 
 } // namespace
 
-// Not a test of its own: what the other one kills. Ends by itself, should nobody do so.
+// The child process that the other test kills. It ends by itself if it is not killed.
 TEST_CASE("the store that is killed", "[.store-child]") {
   const auto* const directory = std::getenv(child_directory);
   if (directory == nullptr)
@@ -188,14 +188,14 @@ TEST_CASE("the store that is killed", "[.store-child]") {
     auto batch = step_batch(step);
     const auto report = [step](result<void> answer) {
       if (answer && ::write(child_report, &step, sizeof step) != static_cast<ssize_t>(sizeof step))
-        std::_Exit(1); // nobody listens any more
+        std::_Exit(1); // the parent has died
     };
     while (!store->commit(std::move(batch), report))
       std::this_thread::yield();
   }
 }
 
-TEST_CASE("kill -9 at any moment loses no answered batch and tears none", "[store][crash]") {
+TEST_CASE("kill -9 at any moment loses no acknowledged batch and tears none", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -214,19 +214,19 @@ TEST_CASE("kill -9 at any moment loses no answered batch and tears none", "[stor
         answered = *step;
       }
       writer.kill();
-      // What it said before it died counts.
+      // Answers before its death count.
       while (const auto step = writer.next_answer())
         answered = *step;
     }
     const auto store = open_store(options_for(directory.path(), level));
     last = last_step(*store);
     CHECK(last >= answered);
-    // One for each start of the child, if it came so far, and for each of ours.
+    // There is one run for each start of the child that came so far, and for each start here.
     CHECK(store->identity().run >= static_cast<std::uint64_t>(round + 1));
   }
 }
 
-TEST_CASE("a loss of power takes back nothing that strict has answered", "[store][crash]") {
+TEST_CASE("a power loss reverts nothing that strict has acknowledged", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -256,7 +256,7 @@ TEST_CASE("a loss of power takes back nothing that strict has answered", "[store
   }
 }
 
-TEST_CASE("a loss of power takes back only the newest of relaxed, and no answered erase", "[store][crash]") {
+TEST_CASE("a power loss reverts only the newest batches of relaxed, and no acknowledged erase", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -277,7 +277,7 @@ TEST_CASE("a loss of power takes back only the newest of relaxed, and no answere
     CHECK(steps.answered() == enough);
     faults.files().copy_as_after_power_loss(directory / "live", directory / "after", random);
     const auto after = open_store(options_for(directory / "after"));
-    // It may be any state that once was, as long as no page comes back whose slot was handed on.
+    // It may be any earlier state, as long as no page comes back whose slot was reassigned.
     const auto last = last_step(*after);
     CHECK(last >= steps.answered_erase());
     CHECK(last <= enough);
@@ -286,7 +286,7 @@ TEST_CASE("a loss of power takes back only the newest of relaxed, and no answere
   CHECK(lost_any); // or the loss was none, and nothing was tested
 }
 
-TEST_CASE("strict syncs before it answers, relaxed only for who asks", "[store][crash]") {
+TEST_CASE("strict syncs before it answers, and relaxed only on request", "[store][crash]") {
   scratch_directory directory;
   faulty_environment faults;
   auto options = options_for(directory.path(), GENERATE(durability::strict, durability::relaxed));
@@ -306,7 +306,7 @@ TEST_CASE("strict syncs before it answers, relaxed only for who asks", "[store][
   CHECK(store->stats().syncs == first + 1);
 }
 
-TEST_CASE("a torn log keeps every batch before the tear, whole, and nothing after it", "[store][crash]") {
+TEST_CASE("a torn log keeps every batch before the tear whole, and nothing after it", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -339,13 +339,13 @@ TEST_CASE("a torn log keeps every batch before the tear, whole, and nothing afte
     const auto whole = std::ranges::upper_bound(size_after, cut) - size_after.begin() - 1;
     const auto store = open_store(torn);
     CHECK(last_step(*store) == static_cast<std::uint64_t>(whole));
-    // And it goes on from there.
+    // The store continues from there.
     REQUIRE(commit_now(*store, step_batch(static_cast<std::uint64_t>(whole) + 1)));
     CHECK(last_step(*store) == static_cast<std::uint64_t>(whole) + 1);
   }
 }
 
-TEST_CASE("a full disk is waited for, and what was torn by it is neither read nor in the way", "[store][crash]") {
+TEST_CASE("a full disk is waited for, and a batch torn by it is neither read nor in the way", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -360,7 +360,7 @@ TEST_CASE("a full disk is waited for, and what was torn by it is neither read no
   for (int round = 0; round < 8; ++round) {
     for (auto more = 1 + random() % 20; more > 0; --more)
       REQUIRE(steps.commit(*store));
-    // None where the barrier would stand in the log by itself: nothing is in memory then that could be written anew.
+    // There is none where the barrier would be alone in the log: then no data is in memory that could be written again.
     if (random() % 4 != 0)
       barrier(*store);
     faults.files().fail_log_writes(rocksdb::IOStatus::NoSpace("injected"), random() % 200);
@@ -378,7 +378,7 @@ TEST_CASE("a full disk is waited for, and what was torn by it is neither read no
   CHECK(last_step(*open_store(directory.path())) == steps.committed());
 }
 
-TEST_CASE("a store that ends while its disk is full says so, and has what it answered", "[store][crash]") {
+TEST_CASE("a store that ends while its disk is full reports it and has what it acknowledged", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);
@@ -411,7 +411,7 @@ TEST_CASE("a store that ends while its disk is full says so, and has what it ans
   CHECK(last <= 2);
 }
 
-TEST_CASE("a broken disk stops the store, and what it answered is there after it", "[store][crash]") {
+TEST_CASE("a broken disk stops the store, and acknowledged batches are still there", "[store][crash]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937_64 random(seed);

@@ -12,7 +12,7 @@ using namespace troupe::store;
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
-TEST_CASE("an epoch is read back, and the next one takes its place", "[store][epoch]") {
+TEST_CASE("an epoch is read back, and the next one replaces it", "[store][epoch]") {
   scratch_directory directory;
   CHECK(read_epoch(directory.path()).value() == std::nullopt);
   for (const incarnation_number epoch : {incarnation_number{1}, ~incarnation_number{0}, incarnation_number{1} << 63U}) {
@@ -26,7 +26,7 @@ TEST_CASE("an epoch is read back, and the next one takes its place", "[store][ep
   CHECK((status.st_mode & 0777U) == 0600U);
 }
 
-TEST_CASE("what is not a whole epoch is none", "[store][epoch]") {
+TEST_CASE("an incomplete epoch is ignored", "[store][epoch]") {
   scratch_directory directory;
   REQUIRE(write_epoch(directory.path(), 0x1234));
   const auto path = directory.path() / "epoch";
@@ -60,18 +60,18 @@ TEST_CASE("an epoch that cannot be read or written is an error that names the fi
   CHECK(written.error().text.find((directory.path() / "epoch").string()) != std::string::npos);
 }
 
-TEST_CASE("an index is that of the last run only if it noted its epoch", "[store][epoch]") {
+TEST_CASE("an index belongs to the last run only if it recorded its epoch", "[store][epoch]") {
   CHECK(continues_epoch(5, 0, 5));
   CHECK(continues_epoch(5, 6, 5)); // the next run died before it began
   CHECK(continues_epoch(5, 6, 6)); // or before it could note that it had begun
   CHECK_FALSE(continues_epoch(5, 6, 7));
-  CHECK_FALSE(continues_epoch(0, 6, 5)); // what was not believed once is not believed later
+  CHECK_FALSE(continues_epoch(0, 6, 5)); // an index that was rejected once stays rejected
   CHECK_FALSE(continues_epoch(5, 6, std::nullopt));
   CHECK_FALSE(continues_epoch(0, 0, std::nullopt)); // an index of before there were epochs
   CHECK_FALSE(continues_epoch(0, 0, 0));
 }
 
-TEST_CASE("a store keeps the epochs of its index from run to run, until others are noted", "[store][epoch]") {
+TEST_CASE("a store keeps the epochs of its index from run to run until new ones are recorded", "[store][epoch]") {
   scratch_directory directory;
   {
     const auto store = open_store(directory.path());

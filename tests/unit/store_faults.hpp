@@ -19,14 +19,14 @@
 
 namespace troupe::test {
 
-/// A file system that fails when it is told to, and that knows what a loss of power would leave of its files.
+/// A file system that fails on request and that knows what a power loss would leave of its files.
 class faulty_file_system : public rocksdb::FileSystemWrapper {
 public:
   faulty_file_system() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
 
   const char* Name() const override { return "faulty_file_system"; }
 
-  /// From now on each write to a log file fails with this; a write of `but_first` bytes gets there all the same.
+  /// Each later write to a log file fails with `why`; `but_first` bytes of a write are still written.
   void fail_log_writes(rocksdb::IOStatus why, std::size_t but_first = 0) {
     const std::lock_guard guard(mutex_);
     write_failure_ = std::move(why);
@@ -46,8 +46,8 @@ public:
     return log_syncs_;
   }
 
-  /// Copies the directory as a loss of power at this moment would leave it: of what was written to a file after its
-  /// last sync, any part may be there, and may be garbage towards its end.
+  /// Copies the directory as a power loss at this moment would leave it. Of the data written after the last sync of a
+  /// file any part may exist, with garbage towards its end.
   void copy_as_after_power_loss(const std::filesystem::path& from, const std::filesystem::path& to,
                                 std::mt19937_64& random) {
     const std::lock_guard guard(mutex_);

@@ -39,7 +39,7 @@ private:
   void (*handler_)(int);
 };
 
-/// The directory of a store whose process was killed, with so many pages in its log.
+/// The directory of a store whose process was killed, with this many pages in its log.
 void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages) {
   const auto store = open_store(options_for(from, durability::relaxed));
   write_batch batch;
@@ -54,7 +54,7 @@ void leave_behind(const fs::path& from, const fs::path& to, std::uint64_t pages)
 TEST_CASE("a store needs no file besides those that hold its data", "[store][rocksdb][full]") {
   scratch_directory directory;
   for (int round = 0; round < 2; ++round) {
-    // Enough for some pages, and for less than what RocksDB says of its options.
+    // This is enough for some pages, and too little for the options file of RocksDB.
     const file_size_limit full(8192);
     const auto store = open_store(directory.path() / "index");
     write_batch batch;
@@ -65,7 +65,7 @@ TEST_CASE("a store needs no file besides those that hold its data", "[store][roc
   CHECK_FALSE(fs::exists(directory.path() / "index/LOG"));
 }
 
-TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost", "[store][rocksdb][full]") {
+TEST_CASE("a store on a full disk opens or reports it, and nothing is lost", "[store][rocksdb][full]") {
   constexpr std::uint64_t pages = 3000;
   scratch_directory scratch;
   leave_behind(scratch / "before", scratch / "killed", pages);
@@ -98,7 +98,7 @@ TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost
       CHECK(store.error().code == errc::no_space);
       CHECK(store.error().text.find((disk / "index").string()) != std::string::npos);
     }
-    // With room again it has all that it had.
+    // With space again it has all its data.
     REQUIRE(::mount("troupe-test", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m") == 0);
     {
       const auto store = open_store(disk / "index");
@@ -112,7 +112,7 @@ TEST_CASE("a store on a disk that is full opens, or says so, and nothing is lost
   CHECK(opened > 0);
 }
 
-TEST_CASE("a store whose disk fills up goes on when there is room, again and again", "[store][rocksdb][full]") {
+TEST_CASE("a store whose disk fills up continues when there is room, repeatedly", "[store][rocksdb][full]") {
   scratch_directory scratch;
   const auto disk = scratch / "disk";
   fs::create_directory(disk);

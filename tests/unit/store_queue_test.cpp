@@ -22,7 +22,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A log that notes what is done with it, and does it only when a test says so.
+/// A log that records its operations and executes them when a test allows it.
 class scripted_log final : public group_writer {
 public:
   result<void> write(std::span<const write_batch> group) override {
@@ -115,7 +115,7 @@ private:
     what = error{code, text};
   }
 
-  // Once: who tries again afterwards would succeed.
+  // It fails once: a later attempt succeeds.
   static result<void> take(std::optional<error>& what) {
     if (!what)
       return {};
@@ -181,7 +181,7 @@ std::string page_key(std::uint64_t n) {
 
 } // namespace
 
-TEST_CASE("batches that wait become one group with one sync, answered after it", "[store][queue]") {
+TEST_CASE("waiting batches form one group with one sync and are answered after it", "[store][queue]") {
   scripted_log log;
   auto queue = start(log);
   log.hold();
@@ -207,7 +207,7 @@ TEST_CASE("batches that wait become one group with one sync, answered after it",
   CHECK(stats.longest_sync >= stats.last_sync);
 }
 
-TEST_CASE("a group ends where it has enough bytes", "[store][queue]") {
+TEST_CASE("a group ends when it has enough bytes", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   options.max_group_bytes = batch_with(1).bytes() + 1;
@@ -224,7 +224,7 @@ TEST_CASE("a group ends where it has enough bytes", "[store][queue]") {
   CHECK(log.events() == "w1 s w2 s w2 s w1 s ");
 }
 
-TEST_CASE("relaxed answers before the sync, unless the batch erases a page or asks", "[store][queue]") {
+TEST_CASE("relaxed answers before the sync, unless the batch erases a page or requests a sync", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log, relaxed());
@@ -246,7 +246,7 @@ TEST_CASE("relaxed answers before the sync, unless the batch erases a page or as
   CHECK(log.events() == "w1 w1 s w1 s w1 s ");
 }
 
-TEST_CASE("relaxed syncs by itself after the interval", "[store][queue]") {
+TEST_CASE("relaxed syncs after the interval", "[store][queue]") {
   scripted_log log;
   auto options = relaxed();
   options.sync_interval = std::chrono::microseconds(100);
@@ -257,7 +257,7 @@ TEST_CASE("relaxed syncs by itself after the interval", "[store][queue]") {
   REQUIRE(queue->close());
 }
 
-TEST_CASE("an empty batch is answered after all before it", "[store][queue]") {
+TEST_CASE("an empty batch is answered after all earlier ones", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log, relaxed());
@@ -276,7 +276,7 @@ TEST_CASE("an empty batch is answered after all before it", "[store][queue]") {
   REQUIRE(queue->close());
 }
 
-TEST_CASE("after a failed write nothing is acknowledged any more", "[store][queue]") {
+TEST_CASE("after a failed write nothing is acknowledged", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log);
@@ -304,7 +304,7 @@ TEST_CASE("after a failed write nothing is acknowledged any more", "[store][queu
   CHECK(log.keys().size() == 1);
 }
 
-TEST_CASE("a failed sync of what relaxed has answered stops the queue", "[store][queue]") {
+TEST_CASE("a failed sync of batches that relaxed has acknowledged stops the queue", "[store][queue]") {
   scripted_log log;
   auto options = relaxed();
   options.sync_interval = std::chrono::microseconds(100);
@@ -319,7 +319,7 @@ TEST_CASE("a failed sync of what relaxed has answered stops the queue", "[store]
   CHECK_FALSE(queue->close());
 }
 
-TEST_CASE("what exceeds the limits is refused, untouched, and taken later", "[store][queue]") {
+TEST_CASE("a batch beyond the limits is refused unchanged and accepted later", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   const bool by_bytes = GENERATE(false, true);
@@ -330,7 +330,7 @@ TEST_CASE("what exceeds the limits is refused, untouched, and taken later", "[st
   answer_log answers;
   auto queue = start(log, options);
   log.hold();
-  // Under way is also what is being written.
+  // Batches that are being written count too.
   REQUIRE(queue->commit(batch_with(1), answers.expect(1)));
   log.wait_until_writing(1);
   REQUIRE(queue->commit(batch_with(2), answers.expect(2)));
@@ -347,7 +347,7 @@ TEST_CASE("what exceeds the limits is refused, untouched, and taken later", "[st
   CHECK(log.keys() == std::vector<std::string>{page_key(1), page_key(2), page_key(3)});
 }
 
-TEST_CASE("a batch that is larger than the queue is taken when it is alone", "[store][queue]") {
+TEST_CASE("a batch that is larger than the queue is accepted when it is alone", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   options.max_bytes = 1;
@@ -359,7 +359,7 @@ TEST_CASE("a batch that is larger than the queue is taken when it is alone", "[s
   CHECK(answers.wait_for(2).back().second == errc::ok);
 }
 
-TEST_CASE("a callback may commit the next batch, also where one batch is the limit", "[store][queue]") {
+TEST_CASE("a callback may commit the next batch, even where one batch is the limit", "[store][queue]") {
   scripted_log log;
   commit_queue_options options;
   options.max_batches = 1;
@@ -373,7 +373,7 @@ TEST_CASE("a callback may commit the next batch, also where one batch is the lim
   REQUIRE(queue->close());
 }
 
-TEST_CASE("closing answers all that waits, and takes nothing more", "[store][queue]") {
+TEST_CASE("closing answers all waiting batches and accepts no more", "[store][queue]") {
   scripted_log log;
   answer_log answers;
   auto queue = start(log, GENERATE(true, false) ? relaxed() : commit_queue_options{});
@@ -438,7 +438,7 @@ TEST_CASE("many threads: each batch is written and answered once, in the order o
   CHECK(queue->stats().records == threads * batches);
 }
 
-TEST_CASE("a log without room is tried again until there is some, and loses nothing", "[store][queue]") {
+TEST_CASE("a log without space is retried until there is some, and loses nothing", "[store][queue]") {
   const bool at_sync = GENERATE(false, true);
   scripted_log log;
   auto options = commit_queue_options{};
@@ -449,7 +449,7 @@ TEST_CASE("a log without room is tried again until there is some, and loses noth
   log.fill(at_sync);
   REQUIRE(queue->commit(batch_with(1), answers.expect(1)));
   log.wait_for_recoveries(3);
-  // Who comes meanwhile waits as well.
+  // Later batches wait too.
   REQUIRE(queue->commit(batch_with(2), answers.expect(2)));
   const auto stats = queue->stats();
   REQUIRE(stats.no_room.has_value());
@@ -461,12 +461,12 @@ TEST_CASE("a log without room is tried again until there is some, and loses noth
   REQUIRE(queue->close());
   CHECK_FALSE(queue->stats().no_room.has_value());
   CHECK(queue->stats().records == 2);
-  // What was taken first was written again, and before the other.
+  // The batch that was accepted first was written again, before the other one.
   CHECK(log.keys() == std::vector{page_key(1), page_key(1), page_key(2)});
   CHECK(log.events().ends_with("r w1 s w1 s "));
 }
 
-TEST_CASE("a queue that ends while there is no room says so, and one that cannot go on", "[store][queue]") {
+TEST_CASE("a queue that ends without space reports it, and so does one that cannot continue", "[store][queue]") {
   scripted_log log;
   auto options = commit_queue_options{};
   options.first_pause = std::chrono::milliseconds(1);
@@ -475,7 +475,7 @@ TEST_CASE("a queue that ends while there is no room says so, and one that cannot
   std::optional<result<void>> answer;
   REQUIRE(queue->commit(batch_with(1), [&](result<void> x) { answer = std::move(x); }));
   log.wait_for_recoveries(1);
-  SECTION("the end") {}
+  SECTION("shutdown") {}
   SECTION("the log is damaged") {
     log.fail_recovery(errc::corrupt);
   }

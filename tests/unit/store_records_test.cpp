@@ -48,7 +48,7 @@ std::string key_of(const node_identity&) {
   return out;
 }
 
-/// With layers of several shapes.
+/// A geometry with layers of several shapes.
 namespace_record mixed_namespace() {
   auto record = sample_namespace(1);
   record.spec.geometry.further = {{61, {1, 1, 132, 1}}, {1, {2, 8, 128, 2}}};
@@ -88,7 +88,7 @@ void check_lengths(const Record& record, Decode&& decode, std::initializer_list<
 
 } // namespace
 
-TEST_CASE("stored records come back as they were", "[store]") {
+TEST_CASE("stored records are read back unchanged", "[store]") {
   constexpr auto most = std::numeric_limits<std::uint32_t>::max();
   check_round_trip(page_number(0), decode_page);
   check_round_trip(page_number(1), decode_page);
@@ -121,11 +121,11 @@ TEST_CASE("stored records come back as they were", "[store]") {
   }
 }
 
-TEST_CASE("namespaces, ranks, pages and identities that older builds wrote are read", "[store]") {
+TEST_CASE("namespaces, ranks, pages and identities written by older builds are read", "[store]") {
   auto record = sample_namespace(1);
   record.origin = space_origin::wire;
   const auto value = value_of(record);
-  // What version 1 has for a geometry stands before what came later: a count of further layers, and the origin.
+  // The geometry of version 1 comes before later additions: a count of additional layers, and the origin.
   const auto oldest = bytes({1}) + value.substr(1, value.size() - 6);
   CHECK(value.front() == 3);
   CHECK(oldest.substr(oldest.size() - 24) ==
@@ -152,7 +152,7 @@ TEST_CASE("namespaces, ranks, pages and identities that older builds wrote are r
   CHECK(decode_identity(key_of(identity), bytes({1}) + whole.substr(1, whole.size() - 17)) == identity);
 }
 
-TEST_CASE("a stored number of further layers takes no more memory than the record has bytes", "[store]") {
+TEST_CASE("a stored number of additional layers takes no more memory than the record has bytes", "[store]") {
   const auto record = mixed_namespace();
   const auto sound = value_of(record);
   const auto at = value_of(sample_namespace(1)).size() - 5; // before the count and the origin
@@ -167,7 +167,7 @@ TEST_CASE("a stored number of further layers takes no more memory than the recor
   }
 }
 
-TEST_CASE("the bytes of a page are the ones that schema 1 says", "[store]") {
+TEST_CASE("the bytes of a page match schema 1", "[store]") {
   const page_record page{{0x0102030405060708, 0x090a0b0c0d0e0f10},
                          {0x1112131415161718, 0x191a1b1c1d1e1f20},
                          0x01020304,
@@ -189,7 +189,7 @@ TEST_CASE("the bytes of a page are the ones that schema 1 says", "[store]") {
                                    2,    1,    0,    0,    0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0}));
 }
 
-TEST_CASE("stored records with bytes too few or too many are refused", "[store]") {
+TEST_CASE("truncated stored records and trailing bytes are refused", "[store]") {
   // 8 bytes are a page with neither parent nor incarnation, 16 one without a parent.
   check_lengths(page_number(1), decode_page, {8, 16});
   check_lengths(page_record{{1, 2}, {3, 4}, 5, {6, 7}, {0, 1}, 9}, decode_page, {8, 16, 24});
@@ -201,7 +201,7 @@ TEST_CASE("stored records with bytes too few or too many are refused", "[store]"
   check_lengths(first_identity(), decode_identity);
 }
 
-TEST_CASE("a stored record of a later version is refused with its name", "[store]") {
+TEST_CASE("a stored record of a later version is refused with its version", "[store]") {
   const auto record = sample_namespace(1);
   auto value = value_of(record);
   value[0] = 5;
@@ -214,21 +214,21 @@ TEST_CASE("a stored record of a later version is refused with its name", "[store
   CHECK(missing(decode_identity(key_of(node_identity{}), identity).error().text, {"version 3", "versions 1 to 2"})
             .empty());
   value = value_of(record);
-  value[1] = 2; // a mode that there is not
+  value[1] = 2; // an unknown mode
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   value = value_of(record);
   value.back() = 4; // an origin that there was not in this version
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   value[0] = 4;
   CHECK(decode_namespace(key_of(record), value)->origin == store::space_origin::client);
-  value.back() = 5; // and one that there is not
+  value.back() = 5; // an unknown one too
   CHECK_FALSE(decode_namespace(key_of(record), value).has_value());
   auto made = record;
   made.origin = store::space_origin::client;
   CHECK(decode_namespace(key_of(made), value_of(made)) == made);
 }
 
-TEST_CASE("the order of stored keys is that of tables, namespaces, digests and ranks", "[store]") {
+TEST_CASE("stored keys are ordered by table, namespace, digest and rank", "[store]") {
   std::vector<std::string> keys{key_of(node_identity{})};
   keys.push_back(key_of(namespace_record{{0, 1}, {}, {}, {}, {}, {}, {}}));
   keys.push_back(key_of(namespace_record{{1, 0}, {}, {}, {}, {}, {}, {}}));
@@ -249,7 +249,7 @@ TEST_CASE("the order of stored keys is that of tables, namespaces, digests and r
   CHECK(first_of(table::pages) < key_of(page));
 }
 
-TEST_CASE("stored keys are told in words, malformed ones in hexadecimal", "[store]") {
+TEST_CASE("stored keys are described in words, and malformed ones in hexadecimal", "[store]") {
   const auto page = page_number(3, 5);
   CHECK(missing(describe_key(key_of(page)), {to_string(page.key), "rank 5", to_string(page.space)}).empty());
   CHECK(missing(describe_key(key_of(rank_record{{1, 2}, 3, 4})), {"rank 3", to_string(namespace_id{1, 2})}).empty());
@@ -258,7 +258,7 @@ TEST_CASE("stored keys are told in words, malformed ones in hexadecimal", "[stor
   CHECK(describe_key(std::string(10'000, 'x')).size() < 200);
 }
 
-TEST_CASE("whatever bytes a store reads, they are a record or an error", "[store]") {
+TEST_CASE("any bytes in a store are a record or an error", "[store]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -280,7 +280,7 @@ TEST_CASE("whatever bytes a store reads, they are a record or an error", "[store
       CHECK(decoded.error().code == errc::corrupt);
       return;
     }
-    // What was taken for a record is one: it becomes the same bytes again.
+    // Decoded records encode to the same bytes again.
     CHECK(key_of(*decoded) == key);
     auto again = *decoded;
     CHECK(value_of(again).size() <= value.size());
@@ -297,7 +297,7 @@ TEST_CASE("whatever bytes a store reads, they are a record or an error", "[store
   }
 }
 
-TEST_CASE("what a store has of handshakes comes back as it was", "[store][handshake]") {
+TEST_CASE("handshake records are read back unchanged", "[store][handshake]") {
   using namespace std::chrono_literals;
   handshake_engine_record engine;
   engine.engine = "prefill-1";

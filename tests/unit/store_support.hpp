@@ -51,7 +51,7 @@ inline store::namespace_record sample_namespace(std::uint64_t n) {
 /// Takes answers and lets a test wait for them.
 class answer_log {
 public:
-  /// A callback whose answer is noted under this number.
+  /// A callback that records its answer under this number.
   store::commit_callback expect(std::uint64_t number) {
     return [this, number](result<void> answer) {
       const std::lock_guard guard(mutex_);
@@ -60,7 +60,7 @@ public:
     };
   }
 
-  /// Waits until so many have come.
+  /// Waits until this many answers have arrived.
   std::vector<std::pair<std::uint64_t, errc>> wait_for(std::size_t count) {
     std::unique_lock guard(mutex_);
     await(arrived_, guard, [&] { return all_.size() >= count; });
@@ -95,7 +95,7 @@ inline result<void> commit_now(store::metadata_store& store, store::write_batch 
   return *answer;
 }
 
-/// Keeps what a load reads. Also for several threads.
+/// Collects the records of a load, for several threads too.
 class loaded : public store::load_visitor {
 public:
   result<void> on_namespace(const store::namespace_record& record) override {

@@ -26,17 +26,17 @@ namespace fs = std::filesystem;
 constexpr std::size_t max_columns = 120;
 constexpr std::size_t max_lines = 600;
 
-/// Where CAF may be included; elsewhere nothing knows of actors. Files of these folders that hold rules are told apart
-/// by the library they belong to.
+/// The folders that may include CAF; all others must not depend on actors. Files with rules in these folders are
+/// identified by their library.
 constexpr std::array caf_folders{"messages/",  "actors/",       "connector/",        "workload/runner/",   "cli/",
                                  "handshake/", "tests/actors/", "tests/simulation/", "tests/integration/", "bench/"};
 
-/// Whose files must not come to include CAF by any chain of headers.
+/// The libraries whose files must not include CAF through any chain of headers.
 constexpr std::array plain_folders{
     "base/", "metrics/", "io/", "gpu/", "config/", "http/server/", "workload/engine_model/", "workload/replay/",
     "store/"};
 
-/// Libraries of folders that hold other things too, whose files must not either; and all that are named *_states.
+/// Libraries in mixed folders whose files must not include it either; and all that are named *_states.
 constexpr std::array plain_libraries{"troupe_connector", "troupe_http_bodies"};
 
 /// Neither of these folders includes a file of the other: the node's wing and the client's. What a node is towards
@@ -262,7 +262,7 @@ std::vector<std::string> check_wings(const source_tree& tree) {
   return complaints;
 }
 
-/// A wire, and what wires share, includes nothing of what puts them together, which is right in http/.
+/// A protocol, and the code that protocols share, does not include the code that combines them, which is in http/.
 std::vector<std::string> check_rooms(const source_tree& tree) {
   std::vector<std::string> complaints;
   const auto is_below_http = [](std::string_view file) {
@@ -282,7 +282,7 @@ bool is_checked(const fs::path& file, const std::string& text) {
          file.extension() == ".sh" || file.filename() == "CMakeLists.txt" || text.starts_with("#!");
 }
 
-/// What is built and what is hidden belongs to no source tree.
+/// Build and hidden directories are not part of the source tree.
 bool is_foreign(const fs::path& directory) {
   const auto name = directory.filename().string();
   return name.starts_with('.') || name == "build" || fs::exists(directory / "CMakeCache.txt");
@@ -333,7 +333,7 @@ TEST_CASE("Every file keeps to the layout", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every test case has a name by which it can be run", "[style]") {
+TEST_CASE("Every test case has a name that ctest can run", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -360,7 +360,7 @@ TEST_CASE("Every source file includes its own header first", "[style]") {
   SUCCEED();
 }
 
-TEST_CASE("Every source file uses what its using-declarations name", "[style]") {
+TEST_CASE("Every source file uses the names in its using-declarations", "[style]") {
   if (!have_sources())
     return;
   for (const auto& [path, text] : sources())
@@ -369,14 +369,14 @@ TEST_CASE("Every source file uses what its using-declarations name", "[style]") 
   SUCCEED();
 }
 
-TEST_CASE("Rules, io and config know nothing of actors", "[style]") {
+TEST_CASE("Rules, io and config do not depend on actors", "[style]") {
   if (!have_sources())
     return;
   CHECK(rule_files(sources()).size() > 1);
   expect_none(check_caf(sources()));
 }
 
-TEST_CASE("The node's wing and the client's do not know each other", "[style]") {
+TEST_CASE("The node part and the client part do not depend on each other", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("actors/node/CMakeLists.txt"));
@@ -384,14 +384,14 @@ TEST_CASE("The node's wing and the client's do not know each other", "[style]") 
   expect_none(check_wings(sources()));
 }
 
-TEST_CASE("Wires do not know what puts them together", "[style]") {
+TEST_CASE("Protocols do not depend on the code that combines them", "[style]") {
   if (!have_sources())
     return;
   CHECK(sources().contains("http/node_http.hpp"));
   expect_none(check_rooms(sources()));
 }
 
-TEST_CASE("The style checks find what they look for", "[style]") {
+TEST_CASE("The style checks find violations", "[style]") {
   CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/server/c.hpp\"\n"}, {"http/d.cpp", "#include \"http/e.hpp\"\n"}})
             .empty());
   CHECK(check_rooms({{"http/a/b.cpp", "#include \"http/e.hpp\"\n"}}).size() == 1);
@@ -430,7 +430,7 @@ TEST_CASE("The style checks find what they look for", "[style]") {
         1);
 }
 
-TEST_CASE("CAF is found where it must not be, also behind other headers", "[style]") {
+TEST_CASE("Forbidden includes of CAF are found, even through other headers", "[style]") {
   const source_tree good{
       {"messages/m.hpp", "#include <caf/all.hpp>\n"},
       {"actors/a/CMakeLists.txt", "troupe_add_library(troupe_a_states\n  SOURCES rules.cpp\n  LINK b.cpp)\n"
@@ -458,7 +458,7 @@ TEST_CASE("CAF is found where it must not be, also behind other headers", "[styl
   CHECK(with("cli/x.cpp", "#include <caf/all.hpp>\n").empty());
 }
 
-TEST_CASE("An include of the other wing is found", "[style]") {
+TEST_CASE("An include of the other part is found", "[style]") {
   CHECK(check_wings({{"actors/node/a.hpp", "#include \"actors/support/b.hpp\"\n"},
                      {"connector/a.cpp", "#include \"actors/client/b.hpp\"\n"},
                      {"cli/a.cpp", "#include \"actors/client/b.hpp\"\n#include \"actors/node/b.hpp\"\n"}})

@@ -48,7 +48,7 @@ TEST_CASE("save: a page of several blocks is gathered from all of them", "[save_
   CHECK(blocks_of(first.order) == std::vector<std::uint32_t>{10, 13});
   CHECK(first.order.further_blocks.items == std::vector<std::uint32_t>{11, 12, 14, 15});
   CHECK(first.order.ready_event == 99);
-  // What had no frames at first is gathered from its own blocks.
+  // Pages that had no frames at first are gathered from their own blocks.
   s.state.on_place(places[1].call, fail(errc::limit_exceeded, "busy"), t0);
   s.state.on_tick(t0);
   s.gathered(first);
@@ -66,7 +66,7 @@ TEST_CASE("save: a page of several blocks is gathered from all of them", "[save_
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a page of several blocks is scattered into all of them, missing ones included", "[load_state]") {
+TEST_CASE("load: a page of several blocks is scattered into all of them, including missing ones", "[load_state]") {
   loader s{test_binding(), with_blocks(2)};
   auto work = with_blocks(test_task(2), 2);
   work.blocks[0] = null_block;
@@ -85,7 +85,7 @@ TEST_CASE("load: a page of several blocks is scattered into all of them, missing
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: with one block per page nothing is added to an order", "[save_state]") {
+TEST_CASE("save: with one block per page an order has no extra data", "[save_state]") {
   const auto blocks_per_page = GENERATE(0U, 1U); // 0 makes no sense
   saver s{test_binding(), with_blocks(blocks_per_page)};
   REQUIRE(s.state.start(test_task(2), t0));
@@ -96,7 +96,7 @@ TEST_CASE("save: with one block per page nothing is added to an order", "[save_s
   CHECK(gather.order.ready_event == 0);
 }
 
-TEST_CASE("transfer: a task with another number of blocks than its pages have is refused", "[save_state][load_state]") {
+TEST_CASE("transfer: a task with a wrong number of blocks is refused", "[save_state][load_state]") {
   saver save{test_binding(), with_blocks(3)};
   loader load{test_binding(), with_blocks(3)};
   const auto refused = [&](const transfer_task& work) {
@@ -120,7 +120,7 @@ TEST_CASE("transfer: a task with another number of blocks than its pages have is
   CHECK(save.state.start(test_task(0), t0));
 }
 
-TEST_CASE("transfer: a copy engine that refuses an order says so to all of its blocks", "[save_state][load_state]") {
+TEST_CASE("transfer: a refusal by the copy engine applies to all blocks of the order", "[save_state][load_state]") {
   const auto code = GENERATE(errc::unsupported, errc::invalid_argument);
   auto work = test_task(2);
   work.ready_event = 3;

@@ -11,7 +11,7 @@
 
 namespace transfer_bringing_test {
 
-/// One lookup that asks peers, whoever looks up.
+/// A lookup that asks peers, for any caller.
 
 using namespace troupe;
 using namespace troupe::transfer;
@@ -25,7 +25,7 @@ std::vector<key_digest> keys_of(std::uint32_t count) {
   return test_task(count).keys.items;
 }
 
-/// The shards of a node, which hold what is leased, and one lookup.
+/// The shards of a node with their leases, and one lookup.
 struct shelf {
   explicit shelf(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
                  timestamp deadline = timestamp::max(), duration peers_limit = duration::max())
@@ -37,7 +37,7 @@ struct shelf {
     lookup.start(new_lease(), now);
     take();
   }
-  /// What is to be sent, in its order; releases are carried out.
+  /// The effects in order; releases are carried out.
   void take() {
     for (auto& x : lookup.take_outbox()) {
       if (auto* match = std::get_if<bringing::match>(&x))
@@ -48,7 +48,7 @@ struct shelf {
         release(std::get<bringing::release>(x));
     }
   }
-  /// As a shard does: what follows the first so many keys of its part is held no more.
+  /// Trims a lease like a shard: keys of its part after the first `keep` ones are released.
   void release(const bringing::release& x) {
     const auto i = held.find({x.shard, x.request.lease});
     if (i == held.end())
@@ -86,7 +86,7 @@ struct shelf {
       ++out;
     return out;
   }
-  /// All that is held under this lease is the first so many keys; and nothing is held under another one.
+  /// Checks that exactly the first `count` keys are held under this lease, and none under another one.
   void check_held(const ticket& under, std::uint32_t count) const {
     std::set<key_digest> all;
     for (const auto& [where, some] : held) {
@@ -113,7 +113,7 @@ struct shelf {
 
 } // namespace
 
-TEST_CASE("bringing: what was found stays held while peers are asked, and until it is found again", "[bringing]") {
+TEST_CASE("prefix fetch: found keys stay leased while peers are asked and until they are matched again", "[bringing]") {
   shelf s(20, 4);
   s.add(0, 7);
   s.start();
@@ -132,7 +132,8 @@ TEST_CASE("bringing: what was found stays held while peers are asked, and until 
   s.check_held({77, 2}, 12);
 }
 
-TEST_CASE("bringing: nobody is asked where there are no peers, or all is here, or nothing is wanted", "[bringing]") {
+TEST_CASE("prefix fetch: peers are not asked where there are none, all keys are here, or none is wanted",
+          "[bringing]") {
   shelf alone(9, 2, false);
   alone.add(0, 3);
   alone.start();
@@ -154,7 +155,7 @@ TEST_CASE("bringing: nobody is asked where there are no peers, or all is here, o
   CHECK(nothing.found().matched == 0);
 }
 
-TEST_CASE("bringing: peers that say they have brought more than was asked for are not believed", "[bringing]") {
+TEST_CASE("prefix fetch: peers that report more than was requested are not believed", "[bringing]") {
   shelf s(9);
   s.add(0, 2);
   s.start();
@@ -166,7 +167,7 @@ TEST_CASE("bringing: peers that say they have brought more than was asked for ar
   CHECK(s.found().matched == 8);
 }
 
-TEST_CASE("bringing: answers that come twice, late, or to nothing are not counted", "[bringing]") {
+TEST_CASE("prefix fetch: repeated, late and unknown answers are not counted", "[bringing]") {
   shelf s(40, 2);
   s.start();
   const auto first = s.matches;
@@ -186,7 +187,7 @@ TEST_CASE("bringing: answers that come twice, late, or to nothing are not counte
   CHECK(s.found().matched == 0);
 }
 
-TEST_CASE("bringing: peers have their time from the moment on at which they are asked first", "[bringing]") {
+TEST_CASE("prefix fetch: the time of peers starts when they are first asked", "[bringing]") {
   shelf s(12, 2, true, timestamp::max(), 100 * ms);
   s.add(0, 2);
   s.start();
@@ -198,7 +199,7 @@ TEST_CASE("bringing: peers have their time from the moment on at which they are 
   CHECK(s.lookup.deadline() == asked_at + 100 * ms);
   s.add(2, 5);
   s.bring(2);
-  // What follows was here: they are asked again, and have no more time for that.
+  // The next keys were here: peers are asked again without more time.
   s.match_all(asked_at + 60 * ms);
   REQUIRE(s.lookup.is_asking());
   CHECK(s.brings.at(0).request.waited == 60 * ms);
@@ -210,13 +211,13 @@ TEST_CASE("bringing: peers have their time from the moment on at which they are 
   s.check_held({77, 2}, 5);
 }
 
-TEST_CASE("bringing: who gives up holds nothing any more, wherever it was", "[bringing]") {
+TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[bringing]") {
   const auto when = GENERATE(range(0, 5));
   INFO("step " << when);
   shelf s(20, 4);
   s.add(0, 7);
   s.start();
-  // Some shards have leased, others have not been heard of.
+  // Some shards have leased, and others have not answered.
   if (when == 1) {
     const auto x = s.matches.front();
     s.lookup.on_match(x.part, s.lease(x), t0);
@@ -239,7 +240,7 @@ TEST_CASE("bringing: who gives up holds nothing any more, wherever it was", "[br
     REQUIRE(s.lookup.outcome());
     CHECK(s.lookup.outcome()->error().code == errc::cancelled);
   } else {
-    // It had asked for what is behind the seven, and found it: nothing is asked a second time.
+    // It had asked for the keys after the seven and found them: nothing is requested a second time.
     CHECK(s.found().matched == 9);
     s.check_held({77, 2}, 9);
   }
@@ -248,7 +249,7 @@ TEST_CASE("bringing: who gives up holds nothing any more, wherever it was", "[br
   CHECK(s.lookup.take_outbox().empty());
 }
 
-TEST_CASE("bringing: of what was found, no more is held than is needed", "[bringing]") {
+TEST_CASE("prefix fetch: no more of the found keys is held than is needed", "[bringing]") {
   const auto needed = GENERATE(0U, 1U, 4U, 8U, 9U, 100U);
   shelf s(12, 3);
   s.add(0, 8);
@@ -269,7 +270,7 @@ TEST_CASE("bringing: of what was found, no more is held than is needed", "[bring
   CHECK(where == std::set<std::uint32_t>(s.found().shards.begin(), s.found().shards.end()));
 }
 
-TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what it has found and no more",
+TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds what it has found and no more",
           "[bringing]") {
   const auto seed = GENERATE(range(1U, 401U));
   INFO("seed " << seed);
@@ -293,7 +294,7 @@ TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what
       const auto at = s.matches.begin() + below(static_cast<std::uint32_t>(s.matches.size()));
       const auto x = *at;
       s.matches.erase(at);
-      // One that is lost may have been leased for.
+      // A lost request may have leased keys.
       const auto reply = s.lease(x);
       if (one_in(20))
         s.lookup.on_match(x.part, fail(one_in(2) ? errc::timeout : errc::shutting_down, "lost"), time);
@@ -306,7 +307,7 @@ TEST_CASE("bringing: whatever peers, shards and time do, it ends, and holds what
       REQUIRE(from < count);
       CHECK(request.parent == (from > 0 ? s.keys[from - 1] : key_digest{}));
       CHECK(std::equal(request.keys.begin(), request.keys.end(), s.keys.begin() + from));
-      // What is behind it is what is held.
+      // Exactly the keys before the request are held.
       s.check_held({77, s.last_lease}, from);
       const auto brought = below(4);
       s.add(from, std::min(from + brought, count));

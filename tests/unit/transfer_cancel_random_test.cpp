@@ -7,7 +7,7 @@
 
 namespace transfer_cancel_random_test {
 
-/// Saves that are cancelled at random moments, while everything that they wait for ends in any order and any way.
+/// Saves that are cancelled at random moments, while all operations end in any order and with any result.
 
 namespace {
 
@@ -47,7 +47,7 @@ private:
   struct started_task {
     std::uint64_t tag = 0;
     bool cancelled = false;
-    /// By key; those whose gather ended well after the cancel, or was begun again.
+    /// The keys whose gather ended well after the cancel or was started again.
     std::set<key_digest> unsafe;
     std::set<key_digest> committed;
     std::vector<key_digest> keys;
@@ -94,7 +94,7 @@ private:
       t.cancelled |= t.tag == tag && !answered_.contains(name);
   }
 
-  /// Takes what the state has to say, and checks what can be checked at once.
+  /// Takes the effects of the state, and checks what can be checked at once.
   void look_around() {
     for (auto& x : saver_.take<save_reserve>())
       reserves_.push_back(std::move(x));
@@ -172,7 +172,7 @@ private:
     }
     reserve_reply reply;
     for (const auto& key : x.request.keys) {
-      // The same ticket gets the first answer.
+      // A repeated ticket gets the first answer.
       auto known = grants_.find({x.request.ticket, key});
       if (known == grants_.end()) {
         location granted{{static_cast<slot_number>(slots_.size()), 7}, 0};
@@ -252,8 +252,7 @@ private:
 
 } // namespace
 
-TEST_CASE("save: whatever is cancelled at whatever moment, each slot ends once, and nothing late is published",
-          "[save_state][cancel]") {
+TEST_CASE("save: a cancel at any moment ends each slot once and publishes nothing late", "[save_state][cancel]") {
   std::uint64_t cancelled = 0;
   std::uint64_t saved = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {

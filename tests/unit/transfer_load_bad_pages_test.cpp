@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("load: where a bad page came from is said with it", "[load_state]") {
+TEST_CASE("load: the source of a bad page is reported with it", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
@@ -29,7 +29,7 @@ TEST_CASE("load: where a bad page came from is said with it", "[load_state]") {
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_state]") {
+TEST_CASE("load: a bad page is unpublished, wherever it was detected", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(6), t0));
   s.located(s.one<load_locate>());
@@ -55,7 +55,7 @@ TEST_CASE("load: a bad page is unpublished, wherever it was found out", "[load_s
   CHECK(results_of(done.result) == std::vector{errc::corrupt, errc::io_error, errc::stale, errc::slab_damaged,
                                                errc::timeout, errc::identity_mismatch});
   CHECK(done.result.bytes == 0);
-  // The lease goes when the registry has heard of the bad pages, so that nobody evicts them meanwhile.
+  // The lease is released after the registry has processed the bad pages, so that they are not evicted meanwhile.
   CHECK(s.take<load_release>().empty());
   s.state.on_invalidate(after_fetch.call, finish_reply{same_codes(2)}, t0);
   CHECK(s.take<load_release>().empty());

@@ -4,8 +4,7 @@
 
 namespace transfer_load_cancel_test {
 
-/// A load that is cancelled, in each phase. No block is written but those that are being written, and neither a lease
-/// nor a pin is left.
+/// A load that is cancelled in each phase. No further block is written, and neither a lease nor a pin is left.
 
 namespace {
 
@@ -25,17 +24,17 @@ struct cancelled_loader : loader {
 
 } // namespace
 
-TEST_CASE("load: cancelled while it looks for pages, it gives the lease back", "[load_state][cancel]") {
+TEST_CASE("load: cancelled while locating pages, it releases the lease", "[load_state][cancel]") {
   cancelled_loader s;
   s.start(2);
   const auto locate = s.one<load_locate>();
   s.cancel();
   s.finished({errc::cancelled, errc::cancelled});
   CHECK(s.take<load_release>().empty()); // the lease may not be there yet
-  SECTION("and finds them") {
+  SECTION("pages are found") {
     s.located(locate);
   }
-  SECTION("and gets no answer") {
+  SECTION("the answer is lost") {
     s.state.on_locate(locate.call, no_answer(), t0);
     CHECK(s.take<load_locate>().empty());
   }
@@ -44,7 +43,7 @@ TEST_CASE("load: cancelled while it looks for pages, it gives the lease back", "
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: cancelled while it fetches, it scatters nothing and unpins what it is given", "[load_state][cancel]") {
+TEST_CASE("load: cancelled while fetching, it scatters nothing and unpins its frames", "[load_state][cancel]") {
   cancelled_loader s{test_binding(2)};
   s.start(3);
   s.located(s.one<load_locate>());
@@ -53,15 +52,15 @@ TEST_CASE("load: cancelled while it fetches, it scatters nothing and unpins what
   s.finished(std::vector(3, errc::cancelled));
   CHECK(s.take<load_release>().empty());
   CHECK(s.state.window_left() == 0);
-  SECTION("and is given frames") {
+  SECTION("frames are granted") {
     s.fetched(fetch);
     CHECK(s.state.window_left() == 2);
     CHECK(s.end_pins() == 1);
   }
-  SECTION("and the node has no room") {
+  SECTION("the node has no room") {
     s.state.on_fetch(fetch.call, fail(errc::limit_exceeded, "busy"), t0);
   }
-  SECTION("and finds a page that is bad, which is bad for others as well") {
+  SECTION("a page is bad, also for other readers") {
     s.fetched(fetch, t0, {errc::ok, errc::io_error});
     CHECK(s.end_pins() == 1);
     const auto bad = s.one<load_invalidate>();
@@ -74,7 +73,7 @@ TEST_CASE("load: cancelled while it fetches, it scatters nothing and unpins what
   s.check_at_rest(2);
 }
 
-TEST_CASE("load: cancelled while it scatters, those blocks keep the copy engine's verdict", "[load_state][cancel]") {
+TEST_CASE("load: cancelled while scattering, its blocks keep the result of the copy engine", "[load_state][cancel]") {
   cancelled_loader s{test_binding(4), test_options(2)};
   s.start(5);
   s.located(s.one<load_locate>());
@@ -84,10 +83,10 @@ TEST_CASE("load: cancelled while it scatters, those blocks keep the copy engine'
   const auto scatter = s.one<load_scatter>();
   s.cancel();
   CHECK(s.take<task_finished>().empty());
-  SECTION("and the other fetch ends") {
+  SECTION("the other fetch ends") {
     s.fetched(fetches[1]);
   }
-  SECTION("and the node has no room for the other fetch") {
+  SECTION("the node has no room for the other fetch") {
     s.state.on_fetch(fetches[1].call, fail(errc::limit_exceeded, "busy"), t0);
     s.state.on_tick(t0);
   }
@@ -101,12 +100,12 @@ TEST_CASE("load: cancelled while it scatters, those blocks keep the copy engine'
   s.check_at_rest(4);
 }
 
-TEST_CASE("load: a fetch of which a part is wanted keeps its pin until that is scattered", "[load_state][cancel]") {
+TEST_CASE("load: a fetch that is partly wanted keeps its pin until that part is scattered", "[load_state][cancel]") {
   cancelled_loader s{test_binding(8), test_options(4)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
   s.fetched(s.one<load_fetch>(), t0, {errc::ok, errc::full, errc::ok});
-  CHECK(s.state.window_left() == 6); // what has no frame has left the window
+  CHECK(s.state.window_left() == 6); // pages without a frame have left the window
   CHECK(s.end_pins() == 0);
   const auto scatter = s.one<load_scatter>();
   CHECK(scatter.order.items.size() == 2);
@@ -118,7 +117,7 @@ TEST_CASE("load: a fetch of which a part is wanted keeps its pin until that is s
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: cancelled while the registry and the copy engine work for it, it asks the registry no more",
+TEST_CASE("load: cancelled while the registry and the copy engine work for it, it sends the registry no more requests",
           "[load_state][cancel]") {
   cancelled_loader s{test_binding(8, 2)};
   s.start(8);
@@ -135,13 +134,13 @@ TEST_CASE("load: cancelled while the registry and the copy engine work for it, i
   CHECK(static_cast<std::size_t>(std::count(done.begin(), done.end(), errc::ok)) == scatter.order.items.size());
   CHECK(static_cast<std::size_t>(std::count(done.begin(), done.end(), errc::cancelled)) ==
         locates[1].request.keys.size());
-  // Of both shards: what the second one was asked may have arrived.
+  // Both shards get a release, since the request to the second one may have arrived.
   CHECK(s.effects.left() == 2);
   s.release_all();
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a cancel that comes too late, or for nobody, changes nothing", "[load_state][cancel]") {
+TEST_CASE("load: a late cancel or one of an unknown task changes nothing", "[load_state][cancel]") {
   cancelled_loader s;
   s.cancel();
   s.start(1);
@@ -159,7 +158,7 @@ TEST_CASE("load: a cancel that comes too late, or for nobody, changes nothing", 
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: blocks being filled when it was cancelled outlive the node", "[load_state][cancel]") {
+TEST_CASE("load: blocks being filled at the cancel outlive the node", "[load_state][cancel]") {
   cancelled_loader s{test_binding(1)};
   s.start(2);
   s.located(s.one<load_locate>());

@@ -2,7 +2,7 @@
 
 namespace transfer_load_files_test {
 
-/// Pages that are read from the slab file of a node whose storage is shared.
+/// Pages that are read from the slab file of a node with shared storage.
 
 namespace {
 
@@ -29,7 +29,7 @@ struct file_loader : loader {
       out.results.items.push_back(static_cast<std::uint8_t>(code));
     state.on_read(x.call, out, now);
   }
-  /// Over the network, whatever is asked for there.
+  /// Completes everything that is requested over the network.
   void by_wire(timestamp now = t0) {
     for (auto all = take<load_fetch>(); !all.empty(); all = take<load_fetch>())
       for (const auto& x : all) {
@@ -42,7 +42,7 @@ struct file_loader : loader {
 
 } // namespace
 
-TEST_CASE("load from files: what is in the slab is read there, what is not comes over the network", "[load_state]") {
+TEST_CASE("load from files: pages in the slab are read there, and others come over the network", "[load_state]") {
   file_loader s;
   const auto work = test_task(4);
   REQUIRE(s.state.start(work, t0));
@@ -73,19 +73,19 @@ TEST_CASE("load from files: what is in the slab is read there, what is not comes
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: what is not found sound is asked of the node, page by page, and counted", "[load_state]") {
+TEST_CASE("load from files: invalid pages are requested from the node one by one and counted", "[load_state]") {
   file_loader s;
   const auto work = test_task(5);
   REQUIRE(s.state.start(work, t0));
   s.located(s.one<load_locate>(), {1, 1, 1, 1, 1});
   s.read(s.one<load_read>(), {errc::identity_mismatch, errc::ok, errc::corrupt, errc::io_error, errc::timeout});
-  // Nobody is told to unpublish what may be sound in the memory of the node.
+  // A page that may be valid in the memory of the node is not unpublished.
   CHECK(s.take<load_invalidate>().empty());
   const auto fetch = s.one<load_fetch>();
   REQUIRE(fetch.request.pages.size() == 4);
   CHECK(fetch.request.pages[0].key == work.keys[0]);
   CHECK(fetch.request.pages[3].key == work.keys[4]);
-  // The node finds that one of them is gone, and another one bad.
+  // The node finds that one of them is missing and another one is bad.
   s.fetched(fetch, t0, {errc::stale, errc::ok, errc::ok, errc::ok});
   const auto scatter = s.one<load_scatter>();
   s.state.on_scatter(scatter.call, copy_reply{codes({errc::corrupt, errc::ok, errc::ok}), {}}, t0);
@@ -100,7 +100,7 @@ TEST_CASE("load from files: what is not found sound is asked of the node, page b
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: a file that cannot be read at all is left alone for a while", "[load_state]") {
+TEST_CASE("load from files: an unreadable file is not tried again for a while", "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   s.located(s.one<load_locate>(), {1, 1});
@@ -124,7 +124,7 @@ TEST_CASE("load from files: a file that cannot be read at all is left alone for 
   CHECK(s.one<load_locate>().request.tell_in_slab);
 }
 
-TEST_CASE("load from files: two orders at once, and the oldest task first", "[load_state]") {
+TEST_CASE("load from files: two orders run at once, the oldest task first", "[load_state]") {
   file_loader s(64);
   REQUIRE(s.state.start(test_task(64), t0));
   REQUIRE(s.state.start(test_task(20, 1000), t0));
@@ -152,7 +152,7 @@ TEST_CASE("load from files: two orders at once, and the oldest task first", "[lo
   s.check_at_rest(64);
 }
 
-TEST_CASE("load from files: a task waits past its deadline for who may write its blocks, and for nobody else",
+TEST_CASE("load from files: a task waits past its deadline only for readers that may write its blocks",
           "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(40), t0));
@@ -174,7 +174,7 @@ TEST_CASE("load from files: a task waits past its deadline for who may write its
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: what is cancelled is neither read nor fetched any more", "[load_state]") {
+TEST_CASE("load from files: cancelled pages are neither read nor fetched", "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(tagged(9, test_task(40)), t0));
   s.located(s.one<load_locate>(), std::vector<std::uint8_t>(40, 1));
@@ -193,7 +193,7 @@ TEST_CASE("load from files: what is cancelled is neither read nor fetched any mo
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: when the node is lost, blocks stay the task's until the reader is done with them",
+TEST_CASE("load from files: when the node is lost, blocks belong to the task until the reader is done with them",
           "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(2), t0));
@@ -201,7 +201,7 @@ TEST_CASE("load from files: when the node is lost, blocks stay the task's until 
   const auto read = s.one<load_read>();
   s.state.unbind(errc::unreachable);
   CHECK(s.take<task_finished>().empty());
-  // Bound anew, to another run of the node with another file: what comes of the old one is of the old task.
+  // It is bound to another run of the node with another file: results of the old one belong to the old task.
   s.state.bind(sharing());
   REQUIRE(s.state.start(test_task(1, 50), t0));
   s.located(s.one<load_locate>(), {1});
@@ -216,14 +216,14 @@ TEST_CASE("load from files: when the node is lost, blocks stay the task's until 
   s.check_at_rest(8);
 }
 
-TEST_CASE("load from files: a node that does not say what is in the slab is fetched from", "[load_state]") {
+TEST_CASE("load from files: a node that does not report pages in the slab is fetched from", "[load_state]") {
   file_loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   s.loader::located(s.one<load_locate>());
   CHECK(s.take<load_read>().empty());
   s.by_wire();
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
-  // And one that shares nothing is not asked.
+  // Without shared storage the request does not ask which pages are in the slab.
   loader plain;
   REQUIRE(plain.state.start(test_task(2), t0));
   const auto locate = plain.one<load_locate>();

@@ -68,7 +68,7 @@ TEST_CASE("load: locate with a lease, fetch, scatter, unpin, release", "[load_st
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: what has no page is a miss, the rest is loaded", "[load_state]") {
+TEST_CASE("load: a key without a page is a miss, and the rest is loaded", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(3), t0));
   const auto locate = s.one<load_locate>();
@@ -83,7 +83,7 @@ TEST_CASE("load: what has no page is a miss, the rest is loaded", "[load_state]"
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: nothing found ends at once, and its lease is given back all the same", "[load_state]") {
+TEST_CASE("load: nothing found ends at once, and the lease is still released", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   const auto locate = s.one<load_locate>();
@@ -99,7 +99,7 @@ TEST_CASE("load: a task without blocks is answered at once and holds nothing", "
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: each shard that was asked has its lease back once, after the last pin", "[load_state]") {
+TEST_CASE("load: each shard that was asked gets one release after the last unpin", "[load_state]") {
   constexpr std::uint32_t shards = 4;
   loader s{test_binding(64, shards), test_options(4)};
   REQUIRE(s.state.start(test_task(40), t0));
@@ -131,7 +131,7 @@ TEST_CASE("load: each shard that was asked has its lease back once, after the la
   s.check_at_rest(64);
 }
 
-TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") {
+TEST_CASE("load: an unreachable page is not unpublished", "[load_state]") {
   const auto code = GENERATE(errc::timeout, errc::cancelled, errc::stale, errc::expired, errc::shutting_down,
                              errc::unreachable, errc::internal, errc::out_of_range, errc::invalid_argument);
   loader s;
@@ -157,7 +157,7 @@ TEST_CASE("load: what is only out of reach is not unpublished", "[load_state]") 
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: what the node has no room for is asked for again when there may be some", "[load_state]") {
+TEST_CASE("load: a request that the node has no room for is repeated when there may be some", "[load_state]") {
   loader s(test_binding(8), test_options(2));
   REQUIRE(s.state.start(test_task(6), t0));
   s.located(s.one<load_locate>());
@@ -166,7 +166,7 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
   };
   const auto fetches = s.take<load_fetch>();
   REQUIRE(fetches.size() == 3);
-  SECTION("because others of this coordinator are taken, and end") {
+  SECTION("other requests of this coordinator end") {
     no_room(fetches[1]);
     no_room(fetches[2]);
     CHECK(s.take<load_fetch>().empty()); // asking at once would be asking in vain
@@ -182,7 +182,7 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
     s.scattered(s.one<load_scatter>());
     CHECK(s.take<load_fetch>().empty());
   }
-  SECTION("because the timer ticks") {
+  SECTION("the timer ticks") {
     for (const auto& x : fetches)
       no_room(x);
     CHECK(s.take<load_fetch>().empty());
@@ -206,7 +206,7 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
     s.release_all();
     s.check_at_rest(8);
   }
-  SECTION("but not after the deadline") {
+  SECTION("not after the deadline") {
     for (const auto& x : fetches)
       no_room(x);
     s.state.on_tick(t0 + std::chrono::seconds(1));
@@ -215,7 +215,7 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
     s.release_all();
     s.check_at_rest(8);
   }
-  SECTION("and another node may have more") {
+  SECTION("another node may have more room") {
     for (const auto& x : fetches)
       no_room(x);
     s.state.unbind(errc::unreachable);
@@ -227,7 +227,7 @@ TEST_CASE("load: what the node has no room for is asked for again when there may
   }
 }
 
-TEST_CASE("load: at a node that comes back with smaller batches, what fits in one is loaded", "[load_state]") {
+TEST_CASE("load: at a node that returns with smaller batches, what fits in one is loaded", "[load_state]") {
   loader s(test_binding(8));
   s.state.unbind(errc::unreachable);
   auto smaller = test_binding(8);
@@ -244,7 +244,7 @@ TEST_CASE("load: at a node that comes back with smaller batches, what fits in on
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a node that comes back with smaller batches is asked for no larger ones", "[load_state]") {
+TEST_CASE("load: a node that returns with smaller batches gets no larger requests", "[load_state]") {
   loader s(test_binding(8), test_options(4));
   const auto sizes = [&] {
     REQUIRE(s.state.start(test_task(6), t0));
@@ -296,7 +296,7 @@ TEST_CASE("load: answers that are too short or have unknown codes count as failu
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a lost answer of the registry is asked for again under the same lease", "[load_state]") {
+TEST_CASE("load: a lost answer of the registry is requested again under the same lease", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(2), t0));
   const auto first = s.one<load_locate>();
@@ -330,7 +330,7 @@ TEST_CASE("load: other errors of the registry are final", "[load_state]") {
   CHECK(s.take<load_release>().size() == 2);
 }
 
-TEST_CASE("load: the deadline ends a task while it locates or fetches, the lease lasts until nothing is pinned",
+TEST_CASE("load: the deadline ends a task while it locates or fetches, and the lease lasts until nothing is pinned",
           "[load_state]") {
   constexpr auto late = t0 + std::chrono::seconds(1);
   loader s;
@@ -364,7 +364,7 @@ TEST_CASE("load: the deadline ends a task while it locates or fetches, the lease
     CHECK(s.end_pins() == 1);
     CHECK(s.take<load_scatter>().empty());
   }
-  SECTION("fetch, of a page that turns out to be bad") {
+  SECTION("fetch of a page that turns out to be bad") {
     s.located(locate);
     const auto fetch = s.one<load_fetch>();
     expire();
@@ -378,15 +378,15 @@ TEST_CASE("load: the deadline ends a task while it locates or fetches, the lease
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: a block that is being filled has no result before the copy engine's answer", "[load_state]") {
+TEST_CASE("load: a block that is being filled has no result before the answer of the copy engine", "[load_state]") {
   constexpr auto late = t0 + std::chrono::seconds(1);
   loader s{test_binding(2)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
   s.fetched(s.one<load_fetch>());
   const auto scatter = s.one<load_scatter>();
-  // The third block waits for the window; the two others may be written at any moment, so that the caller, who gives
-  // the blocks of a failed load to other sequences, must not hear of them.
+  // The third block waits for the window. The two others may be written at any moment, so the task must not end: its
+  // caller gives the blocks of a failed load to other sequences.
   s.state.on_tick(late);
   s.state.on_tick(late + 100 * ms);
   CHECK(s.take<task_finished>().empty());
@@ -445,7 +445,7 @@ TEST_CASE("load: the loss of the node ends all tasks, and late answers find noth
   CHECK(s.state.calls_under_way() == 0);
 }
 
-TEST_CASE("load: blocks being filled outlive the node, without touching the next one", "[load_state]") {
+TEST_CASE("load: blocks being filled outlive the node and do not touch the next one", "[load_state]") {
   loader s{test_binding(2)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.located(s.one<load_locate>());
@@ -490,7 +490,7 @@ TEST_CASE("load: batches stay whole, however few pages leave the window at once"
   CHECK(s.one<load_fetch>().request.pages.size() == 4);
 }
 
-TEST_CASE("load: a batch has so many bytes at most", "[load_state]") {
+TEST_CASE("load: the bytes of a batch are bounded", "[load_state]") {
   auto large = test_options(32);
   large.page_bytes = std::uint64_t{16} << 20U;
   loader s{test_binding(64), large};
@@ -500,7 +500,7 @@ TEST_CASE("load: a batch has so many bytes at most", "[load_state]") {
     CHECK(x.request.pages.size() == 4);
 }
 
-TEST_CASE("load: the end of the coordinator, twice", "[load_state]") {
+TEST_CASE("load: shutting down the coordinator twice", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(1), t0));
   CHECK(s.take<load_locate>().size() == 1);
@@ -510,7 +510,7 @@ TEST_CASE("load: the end of the coordinator, twice", "[load_state]") {
   s.check_at_rest(0);
 }
 
-TEST_CASE("load: an unpin that the node has no room for goes out again, until it arrives or the node is lost",
+TEST_CASE("load: an unpin that the node has no room for is repeated until it arrives or the node is lost",
           "[load_state]") {
   loader s{test_binding(2)};
   REQUIRE(s.state.start(test_task(2), t0));
@@ -543,7 +543,7 @@ TEST_CASE("load: an unpin that the node has no room for goes out again, until it
   }
 }
 
-TEST_CASE("load: an answer that comes twice counts once", "[load_state]") {
+TEST_CASE("load: a repeated answer counts once", "[load_state]") {
   loader s;
   REQUIRE(s.state.start(test_task(1), t0));
   const auto locate = s.one<load_locate>();
@@ -563,7 +563,7 @@ TEST_CASE("load: an answer that comes twice counts once", "[load_state]") {
   s.check_at_rest(8);
 }
 
-TEST_CASE("load: more pages than the window has, and a lease that cannot be given back", "[load_state]") {
+TEST_CASE("load: more pages than the window, and a lease that cannot be released", "[load_state]") {
   loader s{test_binding(2), test_options(3)};
   REQUIRE(s.state.start(test_task(7), t0));
   s.located(s.one<load_locate>());

@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// A load coordinator's state with its effects, and short names for what the others answer.
+/// The state of a load coordinator with its effects, and helpers for the answers of other parts.
 struct loader {
   explicit loader(const transfer::node_binding& node = test_binding(),
                   const transfer::coordinator_options& how = test_options())

@@ -43,7 +43,7 @@ lookup_task find(std::uint32_t count) {
 
 } // namespace
 
-TEST_CASE("lookup: peers are asked for what is not here, and what has come is matched anew", "[lookup_state]") {
+TEST_CASE("lookup: peers are asked for missing keys, and the arrived pages are matched again", "[lookup_state]") {
   finder_with_peers s;
   const auto id = s.state.start(find(5), t0);
   const auto first = s.one<lookup_match>();
@@ -58,7 +58,7 @@ TEST_CASE("lookup: peers are asked for what is not here, and what has come is ma
   CHECK(second.request.lease != first.request.lease);
   CHECK(second.request.keys.size() == 5);
   s.matched(second, 4);
-  // The keys are held twice for a moment, and never by nobody.
+  // The keys are leased twice for a moment and are never without a lease.
   CHECK(s.one<lookup_release>().request.lease == first.request.lease);
   const auto done = s.one<lookup_finished>();
   CHECK(done.lookup == *id);
@@ -69,7 +69,7 @@ TEST_CASE("lookup: peers are asked for what is not here, and what has come is ma
   CHECK(s.state.under_way() == 0);
 }
 
-TEST_CASE("lookup: where peers bring nothing, or fail, what is here is the answer", "[lookup_state]") {
+TEST_CASE("lookup: where peers have nothing or fail, the local result is the answer", "[lookup_state]") {
   finder_with_peers s;
   s.state.start(find(5), t0);
   const auto first = s.one<lookup_match>();
@@ -88,7 +88,7 @@ TEST_CASE("lookup: where peers bring nothing, or fail, what is here is the answe
   REQUIRE(s.state.release(done.answer->lease, t0));
 }
 
-TEST_CASE("lookup: peers are not asked where all is here, nor a second time", "[lookup_state]") {
+TEST_CASE("lookup: peers are not asked where all keys are here, nor a second time", "[lookup_state]") {
   finder_with_peers s;
   s.state.start(find(5), t0);
   s.matched(s.one<lookup_match>(), 5);
@@ -100,7 +100,7 @@ TEST_CASE("lookup: peers are not asked where all is here, nor a second time", "[
   const auto bring = s.one<lookup_bring>();
   CHECK(bring.request.parent.is_null());
   s.state.on_bring(bring.call, bring_reply{3}, t0);
-  // They have gone meanwhile.
+  // They were evicted meanwhile.
   s.matched(s.one<lookup_match>(), 0);
   CHECK(s.effects.take<lookup_bring>().empty());
   const auto done = s.one<lookup_finished>();
@@ -109,7 +109,8 @@ TEST_CASE("lookup: peers are not asked where all is here, nor a second time", "[
   CHECK(done.answer->lease == ticket{});
 }
 
-TEST_CASE("lookup: behind what was here already peers are asked once more, and not for ever", "[lookup_state]") {
+TEST_CASE("lookup: behind keys that were here already peers are asked again, a bounded number of times",
+          "[lookup_state]") {
   finder_with_peers s;
   s.state.start(find(20), t0);
   s.matched(s.one<lookup_match>(), 1);
@@ -126,7 +127,7 @@ TEST_CASE("lookup: behind what was here already peers are asked once more, and n
   CHECK(s.effects.take<lookup_bring>().empty());
   CHECK(s.one<lookup_finished>().answer->matched == 17);
   CHECK(s.state.held() == 1);
-  // Where there is no more than was brought, they have said all they know.
+  // Where no more was found than was fetched, the peers have nothing further.
   s.state.start(find(20), t0);
   s.matched(s.one<lookup_match>(), 1);
   s.state.on_bring(s.one<lookup_bring>().call, bring_reply{2}, t0);
@@ -135,7 +136,7 @@ TEST_CASE("lookup: behind what was here already peers are asked once more, and n
   CHECK(s.one<lookup_finished>().answer->matched == 3);
 }
 
-TEST_CASE("lookup: whoever asks peers again says how long it has waited for them", "[lookup_state]") {
+TEST_CASE("lookup: a repeated request to peers carries the time already waited", "[lookup_state]") {
   finder_with_peers s;
   s.state.start(find(20), t0);
   const auto asked_at = t0 + 5 * ms;
@@ -151,7 +152,7 @@ TEST_CASE("lookup: whoever asks peers again says how long it has waited for them
   }
 }
 
-TEST_CASE("lookup: a second match that fails, or is late, leaves what was found before", "[lookup_state]") {
+TEST_CASE("lookup: a failed or late second match keeps the first result", "[lookup_state]") {
   finder_with_peers s;
   const bool is_late = GENERATE(false, true);
   s.state.start(find(5), t0);
@@ -171,7 +172,7 @@ TEST_CASE("lookup: a second match that fails, or is late, leaves what was found 
   CHECK(s.state.under_way() == 0);
 }
 
-TEST_CASE("lookup: peers that never answer cost its time and nothing else", "[lookup_state]") {
+TEST_CASE("lookup: peers that never answer cost their time limit and nothing else", "[lookup_state]") {
   finder_with_peers s(3);
   s.state.start(find(9), t0);
   for (const auto& x : s.effects.take<lookup_match>())

@@ -56,7 +56,7 @@ lookup_task find(std::uint32_t count, duration lease_for = hold) {
 
 } // namespace
 
-TEST_CASE("lookup: who keeps pages tells each shard of its own keys", "[lookup_state]") {
+TEST_CASE("lookup: each shard is asked for its own keys only", "[lookup_state]") {
   finder s(3);
   s.state.start(find(12), t0);
   std::map<std::uint32_t, std::vector<key_digest>> asked;
@@ -110,7 +110,7 @@ TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_
   CHECK(s.effects.left() == 0);
 }
 
-TEST_CASE("lookup: where pages lie is said in the order of the keys, or not at all", "[lookup_state]") {
+TEST_CASE("lookup: the storage tier is reported in the order of the keys, or not at all", "[lookup_state]") {
   finder s{3};
   auto wanted = find(30);
   wanted.tell_on_disk = true;
@@ -136,7 +136,7 @@ TEST_CASE("lookup: where pages lie is said in the order of the keys, or not at a
     CHECK((done.answer->on_disk[i] != 0) == is_on_disk(wanted.keys[i]));
 }
 
-TEST_CASE("lookup: nothing matched holds nothing", "[lookup_state]") {
+TEST_CASE("lookup: no match holds nothing", "[lookup_state]") {
   finder s{3};
   REQUIRE(s.state.start(find(30), t0));
   for (const auto& x : s.take<lookup_match>())
@@ -149,7 +149,7 @@ TEST_CASE("lookup: nothing matched holds nothing", "[lookup_state]") {
   CHECK(s.effects.left() == 0);
 }
 
-TEST_CASE("lookup: no keys, nothing matched, at once", "[lookup_state]") {
+TEST_CASE("lookup: no keys give an empty result at once", "[lookup_state]") {
   finder s{3};
   REQUIRE(s.state.start(find(0), t0));
   CHECK(s.one<lookup_finished>().answer->matched == 0);
@@ -157,7 +157,7 @@ TEST_CASE("lookup: no keys, nothing matched, at once", "[lookup_state]") {
   CHECK(s.effects.left() == 0);
 }
 
-TEST_CASE("lookup: the prefix ends at the first key that any shard misses, the rest is trimmed", "[lookup_state]") {
+TEST_CASE("lookup: the prefix ends at the first key that any shard misses, and the rest is trimmed", "[lookup_state]") {
   const auto seed = GENERATE(range(1U, 41U));
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -168,7 +168,7 @@ TEST_CASE("lookup: the prefix ends at the first key that any shard misses, the r
   auto matches = s.take<lookup_match>();
   std::shuffle(matches.begin(), matches.end(), random);
 
-  // Against a model: which keys are complete, how many of its own leading keys each shard then leases.
+  // The model has the complete keys and the number of its leading keys that each shard then leases.
   const auto keys = test_task(count).keys;
   std::vector<bool> complete(count);
   for (std::uint32_t i = 0; i < count; ++i)
@@ -214,14 +214,14 @@ TEST_CASE("lookup: the prefix ends at the first key that any shard misses, the r
   CHECK(s.state.held() == 0);
 }
 
-TEST_CASE("lookup: a shard that says more than it was asked is not believed", "[lookup_state]") {
+TEST_CASE("lookup: a shard that reports more than it was asked for is not believed", "[lookup_state]") {
   finder s;
   REQUIRE(s.state.start(find(4), t0));
   s.matched(s.one<lookup_match>(), 0xffffffff);
   CHECK(s.one<lookup_finished>().answer->matched == 4);
 }
 
-TEST_CASE("lookup: what cannot be a lookup is refused", "[lookup_state]") {
+TEST_CASE("lookup: an invalid lookup is refused", "[lookup_state]") {
   finder s{1, 2};
   const auto refused = [&](const lookup_task& work) {
     const auto id = s.state.start(work, t0);
@@ -241,7 +241,7 @@ TEST_CASE("lookup: what cannot be a lookup is refused", "[lookup_state]") {
   CHECK(refused(find(1)) == errc::unreachable);
 }
 
-TEST_CASE("lookup: a node that comes back with lower limits is asked within them", "[lookup_state]") {
+TEST_CASE("lookup: a node that returns with lower limits gets requests within them", "[lookup_state]") {
   finder s;
   s.state.unbind(errc::unreachable);
   lookup_state::binding node;
@@ -263,13 +263,13 @@ TEST_CASE("lookup: a node that comes back with lower limits is asked within them
   CHECK(s.state.held() == 1);
   s.state.on_tick(t0 + node.lease_max);
   CHECK(s.state.held() == 0);
-  // Of what is shorter than that, all is held.
+  // A shorter requested time is granted.
   REQUIRE(s.state.start(find(3, std::chrono::seconds(2)), t0));
   s.matched(s.one<lookup_match>(), 3);
   CHECK(s.one<lookup_finished>().answer->lease_for == std::chrono::seconds(2));
 }
 
-TEST_CASE("lookup: a lost answer is asked for again under the same lease, until the time is over", "[lookup_state]") {
+TEST_CASE("lookup: a lost answer is requested again under the same lease until the time has passed", "[lookup_state]") {
   finder s;
   REQUIRE(s.state.start(find(4), t0));
   const auto first = s.one<lookup_match>();
@@ -277,19 +277,19 @@ TEST_CASE("lookup: a lost answer is asked for again under the same lease, until 
   const auto second = s.one<lookup_match>();
   CHECK(second.request.lease == first.request.lease);
   CHECK(second.request.keys == first.request.keys);
-  SECTION("and comes") {
+  SECTION("it arrives") {
     s.matched(first, 1); // too late
     CHECK(s.take<lookup_finished>().empty());
     s.matched(second, 4);
     CHECK(s.one<lookup_finished>().answer->matched == 4);
   }
-  SECTION("and does not come") {
+  SECTION("it does not arrive") {
     s.state.on_match(second.call, no_answer(), t0 + time_limit);
     CHECK(s.take<lookup_match>().empty());
     const auto done = s.one<lookup_finished>();
     REQUIRE_FALSE(done.answer);
     CHECK(done.answer.error().code == errc::timeout);
-    // Nobody knows what the shard leased.
+    // It is unknown what the shard leased.
     const auto release = s.one<lookup_release>();
     CHECK(release.request.lease == first.request.lease);
     CHECK(release.request.keep == 0);
@@ -297,7 +297,7 @@ TEST_CASE("lookup: a lost answer is asked for again under the same lease, until 
   }
 }
 
-TEST_CASE("lookup: a shard that fails fails the lookup, once, and everything is given back", "[lookup_state]") {
+TEST_CASE("lookup: a shard that fails fails the lookup once, and everything is released", "[lookup_state]") {
   finder s{3};
   REQUIRE(s.state.start(find(30), t0));
   const auto matches = s.take<lookup_match>();
@@ -315,7 +315,7 @@ TEST_CASE("lookup: a shard that fails fails the lookup, once, and everything is 
   CHECK(s.state.held() == 0);
 }
 
-TEST_CASE("lookup: the time limit ends a lookup, late answers find nothing", "[lookup_state]") {
+TEST_CASE("lookup: the time limit ends a lookup, and late answers are ignored", "[lookup_state]") {
   finder s{2};
   const auto id = s.state.start(find(20), t0);
   const auto matches = s.take<lookup_match>();
@@ -334,7 +334,7 @@ TEST_CASE("lookup: the time limit ends a lookup, late answers find nothing", "[l
   CHECK(s.state.held() == 0);
 }
 
-TEST_CASE("lookup: a lease that runs out is forgotten", "[lookup_state]") {
+TEST_CASE("lookup: an expired lease is dropped", "[lookup_state]") {
   finder s;
   REQUIRE(s.state.start(find(1), t0));
   s.matched(s.one<lookup_match>(), 1);
@@ -347,7 +347,7 @@ TEST_CASE("lookup: a lease that runs out is forgotten", "[lookup_state]") {
   CHECK(s.effects.left() == 0);
 }
 
-TEST_CASE("lookup: the loss of the node ends lookups and forgets leases", "[lookup_state]") {
+TEST_CASE("lookup: the loss of the node ends lookups and drops leases", "[lookup_state]") {
   finder s{2};
   REQUIRE(s.state.start(find(20), t0));
   for (const auto& x : s.take<lookup_match>())

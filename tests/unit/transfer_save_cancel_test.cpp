@@ -4,8 +4,8 @@
 
 namespace transfer_save_cancel_test {
 
-/// A save that is cancelled, in each phase. Nothing is published that was not in frames by then, each slot is given
-/// back or committed once, each pin ended once, and nothing is left.
+/// A save that is cancelled in each phase. No page is published that was not in its frame by then, each slot is
+/// released or committed once, each pin is ended once, and nothing is left.
 
 namespace {
 
@@ -43,7 +43,7 @@ struct cancelled_saver : saver {
 
 } // namespace
 
-TEST_CASE("save: cancelled while it reserves, it gives back what it is granted", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while reserving, it releases the granted slots", "[save_state][cancel]") {
   cancelled_saver s;
   s.start(2);
   const auto reserve = s.one<save_reserve>();
@@ -62,16 +62,16 @@ TEST_CASE("save: cancelled while it reserves, it gives back what it is granted",
   SECTION("nothing is granted") {
     s.state.on_reserve(reserve.call, fail(errc::unknown_namespace, "?"), t0);
   }
-  SECTION("the answer is lost: it is asked for again, so that the slots do not wait for their time to run out") {
+  SECTION("the answer is lost: it is requested again, so that the slots are released early") {
     s.state.on_reserve(reserve.call, no_answer(), t0);
     const auto again = s.one<save_reserve>();
     CHECK(again.request.ticket == reserve.request.ticket);
     CHECK(again.request.keys == reserve.request.keys);
-    SECTION("and comes") {
+    SECTION("it arrives") {
       s.grant(again);
       s.abort_of({0, 1});
     }
-    SECTION("and is lost again, until the deadline") {
+    SECTION("it is lost again, until the deadline") {
       s.state.on_reserve(again.call, no_answer(), t0 + std::chrono::seconds(1));
     }
   }
@@ -79,8 +79,7 @@ TEST_CASE("save: cancelled while it reserves, it gives back what it is granted",
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while pages wait for the window, it gives their slots back at once",
-          "[save_state][cancel]") {
+TEST_CASE("save: cancelled while pages wait for the window, it releases their slots at once", "[save_state][cancel]") {
   cancelled_saver s{test_binding(1)};
   s.start(3);
   s.grant(s.one<save_reserve>());
@@ -95,7 +94,7 @@ TEST_CASE("save: cancelled while pages wait for the window, it gives their slots
   s.check_at_rest(1);
 }
 
-TEST_CASE("save: cancelled while it asks for frames, it gathers nothing and gives them back", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while requesting frames, it gathers nothing and releases them", "[save_state][cancel]") {
   cancelled_saver s;
   s.places_at_once = false;
   s.start(3);
@@ -103,21 +102,21 @@ TEST_CASE("save: cancelled while it asks for frames, it gathers nothing and give
   const auto place = s.one<save_place>();
   s.cancel();
   s.finished(std::vector(3, errc::cancelled));
-  CHECK(s.take<save_abort>().empty()); // the frames may be on their way
+  CHECK(s.take<save_abort>().empty()); // the frames may arrive later
   CHECK(s.state.window_left() == 5);
-  SECTION("all of them are given") {
+  SECTION("all of them are granted") {
     s.placed(place);
     s.gives_back(std::vector(3, errc::cancelled));
   }
-  SECTION("some of them are") {
+  SECTION("some of them are granted") {
     s.placed(place, t0, {errc::ok, errc::full, errc::ok});
     CHECK(s.state.window_left() == 6);
     s.gives_back(std::vector(3, errc::cancelled));
   }
-  SECTION("none is") {
+  SECTION("none is granted") {
     s.placed(place, t0, std::vector(3, errc::full));
   }
-  SECTION("the node says why not") {
+  SECTION("the node answers with an error") {
     s.state.on_place(place.call, fail(errc::shutting_down, "?"), t0);
   }
   CHECK(s.take<save_gather>().empty());
@@ -126,7 +125,7 @@ TEST_CASE("save: cancelled while it asks for frames, it gathers nothing and give
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while it gathers, nothing of it is taken over", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while gathering, nothing of it is published", "[save_state][cancel]") {
   cancelled_saver s;
   s.start(2);
   s.grant(s.one<save_reserve>());
@@ -135,10 +134,10 @@ TEST_CASE("save: cancelled while it gathers, nothing of it is taken over", "[sav
   s.finished({errc::cancelled, errc::cancelled});
   CHECK(s.take<save_abort>().empty());
   CHECK(s.state.window_left() == 6);
-  SECTION("and has gathered") {
+  SECTION("it has gathered") {
     s.gathered(gather);
   }
-  SECTION("and has failed") {
+  SECTION("it has failed") {
     s.state.on_gather(gather.call, fail(errc::device_error, "?"), t0);
   }
   s.gives_back({errc::cancelled, errc::cancelled});
@@ -146,8 +145,7 @@ TEST_CASE("save: cancelled while it gathers, nothing of it is taken over", "[sav
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while it fills, what was gathered goes on and keeps its own result",
-          "[save_state][cancel]") {
+TEST_CASE("save: cancelled while filling, gathered pages continue and keep their own result", "[save_state][cancel]") {
   cancelled_saver s{test_binding(), test_options(2)};
   s.start(4);
   s.grant(s.one<save_reserve>());
@@ -167,7 +165,7 @@ TEST_CASE("save: cancelled while it fills, what was gathered goes on and keeps i
     s.committed(commit);
     s.finished({errc::ok, errc::ok, errc::cancelled, errc::cancelled});
   }
-  SECTION("and fails") {
+  SECTION("with a failure") {
     s.state.on_fill(fill.call, io_reply{codes({errc::ok, errc::io_error})}, t0);
     s.abort_of({1});
     s.committed(s.one<save_commit>());
@@ -189,26 +187,26 @@ TEST_CASE("save: cancelled while it fills, what was gathered goes on and keeps i
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: cancelled while the node has no room, it asks for no frames again", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while the node has no room, it does not request frames again", "[save_state][cancel]") {
   cancelled_saver s;
   s.places_at_once = false;
   s.start(2);
   s.grant(s.one<save_reserve>());
   const auto place = s.one<save_place>();
-  SECTION("and the node says so later") {
+  SECTION("the node refuses later") {
     s.cancel();
     s.finished({errc::cancelled, errc::cancelled});
     s.no_room(place);
     s.abort_of({0, 1});
   }
-  SECTION("while it waits for room") {
+  SECTION("it waits for room") {
     s.no_room(place);
     CHECK(s.take<save_place>().empty());
     s.cancel();
     s.abort_of({0, 1});
     s.finished({errc::cancelled, errc::cancelled});
   }
-  SECTION("while it asks again") {
+  SECTION("it repeats the request") {
     s.no_room(place);
     s.state.on_tick(t0);
     const auto again = s.one<save_place>();
@@ -224,7 +222,7 @@ TEST_CASE("save: cancelled while the node has no room, it asks for no frames aga
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: the room of what was cancelled goes to the tasks that wait", "[save_state][cancel]") {
+TEST_CASE("save: the room of a cancelled task goes to waiting tasks", "[save_state][cancel]") {
   cancelled_saver s{test_binding(2)};
   s.places_at_once = false;
   s.start(2);
@@ -248,19 +246,19 @@ TEST_CASE("save: the room of what was cancelled goes to the tasks that wait", "[
   s.check_at_rest(2);
 }
 
-TEST_CASE("save: cancelled while it commits, it is saved", "[save_state][cancel]") {
+TEST_CASE("save: cancelled while committing, it is saved", "[save_state][cancel]") {
   cancelled_saver s;
   s.start(2);
   s.grant(s.one<save_reserve>());
   s.gathered(s.one<save_gather>());
   s.filled(s.one<save_fill>());
   const auto commit = s.one<save_commit>();
-  SECTION("and the answer comes") {
+  SECTION("the answer comes") {
     s.cancel();
     s.committed(commit);
     s.finished({errc::ok, errc::ok});
   }
-  SECTION("and the answer is lost: before or after, it is asked for again") {
+  SECTION("the answer is lost: before or after, it is requested again") {
     const bool before = GENERATE(false, true);
     if (before)
       s.cancel();
@@ -273,7 +271,7 @@ TEST_CASE("save: cancelled while it commits, it is saved", "[save_state][cancel]
     s.committed(again);
     s.finished({errc::ok, errc::ok});
   }
-  SECTION("and comes too late") {
+  SECTION("it arrives too late") {
     s.cancel();
     s.state.on_commit(commit.call, finish_reply{same_codes(2, errc::expired)}, t0);
     s.finished({errc::expired, errc::expired});
@@ -282,7 +280,7 @@ TEST_CASE("save: cancelled while it commits, it is saved", "[save_state][cancel]
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: a cancel that comes too late, or twice, or for nobody, changes nothing", "[save_state][cancel]") {
+TEST_CASE("save: a late or repeated cancel or one of an unknown task changes nothing", "[save_state][cancel]") {
   cancelled_saver s;
   s.cancel();
   s.start(1);
@@ -298,7 +296,7 @@ TEST_CASE("save: a cancel that comes too late, or twice, or for nobody, changes 
   s.cancel();
   CHECK(s.effects.left() == 0);
 
-  // What comes later under the same tag is another task.
+  // A later task under the same tag is separate.
   s.start(1);
   s.grant(s.one<save_reserve>());
   s.gathered(s.one<save_gather>());

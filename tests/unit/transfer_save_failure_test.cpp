@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("save: a lost answer of the registry is asked for again, with the same ticket", "[save_state]") {
+TEST_CASE("save: a lost answer of the registry is requested again with the same ticket", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(2), t0));
   const auto first = s.one<save_reserve>();
@@ -59,7 +59,7 @@ TEST_CASE("save: the registry is not asked again after the deadline", "[save_sta
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: the deadline ends a task in each phase, and its slots are given back", "[save_state]") {
+TEST_CASE("save: the deadline ends a task in each phase, and its slots are released", "[save_state]") {
   constexpr auto late = t0 + std::chrono::seconds(1);
   saver s;
   REQUIRE(s.state.start(test_task(2), t0));
@@ -74,7 +74,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     CHECK(s.take<task_finished>().empty());
   };
 
-  SECTION("while it reserves: the late grant is aborted") {
+  SECTION("while reserving: the late grant is aborted") {
     expire();
     s.grant(reserve, late);
     CHECK(s.take<save_gather>().empty());
@@ -83,12 +83,12 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     CHECK(abort.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}, {key(1), {1, 7}}});
     s.aborted(abort);
   }
-  SECTION("while it reserves, and the answer is lost") {
+  SECTION("while reserving, and the answer is lost") {
     expire();
     s.state.on_reserve(reserve.call, no_answer(), late);
     CHECK(s.effects.left() == 0);
   }
-  SECTION("while it asks for frames: they are given back at once") {
+  SECTION("while requesting frames: they are released at once") {
     s.places_at_once = false;
     s.grant(reserve);
     const auto place = s.one<save_place>();
@@ -101,7 +101,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     s.gives_back({errc::timeout, errc::timeout}, late + 1 * ms);
     s.aborted(s.one<save_abort>(), late + 2 * ms);
   }
-  SECTION("while it gathers: nothing is taken over") {
+  SECTION("while gathering: nothing is published") {
     s.grant(reserve);
     const auto gather = s.one<save_gather>();
     expire();
@@ -113,7 +113,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     CHECK(abort.request.pages.size() == 2);
     s.aborted(abort, late);
   }
-  SECTION("while it fills: nothing is committed, and the window waits for the answer") {
+  SECTION("while filling: nothing is committed, and the window waits for the answer") {
     s.grant(reserve);
     s.gathered(s.one<save_gather>());
     const auto fill = s.one<save_fill>();
@@ -125,7 +125,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are given
     CHECK(s.take<save_commit>().empty());
     s.aborted(s.one<save_abort>());
   }
-  SECTION("while it commits: the answer comes too late") {
+  SECTION("while committing: the answer comes too late") {
     s.grant(reserve);
     s.gathered(s.one<save_gather>());
     s.filled(s.one<save_fill>());
@@ -156,7 +156,7 @@ TEST_CASE("save: pages that wait for the window at the deadline are aborted at o
   s.check_at_rest(1);
 }
 
-TEST_CASE("save: the room of an expired task goes to the tasks that wait when its pin has ended", "[save_state]") {
+TEST_CASE("save: the room of an expired task goes to waiting tasks when its pin has ended", "[save_state]") {
   saver s{test_binding(2)};
   REQUIRE(s.state.start(test_task(2), t0));
   REQUIRE(s.state.start(test_task(1, 50, std::chrono::seconds(10)), t0));
@@ -172,7 +172,7 @@ TEST_CASE("save: the room of an expired task goes to the tasks that wait when it
   CHECK(next.order.items[0].key == key(50));
 }
 
-TEST_CASE("save: the loss of the node ends all tasks, and late answers find nothing", "[save_state]") {
+TEST_CASE("save: the loss of the node ends all tasks, and late answers are ignored", "[save_state]") {
   saver s{test_binding(4)};
   // One task in each phase.
   for (std::uint64_t i = 0; i < 4; ++i)
@@ -220,12 +220,12 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers find noth
   s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
-  CHECK(s.worker.open_pins() == 1); // the one whose gather outlived the node: it ends with that attachment
+  CHECK(s.worker.open_pins() == 1); // the pin whose gather outlived the node: it ends with that attachment
   CHECK(s.state.window_left() == 2);
   CHECK(s.state.calls_under_way() == 0);
 }
 
-TEST_CASE("save: a fill that the node has no room for goes out again, until it arrives or the node is lost",
+TEST_CASE("save: a fill that the node has no room for is repeated until it arrives or the node is lost",
           "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(2), t0));
@@ -262,7 +262,7 @@ TEST_CASE("save: a fill that the node has no room for goes out again, until it a
   }
 }
 
-TEST_CASE("save: an answer that comes twice counts once", "[save_state]") {
+TEST_CASE("save: a repeated answer counts once", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(1), t0));
   const auto reserve = s.one<save_reserve>();

@@ -75,7 +75,7 @@ TEST_CASE("save: reserve, place, gather, fill, commit, and only then saved", "[s
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: what is stored, being written or without a slot needs no frame", "[save_state]") {
+TEST_CASE("save: a key that is stored, being written or without a slot needs no frame", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(4), t0));
   const auto reserve = s.one<save_reserve>();
@@ -96,7 +96,7 @@ TEST_CASE("save: what is stored, being written or without a slot needs no frame"
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: guests are committed as such", "[save_state]") {
+TEST_CASE("save: transient pages are committed as such", "[save_state]") {
   saver s;
   auto work = test_task(3);
   work.origin = page_origin::guest;
@@ -123,7 +123,7 @@ TEST_CASE("save: a task without blocks is answered at once", "[save_state]") {
   }
 }
 
-TEST_CASE("save: what cannot be a task is refused, and says why", "[save_state]") {
+TEST_CASE("save: an invalid task is refused with the reason", "[save_state]") {
   saver s{test_binding(), test_options(32, 2)};
   const auto refused = [&](const transfer_task& work) {
     const auto id = s.state.start(work, t0);
@@ -151,7 +151,7 @@ TEST_CASE("save: what cannot be a task is refused, and says why", "[save_state]"
   CHECK(refused(test_task(1)) == errc::unreachable);
 }
 
-TEST_CASE("save: at a node that comes back with smaller batches, what fits in one is saved", "[save_state]") {
+TEST_CASE("save: at a node that returns with smaller batches, what fits in one is saved", "[save_state]") {
   saver s(test_binding(8));
   s.state.unbind(errc::unreachable);
   auto smaller = test_binding(8);
@@ -275,14 +275,14 @@ TEST_CASE("save: more pages than the window has, in batches, never more than tha
   s.check_at_rest(window);
 }
 
-TEST_CASE("save: a page without a frame fails alone, and leaves the window at once", "[save_state]") {
+TEST_CASE("save: a page without a frame fails alone and leaves the window at once", "[save_state]") {
   saver s{test_binding(4)};
   s.places_at_once = false;
   REQUIRE(s.state.start(test_task(4), t0));
   s.grant(s.one<save_reserve>());
   const auto place = s.one<save_place>();
   CHECK(s.state.window_left() == 0);
-  SECTION("memory is short, or the slot was given away") {
+  SECTION("memory is short, or the slot was reassigned") {
     s.placed(place, t0, {errc::ok, errc::full, errc::ok, errc::stale});
     CHECK(s.state.window_left() == 2);
     const auto abort = s.one<save_abort>();
@@ -299,7 +299,7 @@ TEST_CASE("save: a page without a frame fails alone, and leaves the window at on
     s.committed(commit);
     CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::full, errc::ok, errc::stale});
   }
-  SECTION("there is none for any") {
+  SECTION("no page gets a frame") {
     s.placed(place, t0, std::vector(4, errc::full));
     CHECK(s.state.window_left() == 4);
     CHECK(s.take<save_fill>().empty()); // nothing is pinned
@@ -315,7 +315,7 @@ TEST_CASE("save: a page without a frame fails alone, and leaves the window at on
   s.check_at_rest(4);
 }
 
-TEST_CASE("save: frames that come after the deadline are given back, even before the timer knows", "[save_state]") {
+TEST_CASE("save: frames that arrive after the deadline are released, even before the timer fires", "[save_state]") {
   saver s;
   s.places_at_once = false;
   REQUIRE(s.state.start(test_task(2), t0));
@@ -355,7 +355,7 @@ TEST_CASE("save: tasks share the window in order of arrival", "[save_state]") {
   s.check_at_rest(4);
 }
 
-TEST_CASE("save: a page that cannot be gathered or filled gives its slot back and fails alone", "[save_state]") {
+TEST_CASE("save: a page that cannot be gathered or filled releases its slot and fails alone", "[save_state]") {
   saver s;
   REQUIRE(s.state.start(test_task(4), t0));
   s.grant(s.one<save_reserve>());
@@ -368,7 +368,7 @@ TEST_CASE("save: a page that cannot be gathered or filled gives its slot back an
 
   const auto fill = s.one<save_fill>();
   CHECK(fill.request.gathered == codes({errc::ok, errc::out_of_range, errc::ok, errc::ok}));
-  // What was said of the page that was not gathered does not matter.
+  // The result of the page that was not gathered does not matter.
   s.state.on_fill(fill.call, io_reply{codes({errc::no_space, errc::ok, errc::ok, errc::timeout})}, t0);
   CHECK(s.state.window_left() == 8);
   const auto second_abort = s.one<save_abort>();
@@ -380,7 +380,7 @@ TEST_CASE("save: a page that cannot be gathered or filled gives its slot back an
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{errc::no_space, errc::out_of_range, errc::ok, errc::timeout});
   CHECK(done.result.bytes == test_page_bytes);
-  // Answered, although the aborts are under way; whatever comes of them.
+  // It is answered although the aborts are in progress, whatever their results.
   CHECK(s.state.calls_under_way() == 2);
   s.state.on_abort(first_abort.call, no_answer(), t0);
   s.aborted(second_abort);
@@ -422,7 +422,7 @@ TEST_CASE("save: an order that is refused as a whole fails all its pages", "[sav
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: what the node has no room for is asked for again when there may be some", "[save_state]") {
+TEST_CASE("save: a request that the node has no room for is repeated when there may be some", "[save_state]") {
   saver s(test_binding(8), test_options(2));
   s.places_at_once = false;
   const auto no_room = fail(errc::limit_exceeded, "4096 pages are under way");
@@ -447,7 +447,7 @@ TEST_CASE("save: what the node has no room for is asked for again when there may
       s.committed(x);
     CHECK(results_of(s.one<task_finished>().result) == std::vector(4, errc::ok));
   }
-  SECTION("or given up at the deadline, with its slots") {
+  SECTION("abandoned at the deadline together with its slots") {
     s.state.on_place(again.call, no_room, t0 + std::chrono::seconds(1));
     s.committed(s.one<save_commit>());
     const auto abort = s.one<save_abort>();
@@ -459,7 +459,7 @@ TEST_CASE("save: what the node has no room for is asked for again when there may
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: a node that comes back with smaller batches is asked for no larger ones", "[save_state]") {
+TEST_CASE("save: a node that returns with smaller batches gets no larger requests", "[save_state]") {
   saver s(test_binding(8), test_options(4));
   s.places_at_once = false;
   const auto sizes = [&] {
@@ -570,7 +570,7 @@ TEST_CASE("save: answers that are too short or have unknown codes count as failu
   s.check_at_rest(8);
 }
 
-TEST_CASE("save: a copy engine that lies about its time cannot overflow the sums", "[save_state]") {
+TEST_CASE("save: a copy engine that reports a wrong time cannot overflow the sums", "[save_state]") {
   saver s{test_binding(), test_options(1)};
   REQUIRE(s.state.start(test_task(3), t0));
   s.grant(s.one<save_reserve>());

@@ -10,7 +10,7 @@
 
 namespace troupe::test {
 
-/// A save coordinator's state with its effects, and short names for what the others answer.
+/// The state of a save coordinator with its effects, and helpers for the answers of other parts.
 struct saver {
   explicit saver(const transfer::node_binding& node = test_binding(),
                  const transfer::coordinator_options& how = test_options())

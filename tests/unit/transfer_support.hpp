@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-/// What the tests of the transfer coordinators have in common.
+/// Support code for the tests of the transfer coordinators.
 
 namespace troupe::test {
 
@@ -152,7 +152,7 @@ public:
     return out;
   }
 
-  /// How many pages were asked for with it.
+  /// The number of requested pages.
   std::size_t pages_of(pin_number pin) const {
     REQUIRE(pins_.contains(pin));
     return pins_.at(pin).second;
