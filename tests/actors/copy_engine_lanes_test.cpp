@@ -145,7 +145,7 @@ TEST_CASE("copy engine: a load does not wait for a save", "[copy_engine]") {
                [](const caf::error& e) { FAIL(from_caf(e).text); });
 }
 
-TEST_CASE("copy engine: as many orders of one direction are under way as it has lanes", "[copy_engine]") {
+TEST_CASE("copy engine: as many orders run in one direction as it has lanes", "[copy_engine]") {
   world w(3);
   for (std::uint32_t i = 0; i < 3; ++i)
     w.self->send(w.engine, gather_atom_v, w.order(i));
@@ -155,7 +155,7 @@ TEST_CASE("copy engine: as many orders of one direction are under way as it has 
   CHECK(w.device->waiting() == 3);
 }
 
-TEST_CASE("copy engine: memory is prepared for the device when it is used, and forgotten with its arena",
+TEST_CASE("copy engine: memory is registered with the device on first use and released with its arena",
           "[copy_engine]") {
   world w;
   CHECK(w.device->prepared() == 0);
@@ -171,13 +171,13 @@ TEST_CASE("copy engine: memory is prepared for the device when it is used, and f
     REQUIRE(w.bind(2, false) == errc::ok);
     CHECK(w.device->prepared() == 2);
   }
-  SECTION("a node that is gone") {
+  SECTION("a node that has exited") {
     w.memory.reset(); // and with it the descriptor
     REQUIRE(w.unbind(1) == errc::ok);
     CHECK(w.device->prepared() == 0);
     REQUIRE(w.bind(2) == errc::ok);
   }
-  SECTION("a node that says goodbye, and is gone some time later") {
+  SECTION("a node that detaches and exits some time later") {
     REQUIRE(w.unbind(1) == errc::ok);
     CHECK(w.device->prepared() == 2);
     w.memory.reset();
@@ -191,7 +191,7 @@ TEST_CASE("copy engine: memory is prepared for the device when it is used, and f
   CHECK(w.ask(scatter_atom_v, w.order(0, 2)).code == errc::corrupt);
 }
 
-TEST_CASE("copy engine: it is at rest when no lane copies any more, and serves the next attachment meanwhile",
+TEST_CASE("copy engine: it is drained when its last lane is idle and serves the next attachment meanwhile",
           "[copy_engine]") {
   world w(2);
   auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
@@ -215,7 +215,7 @@ TEST_CASE("copy engine: it is at rest when no lane copies any more, and serves t
   CHECK(w.ask(gather_atom_v, w.order(0, 1)).code == errc::expired);
 }
 
-TEST_CASE("copy engine: a device that breaks ends the engine, and every order with its text", "[copy_engine]") {
+TEST_CASE("copy engine: a device failure ends the engine and fails every order with its text", "[copy_engine]") {
   world w(2);
   w.device->let_gathers_go();
   w.self->monitor(w.engine);

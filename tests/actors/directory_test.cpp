@@ -89,7 +89,7 @@ restored_handshakes restored_from(store::metadata_store& from) {
 
 } // namespace
 
-TEST_CASE("directory: a fetch is answered when its ranks are there", "[directory]") {
+TEST_CASE("directory: a fetch is answered when its ranks have been published", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
@@ -101,7 +101,7 @@ TEST_CASE("directory: a fetch is answered when its ranks are there", "[directory
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().waits == 1);
 }
 
-TEST_CASE("directory: time passes without anybody asking", "[directory]") {
+TEST_CASE("directory: entries and waits expire without any request", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
@@ -112,7 +112,7 @@ TEST_CASE("directory: time passes without anybody asking", "[directory]") {
   CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::not_found);
 }
 
-TEST_CASE("directory: who has died waits for nothing, through the door as well", "[directory]") {
+TEST_CASE("directory: the waits of a requester that died are removed, also through the listener", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
@@ -143,7 +143,7 @@ TEST_CASE("directory: who has died waits for nothing, through the door as well",
   CHECK(waiting() == 0);
 }
 
-TEST_CASE("directory: who watches and waits is heard of as long as it does either", "[directory]") {
+TEST_CASE("directory: a client that watches and waits is monitored until both have ended", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto stats = [&] { return w.ask(it, stats_atom_v).value<handshake_stats>(); };
@@ -169,7 +169,7 @@ TEST_CASE("directory: who watches and waits is heard of as long as it does eithe
   CHECK(stats().waiting == 0);
 }
 
-TEST_CASE("directory: who waits is told that it goes away", "[directory]") {
+TEST_CASE("directory: waiting requests are answered when it shuts down", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
@@ -182,7 +182,7 @@ TEST_CASE("directory: who waits is told that it goes away", "[directory]") {
   CHECK(w.client().answer_to(late).code() == errc::shutting_down);
 }
 
-TEST_CASE("directory: changes are answered when they are durable", "[directory]") {
+TEST_CASE("directory: a change is answered when it is durable", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -208,7 +208,7 @@ TEST_CASE("directory: changes are answered when they are durable", "[directory]"
   CHECK(w.client().answer_to(beat).came);
 }
 
-TEST_CASE("directory: readers and watchers are told when it is durable, others at once", "[directory]") {
+TEST_CASE("directory: readers of a changed engine wait until the change is durable, others do not", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -231,7 +231,7 @@ TEST_CASE("directory: readers and watchers are told when it is durable, others a
   CHECK(watcher.take<handshake_update>().size() == 1);
 }
 
-TEST_CASE("directory: what is refused because of the disk has changed nothing", "[directory]") {
+TEST_CASE("directory: a change that is refused because of the disk has no effect", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   handshake::directory_options options;
@@ -251,7 +251,7 @@ TEST_CASE("directory: what is refused because of the disk has changed nothing", 
   CHECK(list.engines.at(0).expires_in <= seconds(10));
 }
 
-TEST_CASE("directory: who asks again for a watch is told the one that it has", "[directory]") {
+TEST_CASE("directory: a repeated watch request returns the existing watch", "[directory]") {
   sim w;
   handshake::directory_options options;
   options.watch_patience = seconds(5);
@@ -275,7 +275,7 @@ TEST_CASE("directory: who asks again for a watch is told the one that it has", "
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
 }
 
-TEST_CASE("directory: another one goes on with what is durable, deadlines included", "[directory]") {
+TEST_CASE("directory: a restarted directory continues with the durable entries and their deadlines", "[directory]") {
   sim w;
   const auto disk = std::make_shared<record_store>();
   {
@@ -304,7 +304,7 @@ TEST_CASE("directory: another one goes on with what is durable, deadlines includ
   CHECK(restored_from(*disk).ranks.empty());
 }
 
-TEST_CASE("directory: what others may have replaced meanwhile is not believed", "[directory]") {
+TEST_CASE("directory: restored entries that may be outdated are discarded", "[directory]") {
   sim w;
   const auto disk = std::make_shared<record_store>();
   const auto before = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -318,7 +318,7 @@ TEST_CASE("directory: what others may have replaced meanwhile is not believed", 
   CHECK(restored_from(*disk).engines.empty());
 }
 
-TEST_CASE("directory: a store that fails ends it", "[directory]") {
+TEST_CASE("directory: a store failure ends it", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -328,7 +328,7 @@ TEST_CASE("directory: a store that fails ends it", "[directory]") {
   CHECK(w.client().answer_to(asked).code() == errc::io_error);
 }
 
-TEST_CASE("directory: a watcher gets what changes, one update at a time", "[directory]") {
+TEST_CASE("directory: a watcher receives changes, one update at a time", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
@@ -365,7 +365,7 @@ TEST_CASE("directory: a watch ends with its watcher", "[directory]") {
   CHECK(w.ask(it, watch_atom_v, std::string(), handshake_watcher_actor{}).code() == errc::invalid_argument);
 }
 
-TEST_CASE("directory: lists, and what a sign of life is answered, are as durable", "[directory]") {
+TEST_CASE("directory: lists and heartbeat replies show durable state only", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -391,7 +391,7 @@ TEST_CASE("directory: lists, and what a sign of life is answered, are as durable
   CHECK(listed().at(0).expires_in > seconds(20));
 }
 
-TEST_CASE("directory: a disk that takes nothing keeps nobody waiting for ever", "[directory]") {
+TEST_CASE("directory: requests that wait for a hung disk time out", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   handshake::directory_options options;
@@ -407,7 +407,7 @@ TEST_CASE("directory: a disk that takes nothing keeps nobody waiting for ever", 
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().refused_disk == 3);
 }
 
-TEST_CASE("directory: what a slow disk has not taken yet is bounded in bytes", "[directory]") {
+TEST_CASE("directory: changes that wait for a slow disk are bounded in bytes", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   handshake::directory_options options;
@@ -429,7 +429,7 @@ TEST_CASE("directory: what a slow disk has not taken yet is bounded in bytes", "
   CHECK_FALSE(w.client().answer_to(w.begin(it, rank_of("a", 0, 21))).came);
 }
 
-TEST_CASE("directory: what says that it is JSON is, also through the door", "[directory]") {
+TEST_CASE("directory: a payload marked as JSON is validated, also through the listener", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
@@ -447,7 +447,7 @@ TEST_CASE("directory: what says that it is JSON is, also through the door", "[di
   CHECK(publish("{\"blocks\": 18446744073709551615}", handshake_form::json) == errc::ok);
 }
 
-TEST_CASE("directory: ticks do not become more", "[directory]") {
+TEST_CASE("directory: ticks do not accumulate", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -477,7 +477,7 @@ TEST_CASE("directory: ticks do not become more", "[directory]") {
   CHECK(w.client().answer_to(change).came);
 }
 
-TEST_CASE("directory: an answer to another process takes room until it is on its way", "[directory]") {
+TEST_CASE("directory: a reply to another process counts against the budget until it is sent", "[directory]") {
   const auto room = std::make_shared<outgoing_budget>(10'000, 15'000);
   const auto answer_of = [](std::size_t bytes) {
     handshake_fetch_reply x;

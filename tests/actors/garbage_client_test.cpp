@@ -194,18 +194,18 @@ void check_garbage(std::uint64_t seed) {
 
 } // namespace
 
-TEST_CASE("garbage: coordinators refuse tasks that make no sense", "[garbage][transfer]") {
+TEST_CASE("garbage: coordinators refuse invalid tasks", "[garbage][transfer]") {
   check_bad_tasks<load_coordinator>();
   check_bad_tasks<save_coordinator>();
 }
 
-TEST_CASE("garbage: coordinators bound to nobody fail their tasks", "[garbage][transfer]") {
+TEST_CASE("garbage: coordinators bound to null actors fail their tasks", "[garbage][transfer]") {
   quiet_log quiet;
   check_null_handles<load_coordinator>();
   check_null_handles<save_coordinator>();
 }
 
-TEST_CASE("garbage: coordinators answer every task, whatever they are told", "[garbage][transfer]") {
+TEST_CASE("garbage: coordinators answer every task, whatever messages they receive", "[garbage][transfer]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     check_garbage<load_coordinator>(seed);
@@ -213,7 +213,7 @@ TEST_CASE("garbage: coordinators answer every task, whatever they are told", "[g
   }
 }
 
-TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[garbage][transfer]") {
+TEST_CASE("garbage: a lookup coordinator refuses invalid lookups", "[garbage][transfer]") {
   sim s;
   probe shard(s.system());
   const auto to = s.spawn<lookup_coordinator>(4U, request_timeout);
@@ -255,7 +255,7 @@ TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[
   CHECK(s.client().answer_to(much).value<lookup_result>().matched == most_keys);
 }
 
-TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever it is told", "[garbage][transfer]") {
+TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever messages it receives", "[garbage][transfer]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     INFO("seed " << seed);

@@ -18,7 +18,7 @@ using namespace troupe::test;
 
 /// Io worker, copy engine and metrics answer whatever they are asked.
 
-TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside of slab and limits",
+TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses requests outside of the slab and its limits",
                  "[garbage][io_worker]") {
   const auto both = [&](const frame_request& x) {
     const auto placing = ask(worker, place_atom_v, owner_id{3}, x);
@@ -80,7 +80,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside
   CHECK(client().answers_left() == 0);
 }
 
-TEST_CASE("garbage: an io worker answers everything once the disk has let go", "[garbage][io_worker]") {
+TEST_CASE("garbage: an io worker answers every request once the held disk I/O completes", "[garbage][io_worker]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     INFO("seed " << seed);
@@ -164,7 +164,7 @@ struct copy_world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each item with a code, and works on",
+TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order with a code per item and continues",
                  "[garbage][copy_engine]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
   }
 }
 
-TEST_CASE("garbage: metrics take any samples and any counts", "[garbage][metrics]") {
+TEST_CASE("garbage: metrics accept any samples and any counts", "[garbage][metrics]") {
   sim s;
   const auto actor = s.spawn<metrics>("node");
   hostile_filler make(1, {1, 2}, 50, {});

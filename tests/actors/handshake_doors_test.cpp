@@ -145,8 +145,7 @@ handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnati
 
 } // namespace
 
-TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch from another actor system",
-          "[handshake]") {
+TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor system", "[handshake]") {
   two_systems w;
   const auto door = w.find();
   REQUIRE(door);
@@ -186,8 +185,7 @@ TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch fro
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
 }
 
-TEST_CASE("handshakes through a node's doors: how large updates are, and how long they wait, is in the config",
-          "[handshake]") {
+TEST_CASE("handshake listener: the config sets the size of updates and the patience with watchers", "[handshake]") {
   test::scratch_directory directory;
   auto options = config_in(directory.path());
   options.handshake.update_bytes = 1024;
@@ -226,8 +224,7 @@ TEST_CASE("handshakes through a node's doors: how large updates are, and how lon
   CHECK((*node)->stop(system, seconds(5)).has_value());
 }
 
-TEST_CASE("handshakes through a node's doors: a client of another process that ends while it waits waits no longer",
-          "[handshake]") {
+TEST_CASE("handshake listener: the wait of a client in another process ends with the client", "[handshake]") {
   two_systems w;
   const auto door = w.find();
   REQUIRE(door);
@@ -253,7 +250,7 @@ TEST_CASE("handshakes through a node's doors: a client of another process that e
   CHECK(waits(0));
 }
 
-TEST_CASE("handshakes through a node's doors: a client goes on with a node that has started again", "[handshake]") {
+TEST_CASE("handshake listener: a client continues with a restarted node", "[handshake]") {
   two_systems w;
   handshake::client resolver(w.there, w.opener());
   for (std::uint32_t tp = 0; tp < 2; ++tp)
@@ -275,7 +272,7 @@ TEST_CASE("handshakes through a node's doors: a client goes on with a node that 
   CHECK(test::eventually([&] { return (*resolver.resolve({"a", 0, limit}).get())->incarnation == 8; }));
 }
 
-TEST_CASE("handshakes through a node's doors: where there is no node, the reason is said", "[handshake]") {
+TEST_CASE("handshake listener: the error for an unreachable node names the cause", "[handshake]") {
   two_systems w;
   const auto nowhere = directory_of(w.there, w.client_doors->entrance(), {"/nowhere/troupe.sock", 0}, limit);
   const auto found = open_directory(nowhere);
@@ -292,7 +289,7 @@ TEST_CASE("handshakes through a node's doors: where there is no node, the reason
   CHECK(open_directory(directory_of(w.here, w.node->reception())).has_value());
 }
 
-TEST_CASE("handshakes through a node's doors: a node without a directory says so", "[handshake]") {
+TEST_CASE("handshake listener: a node without a directory answers unsupported", "[handshake]") {
   test::scratch_directory directory;
   auto options = config_in(directory.path());
   options.handshake.enabled = false;
@@ -307,8 +304,7 @@ TEST_CASE("handshakes through a node's doors: a node without a directory says so
   CHECK((*node)->stop(system, seconds(5)).has_value());
 }
 
-TEST_CASE("handshakes through a node's doors: who reads slowly makes the node keep a bounded number of bytes",
-          "[handshake]") {
+TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "[handshake]") {
   // Answers are counted twice while their connection takes them over, so that half of the room may look like all of it,
   // and some more are read before the reader stands still.
   constexpr std::uint64_t most = 32U << 20U;
@@ -342,7 +338,7 @@ TEST_CASE("handshakes through a node's doors: who reads slowly makes the node ke
   CHECK(handshake::client(w.there, door).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
 }
 
-TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds is cut off where others need the room",
+TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconnected when others need its buffer",
           "[handshake]") {
   // Longer there than the systems: what is cut off has its callback when they end.
   std::mutex gate;
@@ -399,7 +395,7 @@ TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds 
   held.unlock();
 }
 
-TEST_CASE("handshakes through a node's doors: what is longer than a message is refused, and its parts are not",
+TEST_CASE("handshake listener: a reply longer than the message limit is refused and its ranks can be read singly",
           "[handshake]") {
   two_systems w;
   w.stop();
@@ -434,7 +430,7 @@ TEST_CASE("handshakes through a node's doors: what is longer than a message is r
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
 }
 
-TEST_CASE("doors: a socket whose place nobody serves is missing, and is made again", "[handshake][doors]") {
+TEST_CASE("listener: a removed Unix socket is detected and created again", "[handshake][doors]") {
   two_systems w;
   auto& open = *w.ways_in.open;
   REQUIRE(std::filesystem::remove(w.ways_in.socket));
@@ -449,7 +445,7 @@ TEST_CASE("doors: a socket whose place nobody serves is missing, and is made aga
   CHECK_FALSE(std::filesystem::exists(w.ways_in.socket));
 }
 
-TEST_CASE("doors: descriptors of their connections are set aside", "[handshake][doors]") {
+TEST_CASE("listener: descriptors for its connections are reserved", "[handshake][doors]") {
   const auto before = set_aside_descriptors();
   {
     const two_systems w;

@@ -119,7 +119,7 @@ std::string header(const reply& x, std::string_view name) {
 
 } // namespace
 
-TEST_CASE("handshake over HTTP: bytes come back as they went", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: payload bytes are returned unchanged", "[http][handshake]") {
   const world w;
   const std::string payload("\x82\xa3\0\xff\r\n\r\n", 8);
   const auto put = w.call("PUT", std::string(rank_1) + "?incarnation=7&tp_size=2&compat=abc&ttl=30s", payload);
@@ -143,7 +143,7 @@ TEST_CASE("handshake over HTTP: bytes come back as they went", "[http][handshake
   CHECK(w.get(rank_1, "If-None-Match: \"*\", \"a,b\"\r\n").code == 200);
 }
 
-TEST_CASE("handshake over HTTP: what is JSON is said in any case", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: the JSON content type is recognized in any letter case", "[http][handshake]") {
   const world w;
   for (const auto* type : {"Application/JSON", "application/json ; charset=utf-8", "APPLICATION/json;x"}) {
     CHECK(w.put(std::string(rank_0) + "?incarnation=1", "{", "Content-Type: " + std::string(type) + "\r\n") == 400);
@@ -151,7 +151,7 @@ TEST_CASE("handshake over HTTP: what is JSON is said in any case", "[http][hands
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", "{", "Content-Type: application/jsonl\r\n") == 201);
 }
 
-TEST_CASE("handshake over HTTP: answers on their way have a bound, and those beyond it come later",
+TEST_CASE("handshake over HTTP: replies in flight are bounded and those beyond the bound get 503",
           "[http][handshake]") {
   // One fits; another one is over.
   const world w(false, true, {}, 2000);
@@ -204,7 +204,7 @@ TEST_CASE("handshake over HTTP: lists have the same bound", "[http][handshake]")
   CHECK(test::eventually([&] { return !is_refused(); }, std::chrono::milliseconds(10)));
 }
 
-TEST_CASE("handshake over HTTP: numbers of 64 bits stay what they are", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: 64-bit numbers keep their precision", "[http][handshake]") {
   const world w;
   const std::string payload = R"({"kv_caches_base_addr":[18446744073709551615,9007199254740993],"num_blocks":2})";
   CHECK(w.put(std::string(rank_0) + "?incarnation=18446744073709551615", payload, as_json) == 201);
@@ -219,7 +219,7 @@ TEST_CASE("handshake over HTTP: numbers of 64 bits stay what they are", "[http][
   CHECK(w.put("/v1/handshake/b/ranks/0/0/0?incarnation=1", "{}x", as_json) == 400);
 }
 
-TEST_CASE("handshake over HTTP: another payload is a conflict, a late one is gone, another hash is refused",
+TEST_CASE("handshake over HTTP: another payload gets 409, an old incarnation 410 and another hash 409",
           "[http][handshake]") {
   const world w;
   CHECK(w.put(std::string(rank_0) + "?incarnation=7&compat=abc", "x") == 201);
@@ -254,7 +254,7 @@ TEST_CASE("handshake over HTTP: a long poll is answered when the rank appears", 
   CHECK(json::parse(missing.body).at("detail") == "no engine of this name is known");
 }
 
-TEST_CASE("handshake over HTTP: the nesting is the same for one rank and for many", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: replies for one rank and for many are nested alike", "[http][handshake]") {
   const world w;
   for (const auto* rank : {"0/0/0", "0/1/0", "1/0/0", "1/1/0"})
     CHECK(w.put("/v1/handshake/a/ranks/" + std::string(rank) + "?incarnation=1&dp_size=2&pp_size=2", rank) == 201);
@@ -274,7 +274,7 @@ TEST_CASE("handshake over HTTP: the nesting is the same for one rank and for man
   CHECK(list[0].at("sizes") == json{{"dp", 2}, {"pp", 2}, {"tp", 1}});
 }
 
-TEST_CASE("handshake over HTTP: engines live by their heartbeats, and go away", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: engines are kept alive by heartbeats and expire", "[http][handshake]") {
   const world w;
   CHECK(w.call("POST", "/v1/handshake/a/heartbeat?incarnation=7").code == 404);
   CHECK(w.put(std::string(rank_0) + "?incarnation=7&ttl=10min", "x") == 201);
@@ -293,7 +293,7 @@ TEST_CASE("handshake over HTTP: engines live by their heartbeats, and go away", 
   CHECK(w.get("/v1/handshake/b/ranks/0/0/0?wait=300ms", "If-None-Match: " + etag + "\r\n").code == 404);
 }
 
-TEST_CASE("handshake over HTTP: what makes no sense is refused with a sentence", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: invalid requests are refused with an explanation", "[http][handshake]") {
   const world w;
   const auto refused = [&](const std::string& path) {
     const auto x = w.call("PUT", path, "x");
@@ -316,7 +316,7 @@ TEST_CASE("handshake over HTTP: what makes no sense is refused with a sentence",
   CHECK(w.call("POST", "/v1/handshake/a").code == 405);
 }
 
-TEST_CASE("handshake over HTTP: roles and limited tokens", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: roles and restricted tokens", "[http][handshake]") {
   const world w(true);
   const auto path = std::string(rank_0) + "?incarnation=1";
   CHECK(w.put(path, "x") == 401);
@@ -373,7 +373,7 @@ TEST_CASE("handshake over HTTP: the examples of the documentation work", "[http]
   CHECK(std::system(command.c_str()) == 0);
 }
 
-TEST_CASE("handshake over HTTP: many who wait take no thread each", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: long polls take no thread each", "[http][handshake]") {
   world w;
   CHECK(w.get(rank_0).code == 404);
   const auto before = threads();
@@ -391,8 +391,7 @@ TEST_CASE("handshake over HTTP: many who wait take no thread each", "[http][hand
     CHECK(x->must_read().body == "x");
 }
 
-TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, and others are served",
-          "[http][handshake]") {
+TEST_CASE("handshake over HTTP: closing a connection ends its long poll and others are served", "[http][handshake]") {
   troupe::handshake::directory_options limits;
   limits.waiting_max = 4;
   world w(false, true, limits);
@@ -421,7 +420,7 @@ TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, a
   CHECK(w.waits(0));
 }
 
-TEST_CASE("handshake over HTTP: limits are 429, each with its sentence", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: exceeded limits get 429 with an explanation each", "[http][handshake]") {
   troupe::handshake::directory_options limits;
   limits.engines_max = 2;
   limits.bytes_max = 100;

@@ -79,7 +79,7 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE("handshake metrics: each sample counts what its labels say, and nothing else", "[directory][metrics]") {
+TEST_CASE("handshake metrics: each sample counts exactly what its labels name", "[directory][metrics]") {
   handshake::directory_options options;
   options.engines_max = 2;
   options.bytes_max = 20;

@@ -116,7 +116,7 @@ json many_keys(int count, int first = 0) {
 
 } // namespace
 
-TEST_CASE("A lookup over several shards leases what it found, and nothing beyond", "[http][native]") {
+TEST_CASE("A lookup over several shards leases exactly the keys that it found", "[http][native]") {
   const caller_world w;
   w.make();
   auto keys = many_keys(20);
@@ -145,7 +145,7 @@ TEST_CASE("A lookup over several shards leases what it found, and nothing beyond
   CHECK(leased() == "1111111000011000000");
 }
 
-TEST_CASE("Leases and reservations of one caller are out of reach of others", "[http][native]") {
+TEST_CASE("A caller cannot use leases and reservations of another caller", "[http][native]") {
   const caller_world w;
   w.make();
   const auto keys = many_keys(4);
@@ -206,7 +206,7 @@ TEST_CASE("Tokens of one name are one caller", "[http][native]") {
   CHECK(w.leases_of("key-0") == 0);
 }
 
-TEST_CASE("Names that the node makes up cannot be guessed from others", "[http][native]") {
+TEST_CASE("Generated lease identifiers cannot be predicted from each other", "[http][native]") {
   const caller_world w;
   w.make();
   w.store(many_keys(1));
@@ -224,7 +224,7 @@ TEST_CASE("Names that the node makes up cannot be guessed from others", "[http][
   CHECK(*numbers.rbegin() > (std::uint64_t{1} << 45U));
 }
 
-TEST_CASE("Who may only read cannot keep writers from getting slots", "[http][native]") {
+TEST_CASE("A read-only caller cannot keep writers from getting slots", "[http][native]") {
   const caller_world w;
   constexpr int slots = 96;
   w.make("a", slots);
@@ -257,7 +257,7 @@ TEST_CASE("Who may only read cannot keep writers from getting slots", "[http][na
   CHECK(caller_world::statuses(written) == words(slots / 3, "ok"));
 }
 
-TEST_CASE("One caller leases its share, so often as it may", "[http][native]") {
+TEST_CASE("One caller is limited in its share of leased keys and in its number of leases", "[http][native]") {
   http::native::options options;
   options.limits.leases = 3;
   options.limits.leased_share = 0.25;
@@ -283,7 +283,7 @@ TEST_CASE("One caller leases its share, so often as it may", "[http][native]") {
   CHECK(one(w.bob).code == 200);
 }
 
-TEST_CASE("Namespaces that a token is not for are not there", "[http][native]") {
+TEST_CASE("Namespaces outside of a token's scope look as if they did not exist", "[http][native]") {
   const caller_world w;
   w.make("a");
   w.make("team-1");
@@ -333,7 +333,7 @@ TEST_CASE("Namespaces that a token is not for are not there", "[http][native]") 
   CHECK(w.get(w.reader, "/v1/stats").code == 200);
 }
 
-TEST_CASE("The salt of a namespace is for administrators", "[http][native]") {
+TEST_CASE("Only administrators see the salt of a namespace", "[http][native]") {
   const caller_world w;
   w.must(w.admin, "/v1/namespaces", {{"name", "a"}, {"model", "m"}, {"salt", "grains"}}, 201);
   CHECK(w.get(w.admin, "/v1/namespaces/a").body.at("salt") == "grains");
@@ -347,7 +347,7 @@ TEST_CASE("The salt of a namespace is for administrators", "[http][native]") {
     }
 }
 
-TEST_CASE("The wires of slot clients have no namespaces either that a token is not for", "[http][hf3fs][sglang]") {
+TEST_CASE("Slot client protocols hide namespaces outside of a token's scope", "[http][hf3fs][sglang]") {
   const caller_world w;
   const json pages{{"num_pages", 8}, {"role", "worker"}};
   w.must(w.alice, "/rank/0/initialize", pages);
@@ -412,7 +412,7 @@ TEST_CASE("The wires of slot clients have no namespaces either that a token is n
   CHECK(w.get(w.admin, "/v1/namespaces").body.at("namespaces").size() == 5);
 }
 
-TEST_CASE("On the wires of slot clients too, who may only read keeps a share of the pages", "[http][hf3fs][sglang]") {
+TEST_CASE("Slot client protocols limit the share of pages that a read-only caller protects", "[http][hf3fs][sglang]") {
   const caller_world w;
   constexpr int pages = 96;
   const auto on_sglang = GENERATE(false, true);

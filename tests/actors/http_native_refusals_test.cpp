@@ -29,7 +29,7 @@ struct refused_request {
 
 } // namespace
 
-TEST_CASE("What is wrong with a request is said, with its place", "[http][native]") {
+TEST_CASE("An invalid request is refused with the reason and its position", "[http][native]") {
   const http_world w(native_routes());
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   REQUIRE(w.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 8}}).code == 204);
@@ -124,7 +124,7 @@ TEST_CASE("What is wrong with a request is said, with its place", "[http][native
   CHECK(w.get("/v1/namespaces/a").body.at("leases") == 0);
 }
 
-TEST_CASE("A reservation that a shard refuses leaves nothing on others", "[http][native]") {
+TEST_CASE("A reservation that one shard refuses leaves no slots reserved on others", "[http][native]") {
   const auto most = registry_options{}.max_batch;
   const http_world w(native_routes(most + 10));
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
@@ -166,7 +166,7 @@ TEST_CASE("Batches may be empty, and as large as the limit", "[http][native]") {
   CHECK(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).body.at("results").size() == 100);
 }
 
-TEST_CASE("Each operation asks for its role", "[http][native]") {
+TEST_CASE("Each operation requires its role", "[http][native]") {
   const http::scratch_directory directory;
   auto config = http::test_config();
   config.tokens_file = directory.write("tokens", "read read-token-0123456789\nwrite write-token-0123456789\n"

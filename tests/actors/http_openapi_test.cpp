@@ -49,7 +49,7 @@ void collect_references(const json& x, std::set<std::string>& out) {
 
 } // namespace
 
-TEST_CASE("The description has every route, and every route is there", "[http][openapi]") {
+TEST_CASE("The OpenAPI description lists every route and every listed route exists", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   CHECK(document.at("openapi").get<std::string>().starts_with("3."));
   const auto described = described_operations(document);
@@ -109,7 +109,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
   }
 }
 
-TEST_CASE("The description refers to nothing that it lacks, and has nothing unused", "[http][openapi]") {
+TEST_CASE("The OpenAPI description has no dangling references and no unused parts", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   std::set<std::string> references;
   collect_references(document, references);
@@ -124,7 +124,7 @@ TEST_CASE("The description refers to nothing that it lacks, and has nothing unus
     }
 }
 
-TEST_CASE("Answers have the shape that the description gives them", "[http][openapi]") {
+TEST_CASE("Replies match the OpenAPI description", "[http][openapi]") {
   const http_world w([](http::router& r, const auto& service) {
     http::native::add_routes(r, service, {});
     http::admin_options admin;

@@ -47,7 +47,8 @@ struct scrubbing_world : io_worker_world {
 
 } // namespace
 
-TEST_CASE_METHOD(scrubbing_world, "io worker: pages that nobody asks for are looked at, and a shard hears of a bad one",
+TEST_CASE_METHOD(scrubbing_world,
+                 "io worker: the scrub reads pages that were not requested and reports a corrupt one to its shard",
                  "[io_worker]") {
   save({page(1), page(2), page(3)}, ones);
   flip(page(2));
@@ -69,7 +70,8 @@ TEST_CASE_METHOD(scrubbing_world, "io worker: pages that nobody asks for are loo
   CHECK(holds(page(1), fetch({page(1)}).frames[0], ones));
 }
 
-TEST_CASE_METHOD(scrubbing_world, "io worker: a shard that refuses to list its pages is asked again", "[io_worker]") {
+TEST_CASE_METHOD(scrubbing_world, "io worker: the scrub retries after a shard has refused to list its pages",
+                 "[io_worker]") {
   const auto asked = shard.take_one<list_pages_request>();
   shard.reply(asked, caf::make_message(caf::make_error(errc::busy, std::string("later"))));
   run();
@@ -79,7 +81,7 @@ TEST_CASE_METHOD(scrubbing_world, "io worker: a shard that refuses to list its p
   CHECK(stats().scrub_passes == 1);
 }
 
-TEST_CASE_METHOD(io_worker_world, "io worker: nothing is looked at unasked where that is off", "[io_worker]") {
+TEST_CASE_METHOD(io_worker_world, "io worker: nothing is scrubbed when the scrub is off", "[io_worker]") {
   bind();
   save({page(1)}, ones);
   advance(std::chrono::minutes(5));

@@ -126,7 +126,7 @@ lane_order sealing() {
 
 } // namespace
 
-TEST_CASE("lmcache lanes: the memory that a lane works in stays until it is done", "[lmcache]") {
+TEST_CASE("lmcache lanes: memory stays mapped until the lane that uses it is done", "[lmcache]") {
   const auto story = std::make_shared<arena_story>();
   auto extents = std::make_shared<slow_extents>(story);
   system_config settings{config::caf_config{}};
@@ -150,7 +150,7 @@ TEST_CASE("lmcache lanes: the memory that a lane works in stays until it is done
   CHECK(story->wait([&] { return story->gone; }));
 }
 
-TEST_CASE("lmcache lanes: a worker's frames are its own until what it has asked for is done", "[lmcache]") {
+TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are done", "[lmcache]") {
   const bool says_so = GENERATE(true, false);
   INFO((says_so ? "it unregisters" : "its connection ends"));
   const auto story = std::make_shared<arena_story>();
@@ -391,7 +391,8 @@ struct registrations_world {
 
 } // namespace
 
-TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a lane writes into its memory",
+TEST_CASE_METHOD(registrations_world,
+                 "lmcache lanes: a registration is not answered while a lane writes into the worker's memory",
                  "[lmcache]") {
   begin_retrieve();
   const auto how = GENERATE(0, 1, 2, 3, 4, 5);
@@ -433,7 +434,8 @@ TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a l
   CHECK(told == asked);
 }
 
-TEST_CASE_METHOD(registrations_world, "lmcache lanes: a server that ends answers everything, behind its lanes",
+TEST_CASE_METHOD(registrations_world,
+                 "lmcache lanes: a server that shuts down answers every request after its lanes are done",
                  "[lmcache]") {
   begin_retrieve();
   ask(operation::register_kv_cache, "again");

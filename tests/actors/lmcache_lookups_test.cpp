@@ -279,7 +279,7 @@ struct world_for_one_asker : lookups_world {
 
 } // namespace
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: what other nodes have brought here is found, and held",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages fetched from other nodes are found and leased",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 3);
@@ -315,7 +315,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: what other nodes have brought 
   CHECK(space.held.empty());
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: nobody is asked where there is no cluster, or all is here",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: no peer is asked without a cluster or when all keys are local",
                  "[lmcache][cluster]") {
   has_peers = GENERATE(false, true);
   auto& space = enroll(1);
@@ -328,7 +328,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: nobody is asked where there is
   CHECK(space.all_held() == first_keys(has_peers ? 10 : 6));
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: while one waits for other nodes, all else is answered",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: other requests are answered while a lookup waits for peers",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -351,7 +351,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: while one waits for other node
   CHECK(number_in(waits) == 10U);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: peers that fail, or say nothing in time, cost time and nothing else",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out costs only time",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -381,8 +381,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: peers that fail, or say nothin
   CHECK(space.held.empty());
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: one that nobody waits for any more lets go of what it holds",
-                 "[lmcache][cluster]") {
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: an abandoned lookup releases its leases", "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
   look_up("a", 10);
@@ -412,7 +411,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: one that nobody waits for any 
   CHECK(peers.inbox_size() == 0);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: where workers look different, only what all find is held",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: only the prefix that all workers find is leased",
                  "[lmcache][cluster]") {
   auto& one = enroll(1, 2);
   auto& two = enroll(2, 3);
@@ -439,7 +438,8 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: where workers look different, 
   CHECK(two.held.empty());
 }
 
-TEST_CASE_METHOD(world_for_one_asker, "lmcache lookups: as many ask other nodes as may, one more finds what is here",
+TEST_CASE_METHOD(world_for_one_asker,
+                 "lmcache lookups: a lookup beyond the limit of peer requests finds local pages only",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -459,7 +459,8 @@ TEST_CASE_METHOD(world_for_one_asker, "lmcache lookups: as many ask other nodes 
   CHECK(status("d") == 4U);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: what nobody can load any more is not found", "[lmcache][cluster]") {
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages that can no longer be loaded are not found",
+                 "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
   look_up("a", 10);
@@ -471,7 +472,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: what nobody can load any more 
   CHECK(space.held.empty());
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease that was taken before others were asked is renewed in time",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease taken before peers were asked is renewed in time",
                  "[lmcache][cluster]") {
   lease = std::chrono::milliseconds(2100);
   auto& space = enroll(1);
@@ -486,7 +487,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease that was taken before 
   CHECK(status("a") == 6U);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace that is removed by force is left, and registered again",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force is detached and registered again",
                  "[lmcache]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -516,8 +517,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace that is removed by
   CHECK(rests == 2);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not come is answered with no, in time",
-                 "[lmcache]") {
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store that gets no frames is refused in time", "[lmcache]") {
   enroll(1);
   const auto number = prepare_store(1);
   const bool has_slots = GENERATE(false, true);
@@ -547,7 +547,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not co
 }
 
 TEST_CASE_METHOD(lookups_world,
-                 "lmcache lookups: clients of the server come to rest, also when they cannot leave any more",
+                 "lmcache lookups: clients of the server are quiesced even if they cannot detach any more",
                  "[lmcache]") {
   enroll(1);
   has_sent_away = GENERATE(false, true);

@@ -78,7 +78,7 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "memory broker: a rank that has nothing gets what another one has more of", "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: a rank without memory gets an extent of a rank with more", "[memory]") {
   const auto a = add_rank(0);
   const auto b = add_rank(1);
   save(a, 0, 12);
@@ -102,7 +102,7 @@ TEST_CASE_METHOD(world, "memory broker: a rank that has nothing gets what anothe
   }
 }
 
-TEST_CASE_METHOD(world, "memory broker: a rank without traffic gives to one that has it, and allocators hear of it",
+TEST_CASE_METHOD(world, "memory broker: an idle rank gives extents to a busy one and allocators are notified",
                  "[memory]") {
   probe slots_of_a(system());
   probe slots_of_b(system());
@@ -133,8 +133,7 @@ TEST_CASE_METHOD(world, "memory broker: a rank without traffic gives to one that
   CHECK(frames_said(slots_of_b) == 8);
 }
 
-TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for what may come, and not for ever",
-                 "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for extents for a limited time", "[memory]") {
   probe slots_of_b(system());
   const auto a = add_rank(0);
   const auto b = add_rank(1, &slots_of_b);
@@ -154,7 +153,7 @@ TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for wh
   CHECK(stats(b).extents == 1);
 }
 
-TEST_CASE_METHOD(world, "memory broker: what comes back for a rank that has ended is the arena's", "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: extents returned for a rank that has ended go to the arena", "[memory]") {
   const auto a = add_rank(0);
   const auto b = add_rank(1);
   save(a, 0, 16);
@@ -172,7 +171,7 @@ TEST_CASE_METHOD(world, "memory broker: what comes back for a rank that has ende
   CHECK(ask(broker, memory_report{{9, 9}, 7, true, 0, 0, {}}).code() == errc::not_found);
 }
 
-TEST_CASE_METHOD(world, "memory broker: a wish lasts while an extent is fetched for it", "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: a request stays open while its extent is being reclaimed", "[memory]") {
   const auto a = add_rank(0);
   const auto b = add_rank(1);
   save(a, 0, 16);
@@ -189,7 +188,7 @@ TEST_CASE_METHOD(world, "memory broker: a wish lasts while an extent is fetched 
   CHECK(client().answer_to(wanted).came);
 }
 
-TEST_CASE_METHOD(world, "memory broker: an extent without pages is given, though the pages beside it are young",
+TEST_CASE_METHOD(world, "memory broker: an empty extent is given away even if the rank's other pages are recent",
                  "[memory]") {
   probe slots_of_b(system());
   const auto a = add_rank(0);

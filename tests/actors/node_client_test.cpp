@@ -173,7 +173,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE("node client: it leaves at once, and says that it is at rest when its last copy has ended", "[node_client]") {
+TEST_CASE("node client: it detaches at once and reports that it is quiesced after its last copy", "[node_client]") {
   world w;
   w.begin_save();
   std::atomic<bool> ended{false};
@@ -190,7 +190,8 @@ TEST_CASE("node client: it leaves at once, and says that it is at rest when its 
   engine.join();
 }
 
-TEST_CASE("node client: where a copy does not end in time, it says so, and nothing to the node", "[node_client]") {
+TEST_CASE("node client: a copy that does not end in time is an error and is not reported to the node",
+          "[node_client]") {
   world w;
   w.begin_save();
   const auto stopped = w.client->stop(std::chrono::milliseconds(50));
@@ -204,7 +205,7 @@ TEST_CASE("node client: where a copy does not end in time, it says so, and nothi
   CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
 }
 
-TEST_CASE("node client: a copy that outlives it keeps the memory it works on", "[node_client]") {
+TEST_CASE("node client: a copy that outlives the client keeps its memory mapped", "[node_client]") {
   world w;
   w.begin_save();
   CHECK_FALSE(w.client->stop(std::chrono::milliseconds(50)));
@@ -217,8 +218,7 @@ TEST_CASE("node client: a copy that outlives it keeps the memory it works on", "
   CHECK(w.is_kept.expired());
 }
 
-TEST_CASE("node client: a load whose blocks are being written is answered when that is over, also at the end",
-          "[node_client]") {
+TEST_CASE("node client: a load is answered after its blocks have been written, also at shutdown", "[node_client]") {
   world w;
   w.begin_load();
   std::thread engine([&] { CHECK(w.client->stop(patience)); });

@@ -22,7 +22,7 @@ struct peer_world : node_world {
 
 } // namespace
 
-TEST_CASE_METHOD(peer_world, "node: of a cluster, it tells others of it which namespaces it has", "[node][cluster]") {
+TEST_CASE_METHOD(peer_world, "node: it sends the list of its namespaces to peers of its cluster", "[node][cluster]") {
   CHECK(ask(supervisor, hello()).code() == errc::unsupported);
   join();
   const auto welcome = ask(supervisor, hello()).value<cluster_welcome>();
@@ -38,8 +38,7 @@ TEST_CASE_METHOD(peer_world, "node: of a cluster, it tells others of it which na
   CHECK(ask(supervisor, old).code() == errc::unsupported);
 }
 
-TEST_CASE_METHOD(peer_world, "node: an engine can ask for what other nodes have, another node cannot",
-                 "[node][cluster]") {
+TEST_CASE_METHOD(peer_world, "node: engines can request pages of peers and peers cannot", "[node][cluster]") {
   probe before(system());
   CHECK_FALSE(attach(before).value<attach_reply>().cluster);
   join();
@@ -63,7 +62,7 @@ TEST_CASE_METHOD(peer_world, "node: an engine can ask for what other nodes have,
   CHECK(attach(stranger, wanted).code() == errc::identity_mismatch);
 }
 
-TEST_CASE_METHOD(peer_world, "node: where its slabs lie it tells other nodes of its cluster, and nobody else",
+TEST_CASE_METHOD(peer_world, "node: it sends the location of its slabs to peers of its cluster only",
                  "[node][cluster]") {
   join();
   auto wanted = request();

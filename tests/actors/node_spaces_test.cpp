@@ -59,7 +59,8 @@ struct making_world : node_world {
 
 } // namespace
 
-TEST_CASE_METHOD(making_world, "node: a namespace is made for who attaches to it, and is as any other then", "[node]") {
+TEST_CASE_METHOD(making_world, "node: a namespace is created by the first attach and is then like any other",
+                 "[node]") {
   const auto first = begin(supervisor, wanted(), link.as<>());
   run();
   const auto wish = asked();
@@ -93,7 +94,8 @@ TEST_CASE_METHOD(making_world, "node: a namespace is made for who attaches to it
   CHECK(namespaces.take<make_namespace_request>().empty());
 }
 
-TEST_CASE_METHOD(making_world, "node: whoever waits for a namespace that cannot be made hears why", "[node]") {
+TEST_CASE_METHOD(making_world, "node: clients that wait for a namespace that cannot be created receive the reason",
+                 "[node]") {
   const auto number = begin(supervisor, wanted(), link.as<>());
   run();
   namespaces.reply_error(asked(), errc::no_space);
@@ -106,8 +108,7 @@ TEST_CASE_METHOD(making_world, "node: whoever waits for a namespace that cannot 
   CHECK(namespaces.take<make_namespace_request>().empty());
 }
 
-TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that was attached touches its memory",
-                 "[node]") {
+TEST_CASE_METHOD(making_world, "node: a namespace is released when no former client can access its memory", "[node]") {
   const auto reply = attach_and_ask();
   const auto id = space.id();
   CHECK(ask(supervisor, leave_space_request{id, false}).code() == errc::busy);
@@ -131,7 +132,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that 
   CHECK(namespaces.take<make_namespace_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(making_world, "node: a namespace is let go when those who may touch its memory are overdue",
+TEST_CASE_METHOD(making_world, "node: a namespace is released when clients that may access its memory are overdue",
                  "[node]") {
   const auto reply = attach_and_ask();
   const auto id = space.id();

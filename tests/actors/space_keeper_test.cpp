@@ -71,7 +71,7 @@ struct keeper_world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(keeper_world, "space keeper: what cannot be opened leaves nothing behind, and can be opened later",
+TEST_CASE_METHOD(keeper_world, "namespace files: a failed open leaves nothing behind and can be retried",
                  "[space_keeper]") {
   CHECK(open() == errc::io_error);
   CHECK(resident() == 0);
