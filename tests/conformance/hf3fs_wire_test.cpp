@@ -22,7 +22,7 @@ std::string many_keys(std::size_t n, std::string_view item) {
 
 } // namespace
 
-TEST_CASE("vLLM's requests get the bytes that its client expects", "[hf3fs]") {
+TEST_CASE("Replies to vLLM match its client byte for byte", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -54,7 +54,7 @@ TEST_CASE("vLLM's requests get the bytes that its client expects", "[hf3fs]") {
        });
 }
 
-TEST_CASE("vLLM's keys come back as they were sent", "[hf3fs]") {
+TEST_CASE("vLLM's keys are returned unchanged", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -88,7 +88,7 @@ TEST_CASE("A key is complete when all of vLLM's ranks have it", "[hf3fs]") {
        });
 }
 
-TEST_CASE("With a fixed world size, keys wait for all of vLLM's ranks", "[hf3fs]") {
+TEST_CASE("With a fixed world size a key is incomplete until all of vLLM's ranks have it", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.world_size = 2;
   const auto node = started_node(options);
@@ -107,7 +107,7 @@ TEST_CASE("With a fixed world size, keys wait for all of vLLM's ranks", "[hf3fs]
        });
 }
 
-TEST_CASE("vLLM's allocations beyond the pool get no page, each for itself", "[hf3fs]") {
+TEST_CASE("vLLM's allocations beyond the pool fail per key", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -118,7 +118,7 @@ TEST_CASE("vLLM's allocations beyond the pool get no page, each for itself", "[h
        });
 }
 
-TEST_CASE("Of vLLM's confirmations, what cannot be is refused and the rest counts", "[hf3fs]") {
+TEST_CASE("Invalid entries of vLLM's confirmations are refused and the others count", "[hf3fs]") {
   std::mutex mutex;
   std::map<errc, std::uint64_t> refused;
   slot_node_options options;
@@ -145,7 +145,7 @@ TEST_CASE("Of vLLM's confirmations, what cannot be is refused and the rest count
   CHECK(refused == std::map<errc, std::uint64_t>{{errc::stale, 1}, {errc::not_found, 1}, {errc::out_of_range, 4}});
 }
 
-TEST_CASE("vLLM's requests for a rank that is not there are refused for good", "[hf3fs]") {
+TEST_CASE("vLLM's requests for an unknown rank get a permanent error", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   const auto refused = [&] {
@@ -164,7 +164,7 @@ TEST_CASE("vLLM's requests for a rank that is not there are refused for good", "
   CHECK(contents(*node) == before);
 }
 
-TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
+TEST_CASE("A request outside of vLLM's protocol changes nothing", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.max_keys = 100;
   const auto node = started_node(options);
@@ -248,7 +248,7 @@ TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
        {{"/keys/get_locations", R"({"rank":0,"keys":["a","b","fresh"]})", 200, R"({"locations":[0,null,null]})"}});
 }
 
-TEST_CASE("vLLM's clients have namespaces by their base URL", "[hf3fs]") {
+TEST_CASE("vLLM's clients select a namespace by their base URL", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.max_namespaces = 2;
   const auto node = started_node(options);

@@ -118,7 +118,7 @@ TEST_CASE("Tiles cover each word of a page once, at the address that the strides
       }
 }
 
-TEST_CASE("The unit is the widest that suits every address, and pages beyond the kernels are refused", "[plan]") {
+TEST_CASE("The unit is the widest that fits every address and pages that no kernel supports are refused", "[plan]") {
   const kv_geometry g{2, 2, 4, 64, 2, 16};
   for (const std::uint32_t shift : {1U, 2U, 4U, 8U}) {
     const auto plan = make_page_plan(view_of(kv_layout::split, g, 1, shift)).value();

@@ -110,7 +110,7 @@ void write_private(const std::string& file, const std::string& text) {
 
 } // namespace
 
-TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, and to none other by itself") {
+TEST_CASE("nodes find each other through an etcd with client certificates and only with them") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -220,7 +220,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
   nodes.stop_all();
 }
 
-TEST_CASE("nodes log in at an etcd with users, again when tokens end, and when the password changes") {
+TEST_CASE("nodes authenticate to etcd and again after token expiry and a password change") {
   const auto program = etcd_program();
   if (!program)
     return;

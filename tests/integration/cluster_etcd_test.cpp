@@ -115,7 +115,7 @@ std::ptrdiff_t threads_of(serving_node& node) {
 
 } // namespace
 
-TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one leaves") {
+TEST_CASE("nodes find each other through etcd alone while one joins, one is killed and one leaves") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -167,7 +167,7 @@ TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one le
   nodes.stop_all();
 }
 
-TEST_CASE("an etcd that is killed, stands still, or has lost everything costs no page") {
+TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -226,7 +226,7 @@ TEST_CASE("an etcd that is killed, stands still, or has lost everything costs no
   nodes.stop_all();
 }
 
-TEST_CASE("entries of nodes that are not there leave no threads behind when they go") {
+TEST_CASE("removed etcd entries of unreachable nodes leave no threads behind") {
   const auto program = etcd_program();
   if (!program)
     return;

@@ -83,8 +83,7 @@ constexpr const char* long_trace = "loogle:12,2048,6,128";
 
 } // namespace
 
-TEST_CASE(
-    "on three hosts, engines find what engines of the others have saved, over a slow network that loses packets") {
+TEST_CASE("engines on three hosts find each other's pages over a slow network with packet loss") {
   network hosts(three);
   if (!there_is(hosts))
     return;
@@ -109,7 +108,7 @@ TEST_CASE(
   nodes.stop_all();
 }
 
-TEST_CASE("a host without a link, and two that cannot reach each other, cost hits and nothing else, until it is over") {
+TEST_CASE("network partitions cost only hits until they heal") {
   network hosts(three, 2);
   if (!there_is(hosts))
     return;
@@ -152,7 +151,7 @@ TEST_CASE("a host without a link, and two that cannot reach each other, cost hit
   nodes.stop_all();
 }
 
-TEST_CASE("a node at the end of a slow line holds up no lookup for longer than the config says") {
+TEST_CASE("a node on a slow link delays a lookup by the configured limit at most") {
   network hosts(three, 3);
   if (!there_is(hosts))
     return;
@@ -170,7 +169,7 @@ TEST_CASE("a node at the end of a slow line holds up no lookup for longer than t
   nodes.stop_all();
 }
 
-TEST_CASE("over a bad network, each node is killed in turn and started again, and all is found again") {
+TEST_CASE("on a bad network each node is killed and restarted in turn and all pages are found again") {
   network hosts(three, 4);
   if (!there_is(hosts))
     return;

@@ -22,7 +22,7 @@ const arguments one_at_a_time{"--concurrency", "1"};
 
 } // namespace
 
-TEST_CASE("an engine finds and loads what engines of another node have saved, every byte of it") {
+TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   const std::string transport = GENERATE("tcp", "ucx");
   const auto ranks = GENERATE(1U, 2U);
   if (transport == "ucx" && !there_is_ucx())
@@ -77,7 +77,7 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   nodes.stop_all();
 }
 
-TEST_CASE("where copies are not kept, they go first at the node that has fetched them, and stay at the other one") {
+TEST_CASE("without cluster.keep_copies fetched copies are evicted first and the originals stay") {
   test_cluster nodes(2, {.page_bytes = 4096});
   const arguments home{"--set", "cluster.keep_copies=false"};
   nodes.start(0, home);
@@ -94,7 +94,7 @@ TEST_CASE("where copies are not kept, they go first at the node that has fetched
   nodes.stop_all();
 }
 
-TEST_CASE("with three nodes, what one has begun another one goes on with") {
+TEST_CASE("with three nodes a prefix started on one node continues on another") {
   test_cluster nodes(3, {.page_bytes = 4096});
   nodes.start_all();
   const auto half = write_trace(nodes.scratch.path() / "half", {ids(1, 40)});
@@ -109,7 +109,7 @@ TEST_CASE("with three nodes, what one has begun another one goes on with") {
   nodes.stop_all();
 }
 
-TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and is used again when it is back") {
+TEST_CASE("a peer killed during a replay costs only hits and is used again when it returns") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.start_all();
   check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
@@ -137,7 +137,7 @@ TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and 
   nodes.stop_all();
 }
 
-TEST_CASE("a peer that stands still holds nobody up, and is used again when it goes on") {
+TEST_CASE("a frozen peer delays no lookup and is used again when it resumes") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.gives_up_soon = true;
   nodes.start_all();
@@ -168,7 +168,7 @@ TEST_CASE("a peer that stands still holds nobody up, and is used again when it g
   nodes.stop_all();
 }
 
-TEST_CASE("a node of another cluster is refused, and both say why") {
+TEST_CASE("a node of another cluster is refused and both log the reason") {
   test_cluster nodes(2);
   nodes.start(0);
   nodes.name = "there";
@@ -185,7 +185,7 @@ TEST_CASE("a node of another cluster is refused, and both say why") {
   nodes.stop_all();
 }
 
-TEST_CASE("why a seed is not reached is said as it is") {
+TEST_CASE("the reason for an unreachable seed is logged exactly") {
   test_cluster nodes(1);
   nodes.gives_up_soon = true;
   nodes.change = [](std::size_t, nlohmann::json& config) {
@@ -201,7 +201,7 @@ TEST_CASE("why a seed is not reached is said as it is") {
   nodes.stop_all();
 }
 
-TEST_CASE("with certificates, a node is one that says so by its own, and an engine's is refused as that of a node") {
+TEST_CASE("with certificates an engine's certificate is refused as that of a node") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   test_cluster nodes(3);

@@ -179,7 +179,7 @@ TEST_CASE("metadata service: kill -9 at any moment loses no confirmed key", "[cr
   crash_again_and_again({rounds(100), 3000, 4000, std::chrono::minutes(1), true});
 }
 
-TEST_CASE("metadata service: kill -9 while keys are evicted gives no page the bytes of another key", "[crash]") {
+TEST_CASE("metadata service: kill -9 during eviction leaves no page with the bytes of another key", "[crash]") {
   crash_again_and_again({rounds(100), 600, 100, std::chrono::milliseconds(20), false});
 }
 

@@ -102,7 +102,7 @@ private:
 
 } // namespace
 
-TEST_CASE("every metric in the dashboard and in the alerts is one that a node has") {
+TEST_CASE("every metric in the dashboard and the alerts exists") {
   const auto page = used_node().metrics();
   const auto there = all_in(page, "\n(troupe_[a-z_]+)[{ ]");
   for (const auto* file : {"configs/prometheus/alerts.yml", "configs/grafana/troupe.json"}) {
@@ -120,7 +120,7 @@ TEST_CASE("every metric in the dashboard and in the alerts is one that a node ha
   CHECK(page.find("kind=\"match\"") != std::string::npos);
 }
 
-TEST_CASE("every alert names its part of the documentation, and every such part has an alert") {
+TEST_CASE("every alert links to its runbook and every runbook has an alert") {
   const auto alerts = text_of(source / "configs/prometheus/alerts.yml");
   const auto books = all_in(alerts, "runbook: docs/operations.md#([a-z_-]+)");
   const auto told = text_of(source / "docs/operations.md");
@@ -142,7 +142,7 @@ TEST_CASE("every alert names its part of the documentation, and every such part 
   }
 }
 
-TEST_CASE("the dashboard is one that Grafana can import") {
+TEST_CASE("Grafana can import the dashboard") {
   const auto dashboard = nlohmann::json::parse(text_of(source / "configs/grafana/troupe.json"));
   CHECK(dashboard.at("title") == "Troupe");
   std::set<int> ids;
@@ -155,7 +155,7 @@ TEST_CASE("the dashboard is one that Grafana can import") {
   }
 }
 
-TEST_CASE("promtool accepts what comes for Prometheus") {
+TEST_CASE("promtool accepts the Prometheus files") {
   const auto promtool = in_path("promtool");
   if (!promtool) {
     WARN("skipped: there is no promtool in PATH (package prometheus)");

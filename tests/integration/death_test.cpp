@@ -52,7 +52,7 @@ void check_rest(serving_node& node, const node_shape& shape) {
 
 } // namespace
 
-TEST_CASE("a replay whose node is killed for good ends with an error within its limit") {
+TEST_CASE("a replay whose node is killed ends with an error within its limit") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"}));
@@ -68,7 +68,7 @@ TEST_CASE("a replay whose node is killed for good ends with an error within its 
   CHECK(x.count("verify_failures") == 0);
 }
 
-TEST_CASE("a replay goes on when its node is killed and comes back") {
+TEST_CASE("a replay continues when its node is killed and restarted") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
@@ -92,7 +92,7 @@ TEST_CASE("a replay goes on when its node is killed and comes back") {
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a node that comes back with another namespace is refused by the client") {
+TEST_CASE("a client refuses a node that restarts with another namespace") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["remote"] = {{"enabled", true}};
@@ -112,7 +112,7 @@ TEST_CASE("a node that comes back with another namespace is refused by the clien
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a client that is killed in the middle leaves nothing behind") {
+TEST_CASE("a client killed during a replay leaves nothing behind") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   auto config = node_config(scratch.path(), shape);
@@ -154,7 +154,7 @@ TEST_CASE("a client that is killed in the middle leaves nothing behind") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients that are killed one after the other do not wear a node out") {
+TEST_CASE("repeated kills of clients leak nothing in the node") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), {"--set", "io.max_clients=2"});
@@ -170,7 +170,7 @@ TEST_CASE("clients that are killed one after the other do not wear a node out") 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that stands still for longer than a client waits is taken up again when it moves") {
+TEST_CASE("a client attaches again to a node that was frozen longer than its timeout") {
   const scratch_directory scratch;
   const node_shape shape{};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
@@ -186,7 +186,7 @@ TEST_CASE("a node that stands still for longer than a client waits is taken up a
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that stands still for good is given up") {
+TEST_CASE("a client gives up on a node that stays frozen") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), quick_timeouts);
   process client(replay_command(arguments{"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"} +
@@ -201,7 +201,7 @@ TEST_CASE("a node that stands still for good is given up") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client that stands still loses what it holds, and begins anew when it moves") {
+TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 512};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
@@ -221,7 +221,7 @@ TEST_CASE("a client that stands still loses what it holds, and begins anew when 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("places in memory that a client may still touch are nobody else's until its process is gone") {
+TEST_CASE("frames that a disconnected client may access are not reused until its process exits") {
   // Far larger than what is there, so that copies are under way at nearly every moment, and places are asked for at
   // all.
   const node_shape shape{.page_bytes = std::uint64_t{1} << 20U, .slots = 64, .memory_bytes = std::uint64_t{48} << 20U};
@@ -264,7 +264,7 @@ TEST_CASE("places in memory that a client may still touch are nobody else's unti
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("attaching to what is no node ends with an error within the limit") {
+TEST_CASE("attaching to a server that is no node ends with an error within the limit") {
   const auto how =
       GENERATE(listener::manner::silent, listener::manner::closes, listener::manner::garbage, listener::manner::http);
   listener other(how);
@@ -292,7 +292,7 @@ TEST_CASE("attaching to a dead port ends with an error within the limit") {
   CHECK(x.err.find("cannot reach a node at " + address) != std::string::npos);
 }
 
-TEST_CASE("a client waits for a node that is still to be started") {
+TEST_CASE("a client waits for a node that is started later") {
   const scratch_directory scratch;
   const auto socket = (scratch.path() / "data" / "troupe.sock").string();
   process client(replay_command(

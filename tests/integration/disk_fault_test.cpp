@@ -84,7 +84,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a slab that is deleted while in use serves what it has and takes nothing more") {
+TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones") {
   const node_shape shape{.ranks = 2};
   setting s(shape);
   s.play_clean();
@@ -116,7 +116,7 @@ TEST_CASE("a slab that is deleted while in use serves what it has and takes noth
   s.check_end();
 }
 
-TEST_CASE("a slab that is truncated while in use loses what was cut off, and takes nothing more") {
+TEST_CASE("a slab truncated while in use loses the cut pages and accepts no new ones") {
   // Of the pages of a request, at most 60 are in memory.
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory};
   setting s(shape);
@@ -152,7 +152,7 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
   CHECK(again.text(stream::err).find("was truncated or has grown") != std::string::npos);
 }
 
-TEST_CASE("a slab that is truncated in the middle of a replay costs pages and nothing else") {
+TEST_CASE("a slab truncated during a replay costs only pages") {
   const node_shape shape{.slots = 2048, .memory_bytes = little_memory};
   setting s(shape);
   process client(
@@ -168,7 +168,7 @@ TEST_CASE("a slab that is truncated in the middle of a replay costs pages and no
   s.check_end();
 }
 
-TEST_CASE("a slab for which there is no space is an error at the start, and leaves no part of itself") {
+TEST_CASE("a slab that does not fit on the disk is an error at startup and leaves no partial file") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 1U << 20U, .slots = 16};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape)).string();
@@ -195,7 +195,7 @@ TEST_CASE("a slab for which there is no space is an error at the start, and leav
   CHECK(entries(scratch.path()) == std::vector<std::string>{"data", "node.json"});
 }
 
-TEST_CASE("a limit on file sizes is an error at the start") {
+TEST_CASE("a limit on file sizes is an error at startup") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 4096, .memory_bytes = little_memory};
   auto command =
@@ -209,7 +209,7 @@ TEST_CASE("a limit on file sizes is an error at the start") {
   CHECK(entries(scratch / "data") == std::vector<std::string>{"lock"});
 }
 
-TEST_CASE("a write error while running is a counted failure, and the slots come back") {
+TEST_CASE("a write error at run time is a counted failure and its slots are freed") {
   const node_shape shape{.slots = 256, .strict = true};
   setting s(shape);
   // From here on, writes behind the first 50 slots fail.
@@ -232,7 +232,7 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
   s.check_end();
 }
 
-TEST_CASE("a disk that is full while running is a counted failure") {
+TEST_CASE("a full disk at run time is a counted failure") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory, .strict = true};
   try {
@@ -280,7 +280,7 @@ TEST_CASE("a disk that is full while running is a counted failure") {
   }
 }
 
-TEST_CASE("a part of the disk that fails costs the pages on it") {
+TEST_CASE("a failing part of the disk costs only the pages on it") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 660, .memory_bytes = little_memory, .strict = true};
   constexpr std::uint64_t mebibyte = 1U << 20U;

@@ -70,7 +70,7 @@ TEST_CASE("serve: handshakes survive kill -9, with their deadlines") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: handshakes have a port of their own") {
+TEST_CASE("serve: handshakes can have a separate port") {
   const scratch_directory directory;
   const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"port", 0}}}});
   serving_node node(config);
@@ -83,7 +83,7 @@ TEST_CASE("serve: handshakes have a port of their own") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: a node can be a directory and nothing else") {
+TEST_CASE("serve: a node can serve the handshake directory alone") {
   const scratch_directory directory;
   const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"port", 0}}}}, {{"enabled", false}});
   serving_node node(config, {"--set", "actors.make_namespaces=false"});
@@ -91,7 +91,7 @@ TEST_CASE("serve: a node can be a directory and nothing else") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: what the config says of handshakes holds") {
+TEST_CASE("serve: the handshake settings of the config take effect") {
   const scratch_directory directory;
   serving_node node(directory_config(directory, {{"vllm_draft", true},
                                                  {"max_payload_bytes", "1 KiB"},
@@ -137,7 +137,7 @@ TEST_CASE("serve: what the config says of handshakes holds") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: the example of a node that is nothing but a directory is one") {
+TEST_CASE("serve: the example config of a node with the handshake directory alone works") {
   const scratch_directory directory;
   std::ifstream example(std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/handshakes.json");
   auto config = json::parse(example, nullptr, true, true);
@@ -151,7 +151,7 @@ TEST_CASE("serve: the example of a node that is nothing but a directory is one")
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: who waits for an engine does not keep a node from stopping") {
+TEST_CASE("serve: requests that wait for an engine do not delay a shutdown") {
   const scratch_directory directory;
   serving_node node(directory_config(directory, json::object()));
   http::client waiting{port_of(node)};
@@ -166,7 +166,7 @@ TEST_CASE("serve: who waits for an engine does not keep a node from stopping") {
   CHECK(waiting.must_read().code == 503);
 }
 
-TEST_CASE("serve: a directory for other machines needs tokens") {
+TEST_CASE("serve: a handshake directory for other machines requires tokens") {
   const scratch_directory directory;
   const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"host", "0.0.0.0"}, {"port", 0}}}});
   const auto refused = run(program_with({"serve", "--config", config.string()}));

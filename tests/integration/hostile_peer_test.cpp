@@ -120,7 +120,7 @@ bool answers(troupe::metadata_client& http) {
 
 } // namespace
 
-TEST_CASE("a frame that claims four gigabytes costs the node nothing") {
+TEST_CASE("a frame header of four gigabytes allocates no memory in the node") {
   attacked_node x;
   x.check_serves();
   const auto before = resident(x.node.program().id());
@@ -140,7 +140,7 @@ TEST_CASE("a frame that claims four gigabytes costs the node nothing") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("connections that never greet end at the deadline, and keep nobody out") {
+TEST_CASE("connections without a handshake are closed at the deadline and block no client") {
   attacked_node x({"--set", "actors.handshake_time=300 ms", "--set", "actors.max_connections=50"});
   std::vector<raw_peer> silent;
   for (int i = 0; i < 300; ++i)
@@ -151,7 +151,7 @@ TEST_CASE("connections that never greet end at the deadline, and keep nobody out
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("a node with few descriptors goes on when peers take them all") {
+TEST_CASE("a node with few descriptors continues when peers use them all") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
@@ -178,7 +178,7 @@ TEST_CASE("a node with few descriptors goes on when peers take them all") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("garbage at the socket ends its connection and nothing else") {
+TEST_CASE("garbage on the socket ends only its connection") {
   attacked_node x;
   std::mt19937 random(11);
   for (int round = 0; round < 60; ++round) {
@@ -202,7 +202,7 @@ TEST_CASE("garbage at the socket ends its connection and nothing else") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("a peer that CAF lets in moves none of a node's own actors") {
+TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
   attacked_node x;
   const auto keys = x.node.statistics().keys;
   CHECK(keys == 0);
@@ -231,7 +231,7 @@ TEST_CASE("a peer that CAF lets in moves none of a node's own actors") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("another user does not get in, even where the file lets it") {
+TEST_CASE("another user is refused even if the file mode allows the connection") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can become somebody else");
     return;
@@ -259,7 +259,7 @@ TEST_CASE("another user does not get in, even where the file lets it") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("the socket is the user's alone, goes with the node, and is replaced after a crash") {
+TEST_CASE("the socket belongs to its user, is removed with the node and replaced after a crash") {
   attacked_node x;
   const auto path = x.node.socket();
   struct stat found {};

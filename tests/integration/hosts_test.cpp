@@ -54,7 +54,7 @@ void check_rest(serving_node& node, const node_shape& shape) {
 
 } // namespace
 
-TEST_CASE("a client on another host saves and loads every byte, and finds what others have saved") {
+TEST_CASE("a client on another host saves and loads every byte and finds pages of others") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -90,7 +90,7 @@ TEST_CASE("a client on another host saves and loads every byte, and finds what o
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages that are not in memory come from disk to a client on another host") {
+TEST_CASE("a client on another host loads pages from the node's disk") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 2048, .memory_bytes = little_memory};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -102,7 +102,7 @@ TEST_CASE("pages that are not in memory come from disk to a client on another ho
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("little memory of a client is enough, and what holds no two pages is refused with what to change") {
+TEST_CASE("a remote client works with little memory and is refused below two pages with the setting to change") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -118,7 +118,7 @@ TEST_CASE("little memory of a client is enough, and what holds no two pages is r
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host that is killed, or stands still, in the middle leaves nothing behind") {
+TEST_CASE("a client on another host that is killed or frozen leaves nothing behind") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -157,7 +157,7 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host whose node is killed comes back to the next one") {
+TEST_CASE("a client on another host attaches again after its node was killed") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -241,7 +241,7 @@ launch on(const arguments& where, launch what) {
 
 } // namespace
 
-TEST_CASE("over a network that goes and comes back, every task ends and no byte is wrong") {
+TEST_CASE("on an interrupted network every task ends and no byte is wrong") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;

@@ -41,7 +41,7 @@ struct lmcache_nodes : test_cluster {
 
 } // namespace
 
-TEST_CASE("what LMCache's workers have stored at one node is found and right at another one", "[lmcache][cluster]") {
+TEST_CASE("pages stored by LMCache workers on one node are found and correct on another", "[lmcache][cluster]") {
   lmcache_nodes nodes;
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);
@@ -75,7 +75,7 @@ TEST_CASE("what LMCache's workers have stored at one node is found and right at 
   nodes.stop_all();
 }
 
-TEST_CASE("of an engine with several workers a chunk is found elsewhere if all of them have stored it",
+TEST_CASE("a chunk of an engine with several workers is found elsewhere only if all have stored it",
           "[lmcache][cluster]") {
   lmcache_nodes nodes;
   std::vector<lmcache_engine> here;
@@ -95,8 +95,7 @@ TEST_CASE("of an engine with several workers a chunk is found elsewhere if all o
   nodes.stop_all();
 }
 
-TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere end, and find what is there",
-          "[lmcache][cluster]") {
+TEST_CASE("lookups elsewhere end with local pages when the node with LMCache's pages is killed", "[lmcache][cluster]") {
   constexpr std::uint32_t sequences = 10;
   constexpr std::uint32_t chunks = 8;
   const lmcache_engine::shape large{4096, 1, 0};
@@ -137,8 +136,7 @@ TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere e
   nodes.stop_all();
 }
 
-TEST_CASE("a node that stands still holds no lookup of LMCache's clients elsewhere for longer than it may",
-          "[lmcache][cluster]") {
+TEST_CASE("a frozen node delays lookups of LMCache clients elsewhere by the limit at most", "[lmcache][cluster]") {
   lmcache_nodes nodes(true);
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);

@@ -17,7 +17,7 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::test::driven;
 
-TEST_CASE("the node stores a worker's blocks and writes them into those of another process", "[lmcache]") {
+TEST_CASE("the node stores a worker's blocks and writes them into blocks of another process", "[lmcache]") {
   const auto how = GENERATE(arrangement::planes_outside, arrangement::planes_in_block, arrangement::joined_by_heads);
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
@@ -68,8 +68,7 @@ TEST_CASE("the node stores a worker's blocks and writes them into those of anoth
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers that copy themselves and workers whose node copies have the same pages where these are the same",
-          "[lmcache]") {
+TEST_CASE("workers that copy themselves share pages with workers whose node copies", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -115,7 +114,7 @@ TEST_CASE("workers that copy themselves and workers whose node copies have the s
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("memory that is not as it is said to be is refused, and whoever says so is told no", "[lmcache]") {
+TEST_CASE("memory that does not match its registration is refused", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   driven_engine one(lmcache_port(node.ready_line()), 1);
@@ -200,8 +199,7 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("requests of more than may be pinned are copied piece by piece, and many of them one after the other",
-          "[lmcache]") {
+TEST_CASE("requests above the pin limit are copied in pieces and queued", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["memory"]["client_bytes"] = "64 KiB";
@@ -233,7 +231,7 @@ TEST_CASE("requests of more than may be pinned are copied piece by piece, and ma
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("chunks of which an engine has no block any more are not stored", "[lmcache]") {
+TEST_CASE("chunks whose blocks an engine has freed are not stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   driven_engine one(lmcache_port(node.ready_line()), 1);
@@ -252,7 +250,7 @@ TEST_CASE("chunks of which an engine has no block any more are not stored", "[lm
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("what a lookup has found is there for a retrieve that comes late", "[lmcache]") {
+TEST_CASE("pages found by a lookup stay available for a late retrieve", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   // A few pages of everything, and leases that end soon.
@@ -277,7 +275,7 @@ TEST_CASE("what a lookup has found is there for a retrieve that comes late", "[l
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("shared memory that its worker cuts short ends copies, and nothing else", "[lmcache]") {
+TEST_CASE("shared memory truncated by its worker fails only its copies", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -298,7 +296,7 @@ TEST_CASE("shared memory that its worker cuts short ends copies, and nothing els
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers that are killed under copies leave nothing behind", "[lmcache]") {
+TEST_CASE("workers killed during copies leave nothing behind", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
@@ -340,7 +338,7 @@ TEST_CASE("workers that are killed under copies leave nothing behind", "[lmcache
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers whose node copies register again when it was killed and started again", "[lmcache]") {
+TEST_CASE("workers register again after their node was killed and restarted", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = lmcache_config(scratch.path(), "strict");
   {

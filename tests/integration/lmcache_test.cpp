@@ -30,7 +30,7 @@ json registration(std::int64_t instance, std::uint32_t hidden = 64, std::uint32_
 
 } // namespace
 
-TEST_CASE("a worker of LMCache stores through shared memory, and another engine finds it", "[lmcache]") {
+TEST_CASE("a chunk stored by an LMCache worker through shared memory is found by another engine", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine first(lmcache_port(node.ready_line()), 1);
@@ -72,7 +72,7 @@ TEST_CASE("a worker of LMCache stores through shared memory, and another engine 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the shared memory has a name for its user alone, which goes with the node", "[lmcache]") {
+TEST_CASE("the shared memory has mode 0600 and its name is removed with the node", "[lmcache]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), lmcache_config(scratch.path()));
   std::optional<serving_node> node(std::in_place, config);
@@ -96,7 +96,7 @@ TEST_CASE("the shared memory has a name for its user alone, which goes with the 
   CHECK(::stat(("/dev/shm/" + next).c_str(), &status) != 0);
 }
 
-TEST_CASE("a node whose data directory is that of another one, as in containers, takes no memory from that",
+TEST_CASE("a node with a data directory name equal to another's, as in containers, keeps separate memory",
           "[lmcache]") {
   const scratch_directory first;
   const scratch_directory second;
@@ -120,8 +120,7 @@ TEST_CASE("a node whose data directory is that of another one, as in containers,
   CHECK(one.stop() == 0);
 }
 
-TEST_CASE("tensors in the message that commits a store are no page, as nobody has written into its slots",
-          "[lmcache]") {
+TEST_CASE("a commit that carries tensors instead of written slots stores no page", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -136,7 +135,7 @@ TEST_CASE("tensors in the message that commits a store are no page, as nobody ha
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node whose memory has lost its name tells no worker of it, and says so", "[lmcache]") {
+TEST_CASE("a node whose shared memory name was removed refuses workers and reports it", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
@@ -156,7 +155,7 @@ TEST_CASE("a node whose memory has lost its name tells no worker of it, and says
   CHECK(std::filesystem::remove("/dev/shm/" + name));
 }
 
-TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once", "[lmcache]") {
+TEST_CASE("unsupported requests of LMCache clients are answered at once", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   lmcache_client client(lmcache_port(node.ready_line()));
@@ -192,7 +191,7 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients of two versions of LMCache share what they store", "[lmcache]") {
+TEST_CASE("clients of two LMCache versions share their pages", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -217,7 +216,7 @@ TEST_CASE("clients of two versions of LMCache share what they store", "[lmcache]
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
+TEST_CASE("malformed messages are refused and end nothing", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -261,7 +260,7 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a page in the shared memory that somebody has spoilt is not told of", "[lmcache]") {
+TEST_CASE("a page corrupted in shared memory is not reported as found", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -280,7 +279,7 @@ TEST_CASE("a page in the shared memory that somebody has spoilt is not told of",
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages of a worker that never commits are free when it is gone, and not before", "[lmcache]") {
+TEST_CASE("pages of a worker that never commits are freed only when it disconnects", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   // A few pages of everything.
@@ -310,7 +309,7 @@ TEST_CASE("pages of a worker that never commits are free when it is gone, and no
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients of LMCache go on when their node was killed and started again", "[lmcache]") {
+TEST_CASE("LMCache clients continue after their node was killed and restarted", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = lmcache_config(scratch.path(), "strict");
   const auto reserve_port = [&] {
@@ -353,7 +352,7 @@ TEST_CASE("clients of LMCache go on when their node was killed and started again
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("engines with several workers find what all of them have stored", "[lmcache]") {
+TEST_CASE("engines with several workers find chunks that all of them have stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   lmcache_client scheduler(lmcache_port(node.ready_line()));
@@ -389,7 +388,7 @@ TEST_CASE("engines with several workers find what all of them have stored", "[lm
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmcache]") {
+TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -430,7 +429,7 @@ TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmc
     const auto told = one.worker.call(prepare_store, {lmcache_key(document, "in order", 0, 3, 0), 1});
     CHECK(told->at("context").at("slots").size() == 3);
   }
-  SECTION("a store that is asked for again") {
+  SECTION("a repeated store") {
     const auto document = first_refused([&](std::uint32_t at) {
       const auto key = lmcache_key(at, "twice", 0, 3, 0);
       both(prepare_store, {key, 1}, prepare_store, {key, 1});
@@ -444,7 +443,7 @@ TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmc
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that is told to end while pages are being sealed ends in order", "[lmcache]") {
+TEST_CASE("a node shuts down cleanly while pages are being sealed", "[lmcache]") {
   const std::chrono::milliseconds later(GENERATE(10, 20, 40, 80));
   INFO("told to end after " << later.count() << " ms");
   const scratch_directory scratch;
