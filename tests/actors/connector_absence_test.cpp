@@ -21,7 +21,7 @@ using connector::scheduled_request;
 using connector::token_id;
 using connector::worker_output;
 
-/// A node that is started when it is told to.
+/// A node that starts when `start` is called.
 class late_node {
 public:
   late_node() : system_(actors_) {}

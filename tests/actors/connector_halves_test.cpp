@@ -79,7 +79,7 @@ public:
     return out;
   }
 
-  /// What all workers do with the metadata of a step; `forward(worker)` in its middle.
+  /// Runs the hooks of all workers for the metadata of a step, with `forward(worker)` between them.
   template <class Forward>
   worker_output step(const connector_metadata& meta, Forward forward) {
     std::vector<worker_output> outputs;
@@ -426,7 +426,7 @@ TEST_CASE("halves: a KV cache can be unregistered and registered again at anothe
     REQUIRE(eventually([&] { return !world.idle_step().sent.empty(); }));
 
   REQUIRE(half.unregister_kv_caches());
-  REQUIRE(half.unregister_kv_caches()); // nothing is left to do
+  REQUIRE(half.unregister_kv_caches()); // has no effect
   CHECK(half.attached().error().code == errc::unreachable);
   CHECK(load("second") == std::pair{3 * page_tokens, std::vector<block_id>{1, 2, 3}});
 

@@ -135,7 +135,7 @@ struct world {
 
 TEST_CASE("copy engine: a load does not wait for a save", "[copy_engine]") {
   world w;
-  // A save that does not end, and a load beside it, of a page that nobody has saved.
+  // A save that hangs, and beside it a load of a page that was never saved.
   auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
   while (w.device->waiting() == 0)
     std::this_thread::yield();
@@ -172,7 +172,7 @@ TEST_CASE("copy engine: memory is registered with the device on first use and re
     CHECK(w.device->prepared() == 2);
   }
   SECTION("a node that has exited") {
-    w.memory.reset(); // and with it the descriptor
+    w.memory.reset(); // closes the descriptor too
     REQUIRE(w.unbind(1) == errc::ok);
     CHECK(w.device->prepared() == 0);
     REQUIRE(w.bind(2) == errc::ok);
@@ -205,7 +205,7 @@ TEST_CASE("copy engine: it is drained when its last lane is idle and serves the 
   });
   REQUIRE(w.bind(2, false) == errc::ok);
   CHECK(w.ask(scatter_atom_v, w.order(1, 2)).code == errc::corrupt);
-  CHECK(w.unbind(2) == errc::ok); // nothing of that one is under way
+  CHECK(w.unbind(2) == errc::ok); // that attachment has no copy in progress
   CHECK_FALSE(at_rest);
   w.device->let_gathers_go();
   save.receive([](const copy_reply& x) { CHECK(x.results[0] == static_cast<std::uint8_t>(errc::ok)); },
@@ -227,7 +227,7 @@ TEST_CASE("copy engine: a device failure ends the engine and fails every order w
   w.self->receive([&](const caf::down_msg& down) { reason = down.reason; },
                   caf::after(patience) >> [] { FAIL("the engine lives on"); });
   CHECK(from_caf(reason).code == errc::device_error);
-  // Nothing is lost silently afterwards either.
+  // Later orders are refused too, not lost silently.
   CHECK(w.ask(gather_atom_v, w.order(0)).code != errc::ok);
 }
 

@@ -88,7 +88,7 @@ TEST_CASE_METHOD(world,
   CHECK(verify(0, items[1]) == errc::ok);
   CHECK(std::ranges::all_of(page(1), [](std::byte x) { return x == std::byte{0}; }));
   poison_all();
-  // To other blocks, as a load does.
+  // Into other blocks, as a load does.
   auto back = items;
   back[0].block = 4;
   CHECK(scatter(5, back) == std::vector(2, errc::ok));
@@ -137,7 +137,7 @@ TEST_CASE_METHOD(world, "copy engine actor: orders that it cannot execute are re
     CHECK(ask(engine, unbind_atom_v, owner_id{5}).code() == errc::ok);
     CHECK(refused(5, {item(0, 0, 0)}) == errc::expired);
     CHECK(ask(engine, unbind_atom_v, owner_id{5}).code() == errc::ok);
-    CHECK(ask(engine, unbind_atom_v, owner_id{99}).code() == errc::ok); // nothing of it is under way either
+    CHECK(ask(engine, unbind_atom_v, owner_id{99}).code() == errc::ok); // it has no copy in progress either
   }
   SECTION("of more pages than its limit") {
     bind(5, share());
@@ -211,7 +211,7 @@ TEST_CASE_METHOD(world, "copy engine actor: after a new binding the previous mem
   CHECK(verify(1, item(0, 1, 0), 1) == errc::ok);
   for (std::uint64_t frame = 0; frame < 4; ++frame)
     CHECK(std::ranges::all_of(page(frame), [](std::byte x) { return x == std::byte{0}; }));
-  // The same number again, after a node that counts from the start: its memory and no other.
+  // The same owner id again, from a node that counts from the start: only its memory is used.
   bind(6, share(1));
   CHECK(gather(6, {item(2, 0, 2)}) == std::vector{errc::ok});
   CHECK(verify(0, item(2, 0, 2), 2) == errc::ok);

@@ -67,7 +67,7 @@ public:
   bool is_full = false;
 };
 
-/// What a node that starts hands on.
+/// The handshakes that a node restores at its start.
 restored_handshakes restored_from(store::metadata_store& from) {
   struct visitor final : store::load_visitor {
     result<void> on_namespace(const store::namespace_record&) override { return {}; }
@@ -136,7 +136,7 @@ TEST_CASE("directory: the waits of a requester that died are removed, also throu
     CHECK(waiting() == 0);
     w.ask(it, handshake_withdraw_request{"a", 0});
   }
-  // Nobody to answer, and so nobody who waits.
+  // Without a sender there is no reply, and so no waiting request.
   caf::anon_send(it, fetch_of("c", seconds(20)));
   caf::anon_send(caf::actor_cast<caf::actor>(door), fetch_of("c", seconds(20)));
   w.run();
@@ -175,7 +175,7 @@ TEST_CASE("directory: waiting requests are answered when it shuts down", "[direc
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
   CHECK(w.ask(it, drain_atom_v).code() == errc::ok);
   CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::shutting_down);
-  // And whoever comes through the end of the actor itself.
+  // Requests that wait when the actor itself ends get the same error.
   const auto other = w.spawn<directory>(handshake::directory_options{});
   const auto late = w.begin(other, fetch_of("a", seconds(20)));
   w.end(other);
@@ -196,7 +196,7 @@ TEST_CASE("directory: a change is answered when it is durable", "[directory]") {
   disk->write();
   w.run();
   CHECK(w.client().answer_to(second).came);
-  // What is refused has changed nothing.
+  // A refused request changes nothing.
   CHECK(code(w.ask(it, rank_of("a", 1, 6)).value<handshake_reply>().code) == errc::expired);
   // A store that takes nothing for a moment is asked again.
   disk->is_full = true;
@@ -265,7 +265,7 @@ TEST_CASE("directory: a repeated watch request returns the existing watch", "[di
   CHECK(watch("a") != first);
   w.ask(it, rank_of("b", 0));
   w.advance(seconds(6));
-  // It was too slow, hears so, and may begin again.
+  // The watcher was too slow: its watch has ended, the reply says so, and it may watch again.
   CHECK(w.ask(it, handshake_seen_request{first}).code() == errc::not_found);
   const auto second = watch("");
   CHECK(second != first);
@@ -382,7 +382,7 @@ TEST_CASE("directory: lists and heartbeat replies show durable state only", "[di
   CHECK(listed().at(0).incarnation == 7);
   written();
   CHECK(listed().at(0).incarnation == 8);
-  // What it has lived while the disk was slow is not left any more.
+  // Time that passed while the disk was slow is subtracted from the time to live.
   const auto beat = w.begin(it, handshake_heartbeat_request{"a", 8, seconds(30)});
   w.advance(seconds(4));
   CHECK(listed().at(0).expires_in <= seconds(6));
@@ -493,7 +493,7 @@ TEST_CASE("directory: a reply to another process counts against the budget until
   bound_answer(second, *room);
   CHECK(code_of(second) == errc::limit_exceeded);
   CHECK(room->refused() == 1);
-  // What has no payloads is told all the same.
+  // A reply without payloads is sent even so.
   auto small = caf::make_message(handshake_fetch_reply{});
   bound_answer(small, *room);
   CHECK(code_of(small) == errc::ok);

@@ -53,7 +53,7 @@ void check_null_handles() {
   REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
   for (const auto code : w.results(w.begin(to, test_task(5))))
     CHECK(code != errc::ok);
-  // A registry, and nobody who reads or writes.
+  // A registry without readers or writers.
   nobody.shards = {w.shard.template as<client_shard_actor>()};
   REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
   const auto number = w.begin(to, test_task(3));
@@ -107,7 +107,7 @@ private:
     const auto strange_frames = [&] { return caf::make_message(make_.make<frame_reply>()); };
     any |= each<place_atom, frame_request>(world_.worker, all, give, strange_frames);
     any |= each<fetch_atom, frame_request>(world_.worker, all, give, strange_frames);
-    // What they end may be a pin that somebody has made up.
+    // The pins that they end may be invented.
     any |= each<fill_atom, fill_request>(
         world_.worker, all,
         [&](const received& x) { world_.reply(world_.worker, x, io_reply{x.get<fill_request>(1).gathered}); },
@@ -189,7 +189,7 @@ void check_garbage(std::uint64_t seed) {
   CHECK(w.results(number) == std::vector(20, errc::ok));
   w.advance(5000 * ms);
   peers.answer_soundly();
-  CHECK(w.pending_timeouts() == 0); // nothing left to wait for
+  CHECK(w.pending_timeouts() == 0); // no request is pending
 }
 
 } // namespace
@@ -245,7 +245,7 @@ TEST_CASE("garbage: a lookup coordinator refuses invalid lookups", "[garbage][tr
   s.run();
   CHECK(s.client().answer_to(number).value<lookup_result>().matched == 5);
   CHECK(shard.take<release_request>().empty());
-  // Of what is too much, as much is asked for as the node takes.
+  // A request above the limit is cut to what the node accepts.
   const auto much = s.begin(to, lookup_task{test_task(2 * most_keys).keys, duration::max()});
   const auto asked = shard.take_one<match_request>();
   CHECK(asked.get<match_request>(0).keys.size() == most_keys);

@@ -40,7 +40,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses requests outsid
   CHECK(both(request(std::vector(2 * io_worker_options{}.batch_pages_max, page(0)))) ==
         std::vector{errc::limit_exceeded});
   CHECK(both(request(std::vector(17, page(0)))) == std::vector{errc::limit_exceeded});
-  // The same page twice, or another key in its slot, is nobody's second frame.
+  // The same page twice, or another key in its slot, gets no second frame.
   const auto placed = place({page(0), page(0), {key_digest{9, 9}, {0, 1}}, page(1)});
   CHECK(codes_of(placed) == std::vector{errc::ok, errc::busy, errc::busy, errc::ok});
   for (const auto unknown : {pin_number{0}, placed.pin + 1, ~pin_number{0}}) {
@@ -57,7 +57,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses requests outsid
                                                         std::uint8_t{255}, std::uint8_t{0}}},
                                   duration::min()})) ==
         std::vector{errc::ok, errc::not_found, errc::not_found, errc::internal});
-  // The same slot, fenced twice in one request and outside of the slab, while something is under way in it.
+  // The same slot, fenced twice in one request and outside of the slab, while a transfer in it is in progress.
   hold_all();
   save({page(2)}, std::byte{2});
   const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}, {2, 1}, {~0U, 1}, {2, 0}}});
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses requests outsid
   CHECK_FALSE(client().answer_to(fencing).came);
   release_all();
   CHECK(client().answer_to(fencing).code() == errc::ok);
-  // Of two slots, one comes to rest first.
+  // One of the two slots is drained first.
   save({page(3), page(4)}, std::byte{3});
   const auto both_slots = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{3, 1}, {4, 1}}});
   engine->release(engine->held().front());

@@ -310,7 +310,7 @@ TEST_CASE("garbage: registry and allocator counters stay consistent under any sh
     CHECK(asks.accepted() > 20);
     CHECK(asks.refused() > 20);
 
-    // All who held anything are gone, and the kernel has let go: what is left is free or live.
+    // All owners have disconnected and all transfers have ended: the remaining slots are free or live.
     for (const auto owner : owners)
       for (const auto& shard : w.shards)
         CHECK(w.ask(shard, owner_died_atom_v, owner).code() == errc::ok);

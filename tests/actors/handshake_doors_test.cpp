@@ -16,7 +16,7 @@
 #include <future>
 #include <mutex>
 
-/// A node's directory, reached from another actor system through the node's own doors.
+/// A node's directory, reached from another actor system through the node's listeners.
 
 namespace handshake_doors_test {
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr auto limit = seconds(60);
 
-/// Says what it is told, once.
+/// Forwards each update to a function.
 class listener : public handshake_watcher_actor::base {
 public:
   listener(caf::actor_config& config, std::function<void(const handshake_update&)> then)
@@ -58,7 +58,7 @@ struct two_systems {
   two_systems(const two_systems&) = delete;
   two_systems& operator=(const two_systems&) = delete;
 
-  /// With so much room for answers on their way.
+  /// Starts with this bound on replies in flight.
   void start_anew(std::uint64_t room) {
     stop();
     node_options.handshake.memory_bytes = room;
@@ -96,8 +96,8 @@ struct two_systems {
                  [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
   }
 
-  /// `count` answers of 1 MiB each, on their way at once: nobody is answered before all have asked, so that who stops
-  /// reading at the first answer has sent all its questions.
+  /// Requests `count` replies of 1 MiB each. No request is answered before all have been sent, so that a reader that
+  /// stops at the first reply has sent all its requests.
   template <class Answer>
   void send_large_answers(const handshake_door_actor& door, int count, const Answer& answer) {
     handshake_fetch_request what;
@@ -174,7 +174,7 @@ TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor
   REQUIRE((*found)->entries.size() == 2);
   CHECK((*found)->entries[1].payload == rank_of(1).payload);
 
-  // What only the node says is not for the door.
+  // Internal messages of the node are refused by the listener.
   caf::scoped_actor rude{w.there};
   rude->request(caf::actor_cast<caf::actor>(door), seconds(1), drain_atom_v)
       .receive([] { FAIL("somebody else has stopped the directory"); }, [](const caf::error&) {});
@@ -213,7 +213,7 @@ TEST_CASE("handshake listener: the config sets the size of updates and the patie
   auto changes = told.get_future();
   REQUIRE(changes.wait_for(limit) == std::future_status::ready);
   CHECK(changes.get() == 1);
-  // Nobody says that it was seen.
+  // The watcher never acknowledges an update.
   CHECK(test::eventually([&] {
     std::uint64_t watches = 0;
     self->request(it, limit, stats_atom_v)
@@ -258,7 +258,7 @@ TEST_CASE("handshake listener: a client continues with a restarted node", "[hand
   CHECK((*resolver.resolve({"a", 0, limit}).get())->incarnation == 7);
   auto waiting = resolver.resolve({"b", 0, limit});
   w.stop();
-  // What is known stays known, and who waits goes on waiting.
+  // Known entries stay known and waiting requests keep waiting.
   CHECK(resolver.resolve({"a", 7, limit}).get().has_value());
   w.start();
   for (const auto* engine : {"a", "b"})
@@ -285,7 +285,7 @@ TEST_CASE("handshake listener: the error for an unreachable node names the cause
   auto unwanted = resolver.resolve({"a", 0, limit}, &who);
   resolver.cancel(who);
   CHECK(unwanted.get().error().code == errc::cancelled);
-  // In the node's own process, without a connection.
+  // In the node's own process no connection is needed.
   CHECK(open_directory(directory_of(w.here, w.node->reception())).has_value());
 }
 
@@ -347,7 +347,7 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
   w.start_anew(32U << 20U);
   const auto door = w.find();
   auto& room = *w.node->services().outgoing;
-  // However few answers find room beside it, and however many of them are read, there is little of it.
+  // Little of the budget is left beside it, however few replies fit and however many of them are read.
   constexpr std::uint64_t elsewhere = 17U << 20U;
   const auto claim = room.take(elsewhere);
   std::unique_lock held(gate);
@@ -361,8 +361,8 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
   CHECK(test::eventually([&] { return room.refused() > 0; }));
   CHECK(room.is_tight());
 
-  // Another one, which reads, is served all the while; whenever it is, the node looks for those that do not. An answer
-  // that a connection takes over is counted twice for a moment, and then who asks is told to come again.
+  // Another reader is served meanwhile. Each of its requests makes the node look for idle readers. A reply that is
+  // being handed to a connection is counted twice for a moment, and a request at that moment gets limit_exceeded.
   system_config options{config::caf_config{}};
   caf::actor_system other{options};
   const auto other_doors = *doors::make(other, {});

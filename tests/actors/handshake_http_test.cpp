@@ -100,7 +100,7 @@ std::string bearer(std::string_view token) {
   return "Authorization: Bearer " + std::string(token) + "\r\n";
 }
 
-/// Of this process.
+/// Without a connection, inside of this process.
 std::size_t threads() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -169,7 +169,7 @@ TEST_CASE("handshake over HTTP: replies in flight are bounded and those beyond t
     if (answer.code == 503)
       CHECK(header(answer, "Retry-After") == "1");
   }
-  // What has been sent takes no room any more, soon, and what is larger than the bound goes alone.
+  // Replies that were sent free their room soon, and a reply larger than the bound is sent alone.
   const auto is_there = [&](std::string_view what) {
     return test::eventually([&] { return w.get(what).code == 200; });
   };
@@ -194,7 +194,7 @@ TEST_CASE("handshake over HTTP: lists have the same bound", "[http][handshake]")
   // More than sockets take of one that reads nothing, and no two of them find room.
   client silent{w.door->port(), 64 << 10};
   silent.send(world::request("GET", "/v1/handshake"));
-  // Or one of those that follow, on a connection of its own, is answered before it, and it is the one without room.
+  // One of the later requests, on another connection, may be answered first; then the first one gets no room.
   silent.wait_for_bytes();
   const auto is_refused = [&] { return w.get("/v1/handshake").code == 503; };
   CHECK(test::eventually(is_refused, std::chrono::milliseconds(10)));
@@ -326,7 +326,7 @@ TEST_CASE("handshake over HTTP: roles and restricted tokens", "[http][handshake]
   CHECK(w.put(path, "x", bearer("writer-writer-writer")) == 201);
   CHECK(w.get(rank_0).code == 401);
   CHECK(w.get(rank_0, bearer("reader-reader-reader")).body == "x");
-  // What it may not see is not there for it.
+  // Names outside of the token's scope get 404.
   CHECK(w.get(rank_0, bearer("tenant-tenant-tenant")).code == 404);
   CHECK(w.get("/v1/handshake/a", bearer("tenant-tenant-tenant")).code == 404);
   CHECK(w.call("DELETE", "/v1/handshake/a", {}, bearer("tenant-tenant-tenant")).code == 404);
@@ -385,7 +385,7 @@ TEST_CASE("handshake over HTTP: long polls take no thread each", "[http][handsha
   }
   REQUIRE(w.waits(readers));
   CHECK(threads() == before);
-  // Somebody else is served meanwhile.
+  // Other requests are served meanwhile.
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", "x") == 201);
   for (auto& x : all)
     CHECK(x->must_read().body == "x");
@@ -404,13 +404,13 @@ TEST_CASE("handshake over HTTP: closing a connection ends its long poll and othe
     }
     REQUIRE(w.waits(limits.waiting_max));
     CHECK(w.get(target + "wait=60s").code == 429);
-    // Those that do not wait take no place.
+    // Requests that do not wait take no slot.
     CHECK(w.get(target).code == 404);
     all.clear();
     REQUIRE(w.waits(0));
     CHECK(w.get(target + "wait=1ms").code == 404);
   }
-  // Who has closed only its own side is told what is so.
+  // A client that has closed only its sending side gets its answer.
   client half{w.door->port()};
   half.send(world::request("GET", std::string(rank_0) + "?wait=60s"));
   half.end();

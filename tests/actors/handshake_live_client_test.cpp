@@ -102,7 +102,7 @@ TEST_CASE("handshake client, live: is notified when an engine has restarted", "[
     std::this_thread::yield();
   }
   CHECK(seen == 8);
-  // Who means the later one gets no other, pushed or not.
+  // A request for the later incarnation never gets another one, pushed or not.
   w.publish("a", 9);
   CHECK((*one.resolve({"a", 9, seconds(30)}).get())->incarnation == 9);
 }

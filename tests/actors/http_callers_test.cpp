@@ -1,4 +1,4 @@
-// Who holds what over HTTP: callers with tokens of their own, limits of what they hold, and namespaces of others.
+// Ownership over HTTP: callers with tokens of their own, limits per caller, and namespaces of other callers.
 
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
@@ -136,7 +136,7 @@ TEST_CASE("A lookup over several shards leases exactly the keys that it found", 
     CHECK(w.must(w.alice, path, asked).at("matched") == 7);
     CHECK(leased() == "1111111000000000000");
   }
-  // The same lease for other keys: those from before stay, and only those.
+  // The same lease for other keys: only the earlier keys stay leased.
   json others = json::array();
   for (const auto i : {12, 1, 13, 7, 14, 15, 16, 17, 18})
     others.push_back(keys[static_cast<std::size_t>(i)]);
@@ -183,7 +183,7 @@ TEST_CASE("A caller cannot use leases and reservations of another caller", "[htt
               w.must(who, path + "/abort", {{"rank", 0}, {"token", token}, {"pages", {{{"key", "new"}}}}})) ==
           words{"not_owner"});
     CHECK(w.post(who, path + "/abort", {{"rank", 0}, {"token", token}}).code == 404);
-    // The same numbers, brought by another one, are another reservation.
+    // The same ticket from another caller is another reservation.
     CHECK(caller_world::statuses(w.must(who, path + "/reserve", {{"rank", 0}, {"keys", {"new"}}, {"token", token}})) ==
           words{"busy"});
   }
@@ -220,7 +220,7 @@ TEST_CASE("Generated lease identifiers cannot be predicted from each other", "[h
     }
   }
   CHECK(numbers.size() == 16);
-  // Of 16 numbers of 53 bits, the chance of less is 2 to the power of -128.
+  // For 16 random numbers of 53 bits, the chance that all are smaller is 2 to the power of -128.
   CHECK(*numbers.rbegin() > (std::uint64_t{1} << 45U));
 }
 
@@ -269,7 +269,7 @@ TEST_CASE("One caller is limited in its share of leased keys and in its number o
   const auto all = w.post(w.alice, path + "/locate", {{"rank", 0}, {"keys", keys}});
   CHECK(all.code == 429);
   CHECK(all.detail().find("leased_share") != std::string::npos);
-  // What a shard had granted before another one refused is given back. The order of messages makes it visible here.
+  // Leases that one shard granted before another one refused are released. The order of messages makes it visible here.
   CHECK(w.post(w.alice, path + "/match", {{"keys", keys}}).code == 429);
   for (const auto& key : keys)
     CHECK(w.leases_of(key.get<std::string>()) == 0);
@@ -301,7 +301,7 @@ TEST_CASE("Namespaces outside of a token's scope look as if they did not exist",
   CHECK(names(w.alice) == words{"a", "other", "team-1"});
   CHECK(names(w.tenant) == words{"a", "team-1"});
   CHECK(names(w.guest) == words{"team-1"});
-  // What is there and what is not look the same, by name and by id.
+  // Existing and missing namespaces look the same, by name and by id.
   const auto id = w.get(w.admin, "/v1/namespaces/other").body.at("id").get<std::string>();
   const auto no_id = std::string(32, 'f');
   const json locate{{"rank", 0}, {"keys", many_keys(1)}};
@@ -328,7 +328,7 @@ TEST_CASE("Namespaces outside of a token's scope look as if they did not exist",
   const auto taken = w.post(w.owner, "/v1/namespaces", {{"name", "team-3"}, {"model", "other"}});
   CHECK(taken.code == 409);
   CHECK(taken.detail().find("other\"") == std::string::npos);
-  // What is summed over all namespaces is not for them.
+  // Sums over all namespaces are hidden from them.
   CHECK(w.get(w.guest, "/v1/stats").code == 403);
   CHECK(w.get(w.reader, "/v1/stats").code == 200);
 }
@@ -358,7 +358,7 @@ TEST_CASE("Slot client protocols hide namespaces outside of a token's scope", "[
   const json keys{{"rank", 0}, {"keys", {"k"}}};
   const auto pair = json::array({json::array({"k", ""})});
   const json pairs{{"rank", 0}, {"keys", pair}};
-  // The owner has vLLM's and SGLang's standard namespaces, the tenant none on these wires.
+  // The owner has vLLM's and SGLang's standard namespaces; the tenant has none in these protocols.
   CHECK(w.post(w.owner, "/keys/batch_exists", keys).code == 200);
   CHECK(w.post(w.owner, "/keys/get_locations", keys).code == 200);
   CHECK(w.post(w.owner, "/0/exists", keys).code == 200);

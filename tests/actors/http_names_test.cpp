@@ -1,4 +1,4 @@
-// What it costs to name a namespace by its name.
+// The cost of resolving the name of a namespace.
 
 #include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
@@ -69,7 +69,7 @@ TEST_CASE("A name is known from the creation of its namespace until its removal"
   const auto second = w.get("/v1/namespaces/a").body;
   CHECK(second.at("model") == "other");
   CHECK(second.at("id") != first);
-  // What is the same under another name keeps the name that it has.
+  // The same namespace under another name keeps its first name.
   REQUIRE(w.post("/v1/namespaces", {{"name", "b"}, {"model", "other"}}).code == 201);
   CHECK(w.get("/v1/namespaces/b").code == 404);
   CHECK(w.get("/v1/namespaces/a").body == second);

@@ -23,7 +23,7 @@ struct refused_request {
   std::string path;
   std::string body;
   int code;
-  /// What the sentence begins with.
+  /// The beginning of the error text.
   std::string detail;
 };
 
@@ -144,7 +144,7 @@ TEST_CASE("A reservation that one shard refuses leaves no slots reserved on othe
   const auto reservations = [&] { return w.get("/v1/namespaces/a").body.at("reservations").get<int>(); };
   REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).code == 429);
   CHECK(reservations() == 0);
-  // With a token of its own, the caller can end what there is.
+  // A caller with its own token can end existing reservations.
   const json token{{"owner", 5}, {"sequence", 9}};
   REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}, {"token", token}}).code == 429);
   CHECK(reservations() == 1);
@@ -183,7 +183,7 @@ TEST_CASE("Each operation requires its role", "[http][native]") {
       const auto header = token.empty() ? "" : "Authorization: Bearer " + token + "\r\n";
       return w.call(to_string(route.method), path, {}, header).code;
     };
-    // No body, no namespace: whoever may do it hears something else than that he may not.
+    // Neither body nor namespace: an authorized caller gets another error than 403.
     const auto may = [&](const std::string& token) {
       const auto x = code(token);
       return x != 401 && x != 403;

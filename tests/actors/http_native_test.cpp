@@ -84,7 +84,7 @@ TEST_CASE("Namespaces are created, shown and removed over HTTP", "[http][native]
   CHECK(made.body.at("name") == "b");
   const auto id = made.body.at("id").get<std::string>();
   CHECK(id.size() == 32);
-  // The same again is fine, and another one under the same name is not.
+  // The same request again succeeds; another namespace under the same name is refused.
   CHECK(w.post("/v1/namespaces", wanted).code == 201);
   auto different = wanted;
   different["dtype"] = "fp8";
@@ -138,7 +138,7 @@ TEST_CASE("A namespace over HTTP can have layers of several shapes", "[http][nat
   REQUIRE(w.post("/v1/namespaces", wanted).code == 201);
   CHECK(w.post("/v1/namespaces", wanted).code == 201);
   const auto made = w.get("/v1/namespaces/a").body;
-  // What was left out has its default.
+  // Omitted fields have their defaults.
   auto shown = draft;
   shown["parts"] = 2;
   shown["element_bytes"] = 2;
@@ -197,7 +197,7 @@ TEST_CASE("Pages are reserved, written, found and released over HTTP", "[http][n
     slots.insert(x.at("slot").get<std::uint32_t>());
   CHECK(slots.size() == 20);
 
-  // The same token gets the same answer, another one does not.
+  // The same ticket gets the same answer, another one does not.
   json again{{"rank", 0}, {"keys", keys}, {"token", reserved.at("token")}};
   CHECK(w.must("reserve", again) == reserved);
   CHECK(native_world::statuses(w.must("reserve", {{"rank", 0}, {"keys", keys}})) == native_world::words(20, "busy"));

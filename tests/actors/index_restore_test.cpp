@@ -1,4 +1,4 @@
-// What a start makes of an index: shards, allocators and the store afterwards.
+// The effects of a start on an index: shards, allocators and the store afterwards.
 
 #include "actors/node/registry/registry.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
@@ -168,7 +168,7 @@ TEST_CASE_METHOD(world, "index: a slot claimed by pages of two shards is freed a
   CHECK_FALSE(now.exists(space.id, key_in(1)));
   CHECK(now.exists(space.id, key_in(2)));
   CHECK(now.rank().free == slots - 1);
-  // Gone for good when service begins, so that no crash brings one of them back.
+  // Deleted before service begins, so that no crash restores one of them.
   CHECK(stored(key_in(0)) + stored(key_in(1)) == 0);
   CHECK(stored(key_in(2)) == 1);
 }

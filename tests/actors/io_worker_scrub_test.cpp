@@ -66,7 +66,7 @@ TEST_CASE_METHOD(scrubbing_world,
   CHECK(stats().scrub_unsound_pages == 1);
   CHECK(stats().scrub_passes == 1);
   CHECK(stats().read_pages == 0);
-  // What is in memory is what was saved, whatever became of the slab.
+  // Pages in memory keep their saved bytes, whatever happens to the slab.
   CHECK(holds(page(1), fetch({page(1)}).frames[0], ones));
 }
 

@@ -236,7 +236,7 @@ TEST_CASE_METHOD(link_world, "link: a rank that the node does not serve is refus
   CHECK(refused.code() == errc::out_of_range);
   CHECK(refused.failure.text.find("rank 1") != std::string::npos);
   check_left();
-  CHECK(at_rest() == std::vector{owner}); // nothing of it has heard of the memory
+  CHECK(at_rest() == std::vector{owner}); // none of its actors has been bound to the memory
   CHECK(ranks[0]->copier.take<bind_atom, owner_id, arena_info>().empty());
 }
 
@@ -409,7 +409,7 @@ struct far_world : sim {
 } // namespace
 
 TEST_CASE("link: an unreachable node is retried with a growing back-off", "[link]") {
-  // How many pauses of failed tries there are before the time is over, told by the try that finds a listener there.
+  // Counts the pauses between failed attempts before the time is over; the attempt that finds a listener tells.
   const auto first_try_after = [](duration silent) {
     far_world w;
     w.advance(silent);
@@ -425,7 +425,7 @@ TEST_CASE("link: an unreachable node is retried with a growing back-off", "[link
   CHECK(early >= std::chrono::milliseconds(100));
   CHECK(early <= std::chrono::milliseconds(220));
   CHECK(first_try_after(std::chrono::seconds(60)) <= std::chrono::milliseconds(1620));
-  // At any moment of a minute of failures somebody tries within the longest pause, and mostly later than at first.
+  // At any moment of a minute of failures an attempt follows within the longest pause, mostly later than at first.
   duration longest{};
   for (int i = 0; i < 8; ++i)
     longest = std::max(longest, first_try_after(std::chrono::seconds(10) + i * std::chrono::milliseconds(217)));
@@ -443,7 +443,7 @@ TEST_CASE_METHOD(far_world, "link: a wait for an unreachable node ends with its 
   CHECK(ended.failure.text.find("mars:4600") != std::string::npos);
   CHECK_FALSE(client().answer_to(longer).came);
   advance(std::chrono::minutes(10));
-  // Neither tries nor their time limits pile up.
+  // Neither attempts nor their timeouts accumulate.
   CHECK(pending_timeouts() < 5);
   end(tie);
   CHECK(client().answer_to(longer).code() == errc::shutting_down);

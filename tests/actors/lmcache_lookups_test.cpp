@@ -36,7 +36,7 @@ struct served {
     const auto keys = keys_of(to);
     here.insert(keys.begin() + from, keys.end());
   }
-  /// By all leases together.
+  /// The keys that all leases hold together.
   std::set<key_digest> all_held() const {
     std::set<key_digest> out;
     for (const auto& [lease, keys] : held)
@@ -109,7 +109,7 @@ struct lookups_world : sim {
     return std::nullopt;
   }
 
-  /// What node and shards are asked for, until nothing is any more.
+  /// Answers requests to node and shards until there are none.
   void serve() {
     for (bool any = true; any;) {
       run();
@@ -251,7 +251,7 @@ struct lookups_world : sim {
     x.request = request;
     return send(std::move(x));
   }
-  /// What is found by now, if that is known.
+  /// The result of the lookup, if it is known.
   std::optional<std::uint64_t> status(const std::string& request, lmcache::client_number client = scheduler) {
     return number_in(ask_status(request, duration::zero(), client));
   }
@@ -293,7 +293,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages fetched from other nodes
   CHECK(wanted.waited == duration::zero());
   CHECK(space.all_held() == first_keys(3));
   CHECK_FALSE(status("a"));
-  // What follows was here already, and they may have what is behind that.
+  // The next pages are local by now, and the peers may have the ones behind them.
   pass(std::chrono::milliseconds(300));
   space.add(3, 8);
   brought(first, 3);
@@ -367,7 +367,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out
     CHECK(answers[waits].empty());
     pass(std::chrono::milliseconds(2100));
     CHECK(number_in(waits) == 4U);
-    // What is said now comes too late.
+    // This reply comes too late.
     space.add(4, 10);
     matches = 0;
     brought(wanted, 6);
@@ -448,7 +448,7 @@ TEST_CASE_METHOD(world_for_one_asker,
   look_up("b", 10);
   CHECK(status("b") == 4U);
   CHECK(peers.inbox_size() == 0);
-  // One that was given up is asked for all the same, until it is answered.
+  // A cancelled lookup keeps its place until its peers have answered.
   end_session("a");
   look_up("c", 10);
   CHECK(status("c") == 4U);
@@ -494,7 +494,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force i
   look_up("a", 4);
   CHECK(status("a") == 4U);
   CHECK(ping(1));
-  // What the node does to clients that it sends away.
+  // The messages of a node to clients that it disconnects.
   shards[0].die();
   serve();
   // Both the worker's attachment and that of lookups.
@@ -537,7 +537,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store that gets no frames is
   CHECK(answers[number].front() == lmcache::wire::refusal(operation::prepare_store));
   if (!has_slots)
     return;
-  // What comes too late is given back.
+  // Leases that are granted too late are released.
   frame_reply late{5, {}};
   late.frames.items.assign(3, page_frame{});
   frames.reply(placing.front(), caf::make_message(late));

@@ -75,7 +75,7 @@ TEST_CASE_METHOD(world, "load coordinator: after a new binding it reads only fro
   reply(reader, order, read_reply{codes({errc::ok})});
   CHECK(results(number) == std::vector{errc::ok});
   reply(shard, shard.take_one<release_request>());
-  // To a node that shares nothing: over the network.
+  // For a client of a node without shared storage: over the network.
   bind({}, 79);
   begin(load, test_task(1));
   const auto located = locate_one();

@@ -19,7 +19,7 @@ using std::chrono::seconds;
 struct world : sim {
   static constexpr std::uint64_t slot_size = 8192;
   static constexpr std::uint32_t per_extent = 4;
-  /// With a rest in which no frame fits, as extents have.
+  /// With a remainder in which no frame fits, as in real extents.
   static constexpr std::uint64_t extent_size = per_extent * slot_size + 4096;
   static constexpr owner_id client_id = 1;
 
@@ -123,7 +123,7 @@ TEST_CASE_METHOD(world, "memory broker: an idle rank gives extents to a busy one
   // At once, since it has some.
   CHECK(client().answer_to(growing).value<std::uint32_t>() == 4);
   advance(milliseconds(100));
-  // Its allocator is told to have fewer pages before any is given up.
+  // Its allocator is notified of the smaller number of pages before any page is dropped.
   CHECK(frames_said(slots_of_a) == 8);
   CHECK(stats(a).extents == 3);
   fence(a, 0, 4);
@@ -141,7 +141,7 @@ TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for ex
   REQUIRE(extents->available() == 0);
   const auto growing = begin(b, grow_atom_v, std::uint32_t{2});
   CHECK_FALSE(client().answer_to(growing).came);
-  // All of it is pinned, so nobody can give.
+  // All of it is pinned, so no rank can give an extent.
   advance(milliseconds(1100));
   CHECK(client().answer_to(growing).value<std::uint32_t>() == 0);
   const auto again = begin(b, grow_atom_v, std::uint32_t{2});
@@ -181,7 +181,7 @@ TEST_CASE_METHOD(world, "memory broker: a request stays open while its extent is
   advance(phase);
   REQUIRE(stats(b).extents == 0);
   fence(a, 0, 4);
-  // Nobody else may have it meanwhile.
+  // No other rank may get it meanwhile.
   extents->failure = errc::full;
   advance(milliseconds(10));
   CHECK(stats(b).extents == 1);

@@ -6,7 +6,7 @@
 
 namespace messages_malformed_test {
 
-/// What arrives from another node can be anything: an error, never a crash and never a hang.
+/// Messages from another node may be arbitrary bytes: they cause an error, never a crash and never a hang.
 
 namespace {
 

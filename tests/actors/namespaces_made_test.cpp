@@ -24,7 +24,7 @@ struct made_world : registry_world {
       return {};
     };
     spaces = spawn<namespaces>(how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-    // Only the node itself says so, and once.
+    // Only the node itself reports it, and only once.
     CHECK(ask(spaces, bind_atom_v, node.as<node_actor>()).code() == errc::ok);
     CHECK(ask(spaces, bind_atom_v, node.as<node_actor>()).code() == errc::exists);
     spec = small_space(1);
@@ -83,7 +83,7 @@ TEST_CASE("namespaces: a namespace created by a client is known everywhere when 
   const auto info = w.ask(w.shards[1], describe_request{w.id}).value<describe_reply>().spaces.at(0);
   CHECK(info.options.origin == namespace_origin::client);
   CHECK(info.ranks[0].slots == 8);
-  // Its ranks are nobody's to register.
+  // No client can register its ranks.
   CHECK(w.ask(w.spaces, register_rank_request{w.id, 0, 8}).code() == errc::not_owner);
   // Made again: there it is.
   CHECK(w.ask(w.spaces, make_namespace_request{w.spec}).code() == errc::ok);

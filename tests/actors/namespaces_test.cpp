@@ -129,7 +129,7 @@ TEST_CASE("namespaces: creating a config namespace again keeps its allocators an
   }
   CHECK(w.slots().live == 4);
 
-  // What differs is named.
+  // The error names the difference.
   auto other = w.space;
   other.dtype = "fp8";
   const auto different = w.ask(w.spaces, add_namespace_request{other, {}});

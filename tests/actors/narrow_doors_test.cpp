@@ -11,7 +11,7 @@ using namespace troupe;
 
 namespace {
 
-/// Whether an actor with this handle takes a message of these types.
+/// Whether an actor with this handle accepts a message of these types.
 template <class Handle, class... Ts>
 constexpr bool takes = caf::response_type_unbox<caf::signatures_of_t<Handle>, caf::detail::type_list<Ts...>>::valid;
 

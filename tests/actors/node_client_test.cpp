@@ -20,7 +20,7 @@ namespace node_client_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// What a client runs, with its threads, against a node that is played by probes.
+/// The parts of a client with their threads, against a node that probes play.
 
 namespace {
 
@@ -76,7 +76,7 @@ private:
 
 struct world {
   world() {
-    // The client's calls block: somebody has to answer meanwhile.
+    // The client's calls block, so the test answers them from another thread.
     std::thread engine([this] {
       link_options where;
       where.local = node.as<reception_actor>();
@@ -165,7 +165,7 @@ struct world {
   probe worker{system};
   caf::scoped_actor caller{system};
   std::atomic<bool> bound{false};
-  /// In the place of the cache's memory, which is somebody else's here.
+  /// Stands for the cache's memory, which another part owns here.
   std::shared_ptr<int> kept = std::make_shared<int>();
   const std::weak_ptr<int> is_kept = kept;
   std::unique_ptr<node_client> client = std::make_unique<node_client>(system, node_client::options{});
@@ -197,11 +197,11 @@ TEST_CASE("node client: a copy that does not end in time is an error and is not 
   const auto stopped = w.client->stop(std::chrono::milliseconds(50));
   REQUIRE_FALSE(stopped);
   CHECK(stopped.error().code == errc::timeout);
-  // Whoever asks again learns when it may let go of the memory.
+  // A second call returns when the memory may be released.
   CHECK(w.client->stop(std::chrono::milliseconds(50)).error().code == errc::timeout);
   w.gate->open();
   CHECK(w.client->stop(patience));
-  CHECK(w.client->stop(patience)); // nothing is left to end
+  CHECK(w.client->stop(patience)); // all copies have ended
   CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
 }
 

@@ -68,7 +68,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: a namespace of the config cann
     CHECK(answer.code == 409);
     CHECK(answer.says("slab files"));
   }
-  // Looking, erasing and clearing are for everybody who may.
+  // Every authorized caller may inspect, erase and clear.
   CHECK(post("/v1/namespaces/small/exists", {{"keys", keys}}).code == 200);
   CHECK(post("/v1/namespaces/small/locate", {{"rank", 0}, {"keys", keys}}).code == 200);
   CHECK(post("/v1/namespaces/small/erase", {{"keys", keys}}).code == 200);
@@ -85,7 +85,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: slots of the config's namespac
 
 TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are refused, however they are registered",
                  "[node_http][memory]") {
-  // What 8 MiB have no room for, and what any size of memory has none for.
+  // Sizes that do not fit into 8 MiB, and sizes that fit into no memory.
   for (const std::uint64_t pages : {1'000'000, 67'108'864}) {
     const auto refused = post("/rank/0/initialize", {{"num_pages", pages}, {"role", "worker"}});
     INFO(refused.text);

@@ -23,7 +23,7 @@ caf::node_id another(std::uint8_t which) {
   return caf::make_node_id(1, host);
 }
 
-/// Watched by a door, in the place of a pidfd.
+/// A process watched by a listener, in the place of a pidfd.
 class seen_process final : public watched_process {
 public:
   bool gone() override { return is_gone; }
@@ -162,7 +162,7 @@ TEST_CASE_METHOD(origin_world, "node: a client cannot attach with a handle of an
   connected(another(8), std::make_shared<seen_process>());
   const auto theirs = attach_by_door(victim).value<attach_reply>();
   CHECK(attach_by_door(link, request(), victim.as<>()).code() == errc::invalid_argument);
-  // Nor with one of the node's process.
+  // A handle of the node's own process is refused too.
   probe local(system());
   CHECK(attach_by_door(link, request_of(2), local.as<>()).code() == errc::invalid_argument);
   CHECK(dead().empty());

@@ -3,7 +3,7 @@
 
 namespace node_peers_test {
 
-/// What a node says to others of its cluster.
+/// The messages of a node to peers of its cluster.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -77,7 +77,7 @@ TEST_CASE_METHOD(peer_world, "node: it sends the location of its slabs to peers 
   REQUIRE(of_node.ranks.size() == 2);
   CHECK(of_node.ranks[0].slab == slab0);
   CHECK(of_node.ranks[1].slab == shared_slab{});
-  // Who maps its memory has no use for them.
+  // A client that maps the node's memory does not need them.
   probe neighbour(system());
   wanted.home.clear();
   CHECK(attach(neighbour, wanted).value<attach_reply>().ranks[0].slab == shared_slab{});

@@ -6,7 +6,7 @@ namespace node_spaces_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// How a node lets clients attach to namespaces that are made for them.
+/// Attaching to namespaces that the node creates for its clients.
 
 namespace {
 
@@ -41,7 +41,7 @@ struct making_world : node_world {
     return {space, {{0, 12, 99, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}};
   }
 
-  /// What the namespaces actor is asked.
+  /// The requests to the namespaces actor.
   received asked() { return namespaces.take_one<make_namespace_request>(); }
 
   /// A client attaches to the namespace, which is made, and asks for something: so it may have frames.
@@ -84,7 +84,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is created by the first attach
     REQUIRE(reply.ranks.size() == 1);
     CHECK(reply.ranks[0].slots == 12);
   }
-  // Its io worker is told of the dead, and its death ends the node.
+  // Its io worker is notified of dead clients, and the death of the io worker ends the node.
   link.die();
   run();
   CHECK(worker.take<owner_died_atom, owner_id>().size() == 1);

@@ -113,7 +113,7 @@ public:
     return results_of(*done);
   }
 
-  /// What a forward pass leaves behind, saved on this rank.
+  /// Saves the results of a forward pass on this rank.
   std::vector<errc> compute_and_save(rank_number rank, const std::vector<key_digest>& keys) {
     for (std::uint32_t i = 0; i < keys.size(); ++i)
       devices[rank]->fill(i, keys[i], rank);
@@ -246,7 +246,7 @@ TEST_CASE_METHOD(world, "whole node: pages are found when all ranks have saved t
     for (std::uint32_t block = 0; block < 50; ++block)
       CHECK(reader.devices[rank]->is_poisoned(block));
   }
-  // What was saved goes to the slabs behind it.
+  // Saved pages are written to the slabs afterwards.
   CHECK(eventually([&] {
     const auto x = stats();
     return std::ranges::all_of(x.ranks, [](const auto& rank) { return rank.io.in_flight == 0; });
@@ -433,7 +433,7 @@ TEST_CASE_METHOD(world, "whole node: its shutdown notifies clients and leaves no
   auto left_over = client();
   CHECK(left_over.compute_and_save(0, keys) == std::vector(keys.size(), errc::ok));
   stop();
-  // At once, or as soon as the link has heard of it.
+  // At once, or as soon as the link is notified.
   const auto loading = left_over.ask<transfer_result>(left_over.load[0], left_over.task(keys, 0));
   if (loading)
     CHECK(results_of(*loading) == std::vector(keys.size(), errc::unreachable));

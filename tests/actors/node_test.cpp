@@ -89,7 +89,7 @@ TEST_CASE_METHOD(node_world, "node: the death or detach of a client is reported 
   const auto second = attached(b);
   CHECK(ask(supervisor, caf::leave_atom_v, first, b.as<>()).code() == errc::not_found);
   CHECK(ask(supervisor, caf::leave_atom_v, first, caf::actor{}).code() == errc::not_found);
-  CHECK(dead().empty()); // nobody sends another one away
+  CHECK(dead().empty()); // a client cannot detach another one
   CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::ok);
   CHECK(dead() == std::vector{first});
   CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::not_found);
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(node_world, "node: a disconnected client is quiesced only when 
   advance(std::chrono::milliseconds(100));
   CHECK(rested() == std::vector{owner});
   CHECK(processes.watched == 0);
-  // Nobody is left to be looked at.
+  // No process is watched any more.
   CHECK(pending_timeouts() == 0);
   const auto looks = processes.looks;
   advance(std::chrono::seconds(2));
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(node_world, "node: a disconnected client is quiesced once when 
 
 TEST_CASE_METHOD(node_world, "node: a client that never sent a request is quiesced when it disconnects", "[node]") {
   probe link(system());
-  const auto first = attached(link); // and the answer was lost, say
+  const auto first = attached(link); // and the reply was lost, for example
   const auto second = attached(link);
   CHECK(dead() == std::vector{first});
   CHECK(rested() == std::vector{first});
@@ -364,7 +364,7 @@ TEST_CASE("node: a client whose process has exited frees its slot although its l
   w.start();
   probe first(w.system());
   probe second(w.system());
-  // What it has forked keeps the connection open, so that no link goes.
+  // A forked child keeps the connection open, so the link does not end.
   const auto a = w.busy_client(first, 1);
   w.busy_client(second, 2);
   w.advance(std::chrono::seconds(2));

@@ -23,7 +23,7 @@ constexpr std::uint64_t page_size = 1024;
 constexpr std::uint64_t slot_size = io::slot_bytes(page_size);
 constexpr slot_number slots = 4;
 
-/// What a test sees of a store that its worker owns.
+/// The view of a test on a store that its worker owns.
 struct store_watch {
   std::atomic<bool> sound{true};
   std::atomic<std::size_t> buffers{0};
@@ -31,7 +31,7 @@ struct store_watch {
   std::atomic<bool> gone{false};
 };
 
-/// Pages in memory, moved by whoever submits.
+/// Pages in memory, moved by the thread that submits.
 class memory_pages final : public io::page_store {
 public:
   memory_pages(std::shared_ptr<store_watch> watch, io::completion_sink sink)

@@ -26,7 +26,7 @@ constexpr std::uint32_t blocks = 8;
 constexpr std::uint32_t batch_pages_max = 6;
 constexpr std::uint64_t number = 77;
 
-/// The copier of a node that fetches, the memory of that node, and whoever sends.
+/// The copier of a node that fetches, the memory of that node, and the sender.
 struct world : sim {
   const namespace_spec space = small_space();
   const std::uint64_t page_bytes = space.geometry.page_bytes();
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(world, "staging copier: pages are sent from frame to frame and 
   CHECK_FALSE(client().answer_to(request).came);
   CHECK(send(6) == errc::ok);
   CHECK(send(1) == errc::ok);
-  // Nothing is sealed before whoever sends says that all is there.
+  // No page is sealed before the sender reports that all bytes are there.
   CHECK(verify(items[0]) != errc::ok);
   answer(0, with({errc::ok, errc::ok}));
   CHECK(codes(request) == std::vector(2, errc::ok));

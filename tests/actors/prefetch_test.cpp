@@ -2,7 +2,7 @@
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 
-/// What shards tell io workers of lookups, and io workers shards of pages that are gone.
+/// Notifications of shards to io workers about lookups, and of io workers to shards about dropped pages.
 
 namespace prefetch_test {
 

@@ -9,7 +9,7 @@ namespace reception_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// What a client gets when it attaches, and what it can do with it.
+/// The handles that a client gets when it attaches, and what they allow.
 
 namespace {
 
@@ -20,7 +20,7 @@ struct reception_world : node_world {
   attach_reply mine = enter(link);
   attach_reply theirs = enter(other_link);
 
-  /// By the reception, as every client.
+  /// Attaches through the reception, as every client does.
   attach_reply enter(const probe& as) { return ask(door, request(), as.as<>()).value<attach_reply>(); }
 
   const client_shard_actor& desk() const { return mine.shards.front(); }
@@ -79,7 +79,7 @@ TEST_CASE_METHOD(reception_world, "reception: requests are forwarded to the shar
 }
 
 TEST_CASE_METHOD(reception_world, "reception: no reply reveals an actor behind it", "[reception]") {
-  // Who has sent something to another process can be addressed from there: the sender has to be the client's own.
+  // The sender of a message to another process can be addressed from there, so it must be the client's own relay.
   probe asker(system());
   const auto sent_by = [&](const auto& handle, caf::message request, probe& from, caf::message reply, auto take) {
     asker.request(caf::actor_cast<caf::strong_actor_ptr>(handle), std::move(request));
@@ -106,7 +106,7 @@ TEST_CASE_METHOD(reception_world, "reception: no reply reveals an actor behind i
 TEST_CASE_METHOD(reception_world, "reception: a request ends if its shard dies or drops it", "[reception]") {
   const auto asking = begin(desk(), match(mine.owner));
   SECTION("it drops the request") {
-    shard.take<match_request>(); // and with it the last reference to who waits
+    shard.take<match_request>(); // and with it the last reference to the waiting request
   }
   SECTION("it has died") {
     end(supervisor);

@@ -100,7 +100,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: a commit is answered only aft
   const auto number = begin(shard, commit_atom_v, page);
   CHECK_FALSE(client().answer_to(number).came);
   CHECK(slots.take<publish_page_atom, slot_batch>().empty());
-  CHECK(complete(1)); // who reads now and finds it gone after a crash has a miss
+  CHECK(complete(1)); // a reader that gets it now has a miss if a crash removes it
   CHECK(disk->write() == 1);
   run();
   CHECK(client().answer_to(number).value<finish_reply>().results[0] == 0);
@@ -245,7 +245,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: its shutdown answers requests
   const auto number = begin(shard, commit_atom_v, reserve(1, 3));
   end(shard);
   CHECK(client().answer_to(number).code() == errc::shutting_down);
-  disk->write(); // late, and to nobody
+  disk->write(); // late, and without a receiver
   run();
 }
 

@@ -6,7 +6,7 @@ namespace registry_slot_clients_test {
 using namespace troupe;
 using namespace troupe::test;
 
-// Registry and allocator as slot clients use them: namespaces and ranks come at run time, nobody fences.
+// Registry and allocator as slot clients use them: namespaces and ranks are added at run time, without fences.
 
 namespace {
 

@@ -131,7 +131,7 @@ TEST_CASE("registry and allocator: leases and reservations of a dead owner are r
   CHECK(w.counts().leases == 1);
   CHECK(w.counts().reservations == 20);
   CHECK(w.ask(w.shards[0], owner_died_atom_v, owner_id{7}).code() == errc::ok);
-  // In bounded parts, but without waiting for the clock.
+  // In bounded parts, but without a timer between them.
   CHECK(w.counts().leases == 0);
   CHECK(w.counts().reservations == 0);
   CHECK(w.slots().quarantined == 20);

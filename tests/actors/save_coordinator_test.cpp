@@ -48,7 +48,7 @@ TEST_CASE_METHOD(world, "save coordinator: a request that the registry does not 
   advance(request_timeout);
   const auto second = reserve();
   CHECK(second.get<reserve_request>(0).ticket == first.get<reserve_request>(0).ticket);
-  grant(first); // nobody waits for this one any more
+  grant(first); // no task waits for it any more
   CHECK(copier.take<gather_atom, copy_order>().empty());
   advance(request_timeout);
   CHECK(shard.take<reserve_request>().size() == 1);
@@ -202,7 +202,7 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once 
   for (const auto number : numbers)
     CHECK(results(number) == std::vector{expected});
 
-  // All that was under way is answered now, to nobody.
+  // Replies to the requests in flight arrive now and have no receiver.
   grant(reserves[0]);
   give(places[0]);
   fill(fills[0]);

@@ -4,7 +4,7 @@
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"
 
-/// What serves namespaces that clients make, where some of it cannot be opened.
+/// Serving namespaces of clients where a part of one cannot be opened.
 
 namespace space_keeper_test {
 
@@ -54,7 +54,7 @@ struct keeper_world : sim {
 
   errc open() { return ask(keeper, open_space_request{space, false}).code(); }
 
-  /// How many ranks lookups may ask whether their pages are in memory.
+  /// The number of ranks that a lookup may ask whether their pages are in memory.
   std::size_t resident() const {
     std::size_t out = 0;
     for (rank_number rank = 0; rank < space.world_size; ++rank)

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What is wrong with an answer, by the description of the API.
+/// The mismatch between a reply and the description of the API; empty if there is none.
 std::string misfit(const std::string& path, const json& answer) {
   const auto document = json::parse(http::native::openapi_text());
   const auto& schema = document.at("paths")
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(node_with_http, "status: one document reports the health of a n
   CHECK(x.at("tiers").at("memory").at("limit_bytes") == options.memory.bytes);
   CHECK(x.at("tiers").at("disk").at("slots") == world_size * node_slots);
   REQUIRE(x.at("namespaces").size() == 2);
-  // In the order of their names: what engines keep in files of their own, and what the node keeps.
+  // In the order of their names: a namespace of a slot client and one whose pages the node stores.
   const auto& theirs = x.at("namespaces").at(0);
   CHECK(theirs.at("name") == "hf3fs");
   CHECK(theirs.at("ranks").at(0).at("kept_by") == "engine");
@@ -152,7 +152,7 @@ TEST_CASE("status: a namespace reports its capacity and the tier that bounds it"
   auto smaller = in_slab;
   smaller.io.slab_slots = smaller.slots.total = 80;
   CHECK(capacity_of(space, {&in_slab, &smaller}, room) == space_capacity{80, 180, 180 * mebibyte, "disk"});
-  // In whole pages of each extent, which both ranks have to share.
+  // In whole pages of each extent, which both ranks share.
   rank_stats in_memory;
   in_memory.io.frame_bytes = 3 * mebibyte;
   CHECK(capacity_of(space, {&in_memory, &in_memory}, room) == space_capacity{40, 80, 240 * mebibyte, "memory"});
@@ -209,7 +209,7 @@ TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts and 
   const auto config = get("/v1/config");
   CHECK(config.code == 200);
   CHECK(config.body().at("namespaces").at(0).at("name") == "small");
-  // Who needs no token has the role of an administrator, and is any program of this host.
+  // A caller that needs no token has the role of an administrator and may be any program of this host.
   for (const auto* path : {"/v1/config", "/v1/status", "/v1/namespaces", "/v1/namespaces/small"}) {
     const auto x = get(path);
     INFO(path);
@@ -231,7 +231,7 @@ TEST_CASE_METHOD(node_with_http, "web page: it needs no token and its policy all
     CHECK(reply.head.find("\r\nContent-Type: " + std::string(type)) != std::string::npos);
     CHECK(reply.head.find("\r\nContent-Security-Policy: default-src 'none'; script-src 'self'") != std::string::npos);
   }
-  // Nothing of it is of another site.
+  // It loads nothing from another site.
   for (const auto text : {http::page::html(), http::page::css(), http::page::js()}) {
     CHECK(text.size() > 1000);
     auto rest = std::string(text);

@@ -43,7 +43,7 @@ public:
   std::size_t in_window() const { return in_window_; }
   std::size_t most() const { return most_; }
 
-  /// How often each page was moved by the copy engine and got a good answer.
+  /// The number of successful copies of each page.
   const std::map<key_digest, int>& moved() const { return moved_; }
 
   /// Answers one request; false if there is none.
@@ -167,7 +167,7 @@ void check_all_end_well(std::uint64_t seed, std::uint32_t window, std::uint32_t 
     for (auto some = random() % 4; some > 0; --some)
       others.step();
   }
-  // Where all batches were refused, the timer asks again. That is bounded: each round has a chance to be taken.
+  // When all batches were refused, the timer retries. That is bounded: each round has a chance to be accepted.
   for (int rounds = 0; rounds < 10'000 && (others.step() || w.pending_timeouts() > 0); ++rounds)
     if (others.waiting() == 0)
       w.advance(std::chrono::milliseconds(100));
@@ -239,7 +239,7 @@ TEST_CASE_METHOD(room_world, "window: a load that waits for room is answered at 
   const auto hanging = worker.take_one<fetch_atom, frame_request>();
   advance(700 * ms);
   CHECK(results(waits) == std::vector(3, errc::timeout));
-  // Nothing is pinned for it, so its lease goes back at once.
+  // No frame is pinned for it, so its lease is released at once.
   const auto released = shard.take_one<release_request>();
   CHECK(released.get<release_request>(0).lease == locates[1].get<locate_request>(0).lease);
   reply(shard, released);
