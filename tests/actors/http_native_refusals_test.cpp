@@ -144,7 +144,7 @@ TEST_CASE("A reservation that one shard refuses leaves no slots reserved on othe
   const auto reservations = [&] { return w.get("/v1/namespaces/a").body.at("reservations").get<int>(); };
   REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).code == 429);
   CHECK(reservations() == 0);
-  // A caller with its own token can end existing reservations.
+  // With a token of the caller the reservations stay, and the caller can end them.
   const json token{{"owner", 5}, {"sequence", 9}};
   REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}, {"token", token}}).code == 429);
   CHECK(reservations() == 1);

@@ -50,7 +50,7 @@ struct arena_story {
   }
 };
 
-/// Lookups of its address block until the test opens the gate.
+/// Memory whose address is returned only when the test allows it.
 class slow_extents final : public io::extent_source {
 public:
   explicit slow_extents(std::shared_ptr<arena_story> story) : story_(std::move(story)) {}

@@ -494,7 +494,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force i
   look_up("a", 4);
   CHECK(status("a") == 4U);
   CHECK(ping(1));
-  // The messages of a node to clients that it disconnects.
+  // The shard dies, as for clients that the node disconnects.
   shards[0].die();
   serve();
   // Both the worker's attachment and that of lookups.

@@ -10,7 +10,7 @@ import time
 
 PATIENCE = 60
 
-# How the browser answers where the page that was asked is on its way out, and the next one not there yet.
+# Errors of the browser while the requested page is being unloaded and the next one is not loaded yet.
 LEFT = ("Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context",
         "Cannot find default execution context", "Promise was collected")
 
@@ -34,7 +34,8 @@ class Browser:
         self.from_browser, to_write = os.pipe()
 
         def set_descriptors():
-            # What the browser reads and writes by these numbers. They may be each other's, so by way of others.
+            # The browser reads from and writes to descriptors 3 and 4. The pipes may have these numbers, so they are
+            # duplicated first.
             read, write = os.dup(to_read), os.dup(to_write)
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -90,7 +91,7 @@ class Browser:
                     kind = PageIsLeft if any(x in got["error"].get("message", "") for x in LEFT) else RuntimeError
                     raise kind(f"{method}: {got['error']}")
                 return got["result"]
-            # What the page has done that it must not: errors of its script, and what its policy forbids.
+            # Violations by the page: errors of its script, and requests that its policy blocks.
             if got.get("method") == "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(got["params"]))
             if got.get("method") == "Log.entryAdded" and got["params"]["entry"]["level"] == "error":
@@ -135,7 +136,7 @@ class Browser:
     def until(self, script):
         """Waits until an expression is true."""
         end = time.monotonic() + PATIENCE
-        # What is not there yet is no error.
+        # An element that does not exist yet is no error.
         while not self.run(f"(() => {{ try {{ return Boolean({script}) }} catch (e) {{ return false }} }})()"):
             if time.monotonic() > end:
                 raise RuntimeError(f"never true: {script}; the page says: {self.text()}")

@@ -29,7 +29,7 @@ DOCS = "usr/share/doc/troupe/docs"
 MONITORING = "usr/share/troupe/configs/prometheus"
 SPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 1,
          "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
-# What the log says of each, in the words of a line that is a warning at least.
+# The text that the log has for each, in a line of level warning at least.
 LOGGED = {"slab_damaged": "was deleted while in use", "disk_full": "the disk is full", "index_full": "No space left"}
 
 

@@ -22,7 +22,7 @@ public:
     std::int64_t lease = 0;
     std::int64_t revision = 0;
   };
-  /// What a watch says; with `ended`, nothing follows.
+  /// A line of a watch; `ended` marks the last one.
   struct line {
     std::uint64_t watch = 0;
     std::string text;
@@ -33,7 +33,7 @@ public:
   /// Begins one, and says which.
   std::uint64_t watch(const std::string& body);
   void end_watch(std::uint64_t which) { watches_.erase(which); }
-  /// What watches have to say since.
+  /// The lines that watches have received since.
   std::vector<line> take_lines();
 
   /// The leases whose time is over, to be ended by `end_lease`.

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// How soon a connection is refused where nobody listens.
+/// How soon a connection is refused by a port without a listener.
 constexpr auto refused_after = milliseconds(1);
 /// Within this, a node that leaves has said so to an etcd that is well.
 constexpr auto farewell_limit = seconds(1);
@@ -22,7 +22,7 @@ void world::make_catalogue() {
   auto& x = list_.emplace();
   count("an etcd");
   x.lease = seconds(random_.between(2, 4));
-  // What nobody was told of is in the list that is read once per lease; the rest is pauses and the way.
+  // Changes that were not delivered are in the list that is read once per lease; the rest is pauses and network delay.
   x.bound = 2 * x.lease + seconds(1);
   x.undisturbed = now_;
   is_one_prefix_ = random_.one_in(2);
@@ -177,7 +177,7 @@ void world::perform(std::size_t i, const cluster::etcd_request& x) {
     *given_up = true;
     tell(fail(errc::timeout, "it takes too long"));
   });
-  // What comes when it is not waited for any more is told of all the same, and is to change nothing.
+  // A reply that comes after its deadline is delivered and must change nothing.
   ask_etcd(i, x, [this, tell, done, given_up](const result<cluster::etcd_reply>& answer) {
     if (std::exchange(*done, true))
       count("answered twice by etcd");
@@ -231,10 +231,10 @@ void world::carry_lines() {
       end_watch(line.watch, true);
       continue;
     }
-    // In their order: it is one connection.
+    // In order, because it is one connection.
     x.last = std::max(later(x.last, duration(1)), later(now_, etcd_delay()));
     at(x.last, [this, i = x.who, life = x.life, watch = x.watch, text = line.text] {
-      // By value: it may have to wait until the node goes on.
+      // By value: it may have to wait until the node resumes.
       run_on(i, life, [this, i, watch, text] { nodes_[i].listing->on_watch(watch, text, local(i)); });
     });
     if (!line.ended)

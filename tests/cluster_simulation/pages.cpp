@@ -12,12 +12,12 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// Of a coordinator that looks up.
+/// Limits of a coordinator that looks up.
 constexpr auto ask_limit = seconds(3);
 /// Longer than anything else, so that what is left by mistake is still there in the end.
 constexpr auto lease_time = seconds(3000);
 constexpr auto wait_limit = seconds(2);
-/// What the world itself takes to look at a clock.
+/// The interval at which the world checks deadlines.
 constexpr auto slack = milliseconds(60);
 
 std::uint8_t as_byte(errc x) {
@@ -144,7 +144,7 @@ void world::put(std::size_t i, const namespace_id& space, const key_digest& key,
 }
 
 void world::perform(std::size_t i, const cluster::fetch_release& x) {
-  // Of a tie that has ended, all leases have.
+  // When a peer session has ended, all its leases have ended.
   const auto found = nodes_[i].ties.find({x.peer, x.space});
   if (found != nodes_[i].ties.end() && found->second.attachment == x.lease.owner)
     give_back(i, node_of(i, x.peer), found->second.peer_life, x.lease, x.space, x.kept_here);
@@ -203,7 +203,7 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
 void world::land(std::size_t i, const cluster::fetch_move& x, const std::shared_ptr<memory>& into,
                  const std::vector<std::optional<contents>>& what) {
   auto& n = nodes_[i];
-  // When a task has ended, its connection has, too: nothing of it comes any more.
+  // When a task has ended, its connection has ended too: no more of its messages arrive.
   if (!n.calls.contains(x.call) && !has(defect::answer_loads_early))
     return count("landed nowhere");
   if (into->gone)
@@ -369,7 +369,7 @@ void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) 
     broken("found", n.name + " does not find what another node has, when all is well" + how_it_is(i, x.space));
   if (matched == x.keys.size())
     return;
-  // What it has to compute it saves, most of it.
+  // It saves most of what it computes.
   if (n.here.contains(x.space) && !x.must_find)
     compute(i, x.space, x.keys, random_.one_in(2));
 }

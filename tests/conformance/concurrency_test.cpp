@@ -161,7 +161,7 @@ TEST_CASE("Engines that save, load and cancel concurrently never find a page of 
   }
   CHECK(loaded > 0);
 
-  // At rest: each page at most once, and no more pages than there are.
+  // When all clients have stopped: each page at most once, and no more pages than there are.
   keys_t all;
   for (std::size_t key = 0; key < key_count; ++key)
     all.push_back(name_of(key));

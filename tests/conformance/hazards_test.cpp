@@ -1,5 +1,5 @@
-// What goes wrong in the metadata service that this one replaces, one test for each fault: the old one must fail the
-// check, and this one must pass it. docs/hazards-hf3fs.md lists them, and those that are tested elsewhere.
+// Faults of the metadata service that this one replaces, one test each: the old one must fail the check, and this one
+// must pass it. docs/hazards-hf3fs.md lists them, and those that are tested elsewhere.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/metadata_server.hpp"
@@ -220,9 +220,9 @@ TEST_CASE("M-12 an engine that died during a save can restart with another numbe
     const auto half = server.allocate_one(0, "b");
     REQUIRE(half >= 0);
     REQUIRE(server.clear() == 204);
-    // At once: nobody waits for what the old engine was promised.
+    // At once: the reservations of the old engine are not waited for.
     REQUIRE(server.initialize(0, 8) == 200);
-    // What it confirms now was written for files that nobody has any more.
+    // Its confirmation is for files that no longer exist.
     REQUIRE(server.confirm(0, {{"b", half}}, {}) == 204);
     const bool publishes_nothing = !server.has("b");
     REQUIRE(server.eventually_save(0, "b"));
@@ -247,7 +247,7 @@ TEST_CASE("M-14 a repeated allocation gets the answer of the first", "[hazard]")
     const auto lost = server.allocate_one(0, "a");
     const auto repeated = server.allocate_one(0, "a");
     REQUIRE(server.confirm(0, {{"a", repeated}}, {}) == 204);
-    // And the confirmation may be repeated as well.
+    // The confirmation may be repeated as well.
     REQUIRE(server.confirm(0, {{"a", repeated}}, {}) == 204);
     return lost == repeated && server.has("a") && server.allocate_one(0, "b") >= 0;
   });
@@ -260,7 +260,7 @@ TEST_CASE("M-15 a page located by a reader is not given to another key", "[hazar
     const auto told = server.where(0, "a");
     REQUIRE(told);
     const bool is_not_evicted = server.allocate_one(0, "b") != *told;
-    // Somebody else fails to write it again.
+    // Another writer fails to write it again.
     REQUIRE(server.confirm(0, {}, {*told}) == 204);
     return is_not_evicted && server.allocate_one(0, "c") != *told;
   });

@@ -1,4 +1,4 @@
-// vLLM's wire, byte for byte, and everything that is no part of it.
+// vLLM's HF3FS protocol byte for byte, and requests that do not belong to it.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
@@ -37,7 +37,7 @@ TEST_CASE("Replies to vLLM match its client byte for byte", "[hf3fs]") {
            {"/keys/batch_allocate", R"({"rank":0})", 200, R"({"rank":0,"results":[]})"},
            {"/keys/batch_allocate", R"({"rank":0,"keys":[["a",""],["b","a"],["a",""]]})", 200,
             R"({"rank":0,"results":[["a",0],["b",1]]})"},
-           // Not confirmed: not there yet.
+           // Not confirmed and so not found yet.
            {"/keys/batch_exists", R"({"keys":["a","b"]})", 200, R"({"exists":[false,false]})"},
            {"/keys/get_locations", R"({"rank":0,"keys":["a","b"]})", 200, R"({"locations":[null,null]})"},
            {"/keys/confirm_write", R"({"rank":0,"confirmations":[["a",0]],"pages_to_release":[1]})", 204},
@@ -141,7 +141,7 @@ TEST_CASE("Invalid entries of vLLM's confirmations are refused and the others co
            {"/keys/confirm_write", R"({"rank":0,"confirmations":[["b",1]]})", 204},
            {"/keys/get_locations", R"({"rank":0,"keys":["a","b"]})", 200, R"({"locations":[0,1]})"},
        });
-  // The answers have come, so nobody counts any more.
+  // The answers have arrived, so no counter changes any more.
   CHECK(refused == std::map<errc, std::uint64_t>{{errc::stale, 1}, {errc::not_found, 1}, {errc::out_of_range, 4}});
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("A request outside of vLLM's protocol changes nothing", "[hf3fs]") {
   CHECK(client.call(http::post("/keys/batch_exist", "{}")).code == 404);
   CHECK(contents(*node) == before);
 
-  // And the connection is as good as new.
+  // The connection stays usable.
   talk(client,
        {{"/keys/get_locations", R"({"rank":0,"keys":["a","b","fresh"]})", 200, R"({"locations":[0,null,null]})"}});
 }

@@ -1,4 +1,4 @@
-// SGLang's wire, byte for byte, and everything that is no part of it.
+// SGLang's HF3FS protocol byte for byte, and requests that do not belong to it.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
@@ -49,7 +49,7 @@ TEST_CASE("SGLang's ranks are independent of each other", "[sglang]") {
            {"/1/initialize", R"({"num_pages":8})", 204},
            {"/0/reserve_and_allocate_page_indices", R"({"keys":[["a",""]]})", 200, R"({"indices":[[false,0]]})"},
            {"/0/confirm_write", R"({"written_keys_to_confirm":[["a",0]]})", 204},
-           // As with MLA: nobody else ever writes it.
+           // As with MLA: no other rank ever writes it.
            {"/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[true]})"},
            {"/0/get_page_indices", R"({"keys":["a"]})", 200, R"({"indices":[0]})"},
            {"/1/exists", R"({"keys":["a"]})", 200, R"({"exists":[false]})"},

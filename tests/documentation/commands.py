@@ -46,7 +46,7 @@ REASONS = (ROOT, SYSTEMD, GPU, ENGINE, HOSTS, BUILDS, TESTS, LONG, ELSEWHERE)
 NODE = "start troupe serve"
 REPLAY = "troupe replay --quiet --attach data/single --trace traces/sample.jsonl"
 
-# Blocks marked `sh` in these are run by tests/conformance/run_examples.py, which needs a node with both wires.
+# Blocks marked `sh` in these are run by tests/conformance/run_examples.py, which needs a node with both protocols.
 EXAMPLES = ("docs/http-api.md", "docs/handshake.md")
 
 FILES = {

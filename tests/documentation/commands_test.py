@@ -27,8 +27,8 @@ PORTS = (18000, 18010, 18001, 18002, 7001, 7002, 7000, 4600, 5555)
 INDENTED = re.compile(r"^ {4,}((?:troupe|troupe-simulation|scripts/\S+|build/release/\S+|curl)(?: .*)?)$")
 BLOCK_SECONDS = 300
 
-# Of a block: `start` runs a node until the next one, or `stop`. What a block leaves in the background has to end as
-# asked, too.
+# The kind of a block: `start` runs a node until the next one, or until `stop`. Processes that a block leaves in the
+# background have to end on request, too.
 PRELUDE = r"""
 set -e -u -o pipefail
 nodes=()
@@ -44,7 +44,7 @@ stop() {
 }
 start() {
   stop
-  # What the node before has printed is not the word of this one.
+  # The output of the previous node does not count as that of this one.
   rm -f started.out started.err
   touch started.out
   "$@" > started.out 2> started.err &

@@ -89,7 +89,7 @@ void cache::step_task(std::uint32_t index) {
   plan_event(what::task, index, delay(dice::task_delay, first, static_cast<std::uint64_t>(t.next) + (t.load ? 8 : 0)));
 }
 
-/// What has no other result yet ends with this one.
+/// Pages without another result end with this one.
 void cache::abandon(task& t, std::uint32_t index, errc why) {
   t.results.resize(t.work.keys.size(), errc::ok);
   for (std::size_t i = 0; i < t.results.size(); ++i)

@@ -114,7 +114,7 @@ void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
   const auto per_page = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_page);
   for (std::size_t i = 0; i < count; ++i) {
     auto& x = pages[i];
-    // From here on everything is computed upon blocks that nobody knows to be filled.
+    // From here on everything is computed from blocks that are not known to be filled.
     const auto behind = r->blocks.begin() + static_cast<std::ptrdiff_t>(i + 1) * per_page;
     if (std::any_of(r->blocks.begin(), behind, [&](auto b) { return half_.state().is_in_doubt(b); }))
       return;
@@ -286,7 +286,7 @@ void checks::end_synchronous_load(const open_store& open) {
   }
 }
 
-/// What is told of the cache's contents can be true: those keys were to be saved, behind that parent.
+/// Events about the cache's contents are possible: those keys were to be saved, behind that parent.
 void checks::check_events(const std::vector<connector::cache_event>& events) {
   for (const auto& x : events) {
     if (x.what == connector::cache_event::kind::all_cleared)

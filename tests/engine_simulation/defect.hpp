@@ -12,7 +12,7 @@ namespace troupe::engine_simulation {
 /// mistakes that connectors have really made.
 enum class defect : std::uint8_t {
   none,
-  /// Blocks of preempted requests are overwritten without waiting for whoever copies them.
+  /// Blocks of preempted requests are overwritten without waiting for copies in progress.
   forget_preemption_wait,
   /// The blocks of a request that comes back are added to those that it had.
   resume_appends_blocks,
@@ -28,7 +28,7 @@ enum class defect : std::uint8_t {
   sent_early,
   /// A request that leaves is never named.
   never_sent,
-  /// What a lookup holds is not given back.
+  /// The leases of a lookup are not released.
   leak_lease,
   /// A load is ordered once more when it has ended.
   load_twice,

@@ -33,7 +33,7 @@ public:
   /// When the event of that number will have happened, as it was recorded last.
   timestamp happens_at(std::uint64_t event) const { return event == 0 ? timestamp{} : streams_[event - 1].recorded; }
 
-  /// What a worker's KV of these tokens looks like: workers of different ranks hold different parts.
+  /// A worker's KV of these tokens: workers of different ranks hold different parts.
   engine::content as_held(std::uint32_t worker, engine::content x) const noexcept {
     return x ^ (worker / world_.p.workers_per_rank + 1) * 0x9e3779b97f4a7c15ULL;
   }

@@ -93,7 +93,7 @@ enum class dice : std::uint8_t {
   forward_delay,
 };
 
-/// What all parts of a simulated run share.
+/// State that all parts of a simulated run share.
 class world {
 public:
   world(const plan& of, defect which, bool verbose) : p(of), built_in(which), verbose_(verbose) {}

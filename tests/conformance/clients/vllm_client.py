@@ -165,14 +165,14 @@ def check_retries(make_client, port):
         proxy.lose = 1
         client.confirm_write_for_keys(0, [tuple(lost[0])])
         expect("confirmed once or twice", client.get_key_locations(0, ["a"]), [lost[0][1]])
-        # Nothing leaked: the other page is there.
+        # No page leaked: the other one is available.
         other = client.allocate_pages_for_keys(0, [("b", "")])
         expect("both pages", {lost[0][1], other[0][1]}, {0, 1})
-        # What cannot succeed is not repeated.
+        # A permanent error is not retried.
         proxy.requests = 0
         expect_error("unknown rank", lambda: client.allocate_pages_for_keys(5, [("a", "")]), 404)
         expect("requests for it", proxy.requests, 1)
-        # And what goes on failing ends.
+        # Retries of a temporary error end.
         proxy.lose = 100
         proxy.requests = 0
         try:
@@ -213,7 +213,7 @@ def check_random_course(client, seed, pages):
             for rank in range(ranks):
                 told = client.get_key_locations(rank, keys)
                 for key, there, page in zip(keys, exists, told):
-                    # What was stored may have been evicted, but nothing is told that was not stored.
+                    # Stored pages may have been evicted, but only stored ones are found.
                     if page is not None:
                         expect(f"page of {key}", page, stored[key][rank])
                         expect(f"{key} complete", there and len(stored[key]) == ranks, True)
@@ -252,7 +252,7 @@ def check_engine_that_died(client, clear):
     expect("confirmed by who is gone", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
     # Late writes of the old engine may be anywhere in the file: nothing is given out until its time is over.
     expect("pages beside late writers", client.allocate_pages_for_keys(0, [("begun-1", "")]), [["begun-1", -1]])
-    # Where there were none, there is nothing to wait for.
+    # Without ranks there is nothing to wait for.
     page = client.allocate_pages_for_keys(1, [("begun-1", "")])[0][1]
     expect("a page of the new registration", 0 <= page < 32, True)
 
