@@ -24,8 +24,8 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
 }
 
-# How long an engine may say nothing. On a machine that does much else at once it takes minutes for what else takes
-# seconds, so this only ends what hangs.
+# How long an engine may be silent. On a busy machine it takes minutes for the work of seconds, so this only ends
+# engines that hang.
 ENGINE_SECONDS, SETTLE_SECONDS = 900, 1
 HITS = "vllm:external_prefix_cache_hits"
 
@@ -124,7 +124,7 @@ class engine:
 
     def close(self):
         if self.multiprocessing:
-            # Its processes are killed soon after they are told to end, whatever they are saving.
+            # Its processes are killed soon after the request to stop, even if they are saving.
             time.sleep(SETTLE_SECONDS)
         self.llm.llm_engine.engine_core.shutdown()
 

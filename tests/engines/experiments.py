@@ -39,7 +39,7 @@ def collection():
 experiments, experiment = collection()
 
 
-# Of all logprobs that the experiment under way has compared.
+# The gaps of all logprobs that the running experiment has compared.
 gaps = []
 
 
@@ -350,7 +350,7 @@ def tensor_parallel(lab):
 def windows(lab):
     made = lab.node("windows").start()
     options = {"model": tiny_model.write(lab.directory / "tiny-windows", config=tiny_model.windows())}
-    # What vLLM makes of the model by itself has several KV cache groups.
+    # By default, vLLM gives the model several KV cache groups.
     run = lab.start(lambda one: (one.play(usual()), groups_of(one)), **options)
     wanted, groups = run.result()
     require(groups > 1, "this vLLM makes one KV cache group of it in any case: nothing is shown")
@@ -437,7 +437,7 @@ def disk_hits(lab):
     hits = 0
     # Before it has measured, "when_faster" loads one of the prompts at least, to measure, and computes others.
     for wanted, least, most in (("never", 0, 0), ("when_faster", FULL // PROMPTS, FULL), ("always", FULL, FULL)):
-        # Nothing is in its memory then.
+        # Its memory is empty then.
         made.stop()
         made.start()
         outputs, metrics = lab.play(usual(), lab.connector(made, disk_hits=wanted))

@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE))
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
 PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "when_faster", *PEERS, "decode")
-# Of Llama-3-8B: 128 KiB of KV a token.
+# The geometry of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
 
@@ -118,7 +118,7 @@ def synchronous_loads_fail_well(one):
         connector = one.connector(node, load="sync", name="UnrefusingConnector", module="spoiling")
         outputs, metrics = one.play(prompts, connector, **options)
         require(external(metrics) == full, f"{external(metrics)} tokens of {full} were hit")
-        # In the log: vLLM 0.24 does not count what happens in the last steps of an engine.
+        # From the log: vLLM 0.24 does not count the last steps of an engine.
         log = one.directory / "logs" / f"{one.runs:02}-{one.current}.log"
         require("Recovered from KV load failure" in log.read_text(), "no load has failed")
         different = [i for i, (x, y) in enumerate(zip(outputs, cached)) if x["tokens"] != y["tokens"]]
@@ -169,7 +169,7 @@ def outputs_of_two_gpus_are_equal(one):
     if torch.cuda.device_count() < 2:
         print("  left out: there are not two GPUs", flush=True)
         return
-    # Whether one GPU reaches the other's memory is another question, and not the same on each machine.
+    # Whether one GPU can access the other's memory is another question, and not the same on each machine.
     outputs_are_equal(one, tensor_parallel_size=2, disable_custom_all_reduce=True)
 
 

@@ -25,7 +25,7 @@ from lmcache_wire import WAIT_STATUS, client, handle, key_of
 LAYERS, BLOCKS, TOKENS, HEADS, CONTENT = 4, 64, 16, 8, 128
 CHUNK, CHUNKS = 256, 3
 PER_CHUNK = CHUNK // TOKENS
-# Of one plane of one layer.
+# The size of one plane of one layer.
 ELEMENTS = TOKENS * HEADS * CONTENT
 
 # Engines that lie as planes, blocks and as blocks, planes exchange pages. The last one has heads outside, and others.
@@ -269,7 +269,7 @@ def second_of_two(x, say, hear):
     x.scheduler.call(END_SESSION, "b")
     check(x.scheduler.call(CLEAR, True) is None, "clear is answered with a value")
     check(x.retrieve(1, 0, BACKWARD) == NOT_DONE, "what was cleared is found")
-    # What can be opened nowhere is refused, and not waited for.
+    # Memory that cannot be opened is refused at once, without a wait.
     stranger = worker(x.torch, x.port, x.instance + 1000, x.arrangement, x.kind, x.event_kind)
     strange = [x.named(layer) for layer in range(LAYERS)]
     for each in strange:

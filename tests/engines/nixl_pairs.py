@@ -24,7 +24,7 @@ from experiments import collection, require, wrong  # noqa: E402
 from node import free_port, node  # noqa: E402
 
 BLOCK, PROMPT, GENERATED = 128, 700, 16
-# What a prefill engine is asked to do for another one.
+# The request to a prefill engine on behalf of another engine.
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
              "remote_host": None, "remote_port": None}
 # On a machine that does much else at once: how long a handshake may take, engines live without a sign of it, a prefill
@@ -223,7 +223,7 @@ def prefill_restarted(lab):
     require(fresh["remote_host"] != lost["remote_host"], "the two starts cannot be told apart")
     lab.require_as_alone(lab.decode(decode, fresh, 2), 2)
     lab.require_in_log(decode, "has started again")
-    # What the first start had is gone, and is not looked for in the memory of the second one.
+    # The memory of the first start is gone and is not looked up in that of the second one.
     late = lab.decode(decode, lost, 1)
     lab.require_as_alone(late, 1, loaded=False)
     lab.require_as_alone(lab.decode(decode, lab.prefill(again, 0), 0))
@@ -239,14 +239,14 @@ def directory_killed(lab):
     transfer = lab.prefill(prefill)
     to.kill()
     decode.say((lab.prompts[0], GENERATED, transfer))
-    # It has found nobody there, and tries again.
+    # It has found no peer there and retries.
     time.sleep(3)
     to.start()
     lab.require_as_alone(decode.hear())
     to.require_counts(found=1)
     to.kill()
     lab.require_as_alone(lab.decode(decode, lab.prefill(prefill, 1), 1), 1)
-    # Without its index, it is told again what it had.
+    # Without its index, the contents are published to it again.
     shutil.rmtree(to.directory / "data")
     to.start()
     other = lab.start("second-decode", to)

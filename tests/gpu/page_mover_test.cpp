@@ -134,7 +134,7 @@ TEST_CASE("gpu: only the corrupt page fails and its block is not written", "[gpu
     cache.poison_all();
     for (const std::size_t bad : {std::size_t{0}, std::size_t{7}, std::size_t{19}})
       moves[bad].page[random() % cache.page_bytes()] ^= std::byte{1};
-    // Not checked, so written as it is.
+    // Its page is not verified, so it is written as it is.
     moves[4].page[5] ^= std::byte{1};
     moves[4].checksum.reset();
     auto model = moves;
@@ -150,7 +150,7 @@ TEST_CASE("gpu: only the corrupt page fails and its block is not written", "[gpu
 
 TEST_CASE("gpu: each kind of kernel moves the pages of a small cache", "[gpu][small]") {
   TROUPE_NEEDS_GPU();
-  // For checkers that make every access a hundred times slower.
+  // A small size for checkers that make every access a hundred times slower.
   std::mt19937_64 random(8);
   for (const std::uint32_t head_size : {64U, 20U, 10U, 5U}) {
     INFO(head_size);
@@ -310,7 +310,7 @@ TEST_CASE("gpu: memory registration and copies work while an engine captures a g
   CHECK(cache.equal());
 }
 
-// In a process of its own: after it, the process has no GPU any more.
+// In a process of its own: after the fault, the process cannot use the GPU any more.
 TEST_CASE("gpu: a GPU fault fails the mover with its text and every later call", "[.fault]") {
   TROUPE_NEEDS_GPU();
   auto cache = std::make_unique<gpu_cache>(cache_shape{"", {8, 2, 8, 128, 2, 16}}, 512);

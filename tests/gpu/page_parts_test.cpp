@@ -119,7 +119,7 @@ TEST_CASE("A kernel accesses only pages that are locked and aligned", "[plan]") 
     shifted.places = locate_pages(shifted.moves, shifted.locked);
     CHECK_FALSE(any_direct(parts_of(direction, limits_for(page), shifted.view())));
   }
-  // Of large pages the last is copied like the others: fetching it would hold the end up.
+  // The last large page is copied like the others: fetching it by a kernel would delay the end.
   CHECK_FALSE(
       any_direct(parts_of(move_direction::scatter, limits_for(8 * mebibyte), list_of_pages(8, 8 * mebibyte).view())));
 }
@@ -148,7 +148,7 @@ TEST_CASE("Gaps between pages are copied only where that is allowed", "[plan]") 
     std::reverse(reversed.places.begin(), reversed.places.end());
     CHECK(joined(direction, reversed) < 10);
   }
-  // Nobody said that what is between may be overwritten.
+  // The bytes between may not be overwritten without permission.
   list_of_pages kept(40, page, gap);
   for (auto& move : kept.moves)
     move.spare_before = gap - 1;

@@ -9,7 +9,7 @@
 
 namespace page_plan_test {
 
-/// What the host works out for the kernels; needs no GPU.
+/// The plan that the host computes for the kernels; needs no GPU.
 
 namespace {
 
@@ -30,7 +30,7 @@ kv_cache_view view_of(kv_layout layout, const kv_geometry& g, std::uint32_t bloc
   return make_kv_cache_view(layout, g, blocks, tensors, blocks_per_page).value();
 }
 
-/// Where each word of a page lies in its tensor and which block of the page it is in, by the strides of the view.
+/// The place of each word of a page in its tensor, and its block within the page, by the strides of the view.
 struct place {
   std::uint32_t layer;
   std::uint32_t block;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-/// What must hold, whatever happens.
+/// Properties that must always hold.
 
 namespace troupe::handshake_simulation {
 
 namespace {
 
-/// Later than a deadline, nobody may be answered: what the world itself takes to look at a clock.
+/// The latest answer after a deadline: the interval at which the world checks its clock.
 constexpr auto slack = std::chrono::milliseconds(1);
 
 } // namespace

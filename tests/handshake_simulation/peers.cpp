@@ -97,7 +97,7 @@ void world::publish_rank(std::size_t which, std::uint64_t life, const handshake_
           count("refused: too many ranks");
         else if (code == errc::invalid_argument && length > options_.payload_bytes_max)
           count("refused: too long");
-        else if (!(code == errc::invalid_argument && is_calm_)) // what was refused before it was given more
+        else if (!(code == errc::invalid_argument && is_calm_)) // a request that was refused before its ranks grew
           broken("latest", e.name + " is the latest start, and what it publishes is refused");
       });
     });
@@ -131,7 +131,7 @@ void world::ask(std::size_t who, bool must_succeed) {
   what.engine = which;
   what.must_succeed = must_succeed;
   what.ranks = some_ranks();
-  // As a router says it, or nobody.
+  // As a router reports it, or unknown.
   if (random_.one_in(2) && e.incarnation > 0)
     what.wanted = must_succeed ? e.incarnation : e.incarnation - random_.below(2);
   what.at_least = c.noted[e.name];
@@ -165,7 +165,7 @@ void world::settle(std::size_t who) {
     const auto what = open->second;
     c.open.erase(open);
     check_resolution(c, what, found);
-    // What nobody waits for any more does not count as under way.
+    // Cancelled requests do not count as in progress.
     const auto same = [&](const auto& x) { return x.second.engine == what.engine && x.second.ranks == what.ranks; };
     if (std::ranges::none_of(c.open, same))
       c.flying.erase({engines_[what.engine].name, what.ranks});
@@ -282,7 +282,7 @@ void world::hear(std::size_t who, number watch, const handshake_update& update) 
   });
 }
 
-/// When all has been well for a while, each client has been told of what lives.
+/// When all has been well for a while, each client has been notified of all live engines.
 void world::check_pushed() {
   for (const auto& c : clients_)
     for (const auto& e : engines_)

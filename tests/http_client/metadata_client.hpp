@@ -24,17 +24,18 @@ struct metadata_client_options {
   /// Sent with each request as a bearer token; empty: none.
   std::string token;
 
-  // With https: PEM files.
+  // PEM files, for https.
 
   /// Whose certificates servers must show; not set: those that the system trusts.
   std::optional<std::filesystem::path> ca;
-  /// What the client shows, if servers ask for it.
+  /// The client's own certificate, if servers request one.
   std::optional<std::filesystem::path> certificate;
   std::optional<std::filesystem::path> key;
 
-  /// Of one attempt: until a connection is there, TLS included. Looking up a name has the limits of the system.
+  /// The limit of one attempt until a connection is established, TLS included. Resolving a name has the limits of the
+  /// system.
   duration connect_time = std::chrono::seconds{2};
-  /// Of one attempt: until the answer has been read.
+  /// The limit of one attempt until the answer has been read.
   duration answer_time = std::chrono::seconds{30};
 
   /// After the first attempt.
@@ -50,7 +51,7 @@ struct metadata_client_options {
   duration max_idle_time = std::chrono::minutes{1};
   std::size_t max_answer_bytes = std::size_t{64} << 20U;
 
-  /// How to wait before a retry; not set: the thread sleeps. For tests.
+  /// Waits before a retry; if not set, the thread sleeps. For tests.
   std::function<void(duration)> pause;
 };
 
@@ -81,11 +82,11 @@ public:
   };
   struct allocation {
     std::string key;
-    /// Nothing where there is no page for it.
+    /// No value where there is no page for it.
     std::optional<slot_number> page;
   };
 
-  /// Checks the options and loads certificates; connects to nobody yet.
+  /// Checks the options and loads certificates; does not connect yet.
   static result<std::unique_ptr<metadata_client>> make(metadata_client_options options);
 
   ~metadata_client();
@@ -108,7 +109,7 @@ public:
   /// Which keys are complete on all ranks; one per key.
   result<std::vector<bool>> batch_key_exists(std::span<const std::string> keys);
 
-  /// Where the pages of complete keys lie; one per key.
+  /// The locations of the pages of complete keys; one per key.
   result<std::vector<std::optional<slot_number>>> get_key_locations(rank_number rank,
                                                                     std::span<const std::string> keys);
 

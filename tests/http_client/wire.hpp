@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-/// Bodies of vLLM's HF3FS wire.
+/// Bodies of vLLM's HF3FS protocol.
 
 namespace troupe::client_detail {
 

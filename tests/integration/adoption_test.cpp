@@ -74,7 +74,7 @@ outcome check_slabs(const fs::path& config, const arguments& more = {}) {
   return run(program_with(arguments{"check-slabs", "--config", config.string(), "--json", "--quiet"} + more));
 }
 
-/// What a node must not change that has lost its directory: everything there but claims and its lock.
+/// The state that a node must not change after losing its directory: everything there but claims and its lock.
 std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_t i) {
   std::map<std::string, std::string> out;
   const auto data = nodes.scratch.path() / std::to_string(i) / "data";
@@ -124,7 +124,7 @@ TEST_CASE("pages of a killed node are served byte for byte by the survivors unti
     CHECK(status.find("ADOPTED") != std::string::npos);
     CHECK(status.find("0/data") != std::string::npos);
   }
-  // Who only reads is in nobody's way.
+  // A reader disturbs no other node.
   const auto checked = check_slabs(nodes.scratch.path() / "0/node.json");
   INFO(checked.out << checked.err);
   CHECK(checked.code == 0);
@@ -164,7 +164,7 @@ TEST_CASE("a node that was frozen during its takeover writes nothing on resume, 
   const auto ready = test::http(nodes.node(0), "GET", "/ready");
   CHECK(ready.body.find("start the node again, and it gets its directory back") != std::string::npos);
   CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"claim_lost\"}") == 1);
-  // What it has, it still loads.
+  // It still loads its own pages.
   const auto loaded = nodes.replay(0, small_trace);
   check_report(loaded, nodes.shape);
   CHECK(loaded.count("hit_blocks") == model.blocks);
@@ -236,7 +236,7 @@ TEST_CASE("a second node and check-slabs are refused on a data directory in use"
   const auto locked = check_slabs(file, {"--ignore-claims"});
   CHECK(locked.code == 2);
   CHECK(locked.err.find("is in use by a node") != std::string::npos);
-  // A claim that was given back is in nobody's way.
+  // A released claim does not block other nodes.
   CHECK(nodes.node(0).stop() == 0);
   CHECK(check_slabs(file).code == 0);
 }
@@ -246,7 +246,7 @@ TEST_CASE("check-slabs checks a directory that a node on another host uses when 
   share(nodes);
   nodes.start(0);
   const auto model = fill_first(nodes);
-  // The same files, not locked, and the claims that the node goes on renewing.
+  // The same files without locks, and the claims that the node keeps renewing.
   const auto data = nodes.scratch.path() / "0/data";
   const auto seen = nodes.scratch.path() / "seen";
   fs::create_directory(seen, data);
@@ -384,7 +384,7 @@ TEST_CASE("a real trace over two nodes with a kill and a takeover loads no wrong
   const arguments some{"--limit", "300"};
   const arguments first_some{"--limit", "300", "--salt", "4"};
   const auto model = expected(trace, {}, 300);
-  // What only the first node has.
+  // Pages that only the first node has.
   check_clean(nodes.replay(0, trace, first_some), nodes.shape);
   wait_until_written(nodes.node(0), model.unique_blocks);
   process doomed(nodes.engine(0, trace, some));

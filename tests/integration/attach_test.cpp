@@ -49,7 +49,7 @@ TEST_CASE("an attached replay has the hits of an in-process replay and only hits
   check_clean(third, shape);
   CHECK(third.count("saved_pages") == model.unique_blocks * ranks);
 
-  // Everybody has left: what they wrote is live, and nothing else is in use.
+  // All clients have detached: their pages are live, and no other slot is in use.
   const auto rest = node.wait_until_at_rest();
   CHECK(rest.clients == 0);
   CHECK(rest.at_rest());
@@ -183,12 +183,12 @@ TEST_CASE("over TCP with certificates only clients of the same authority attach"
   config["actors"]["handshake_time"] = "500 ms";
   serving_node node(write_config(scratch.path(), config), files.settings("node"));
   const arguments how{"--attach", node.endpoint(), "--trace", small_trace};
-  // Nobody maps memory over TCP, and where nothing is said of clients elsewhere, they are told what is missing.
+  // No client maps memory over TCP; without settings for remote clients, the error names the missing setting.
   const auto elsewhere = run_replay(how + files.settings("engine"));
   CHECK(elsewhere.code == 1);
   CHECK(elsewhere.err.find("Unix socket") != std::string::npos);
   CHECK(elsewhere.err.find("remote.enabled") != std::string::npos);
-  // By the socket, as ever.
+  // The Unix socket works as before.
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
   const auto before = node.statistics();
   for (const auto& strange : {arguments{}, files.settings("foreign")}) {

@@ -22,7 +22,7 @@ outcome run_program(arguments what) {
 /// Memcheck, where it is installed and the program has no sanitizer of its own.
 arguments under_memcheck(const char* program, const std::string& node) {
   return {"/usr/bin/env", "valgrind", "-q", "--error-exitcode=99", "--leak-check=full",
-          // What hangs on something lost is named with it.
+          // Memory that hangs on a leaked block is reported with it.
           "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite",
           "--suppressions=" TROUPE_SOURCE_DIR "/valgrind.supp", program, node};
 }

@@ -135,7 +135,7 @@ TEST_CASE("an engine behind the C interface can enable or disable loads from dis
     first.run("a", prompt, {1, 2, 3, 4, 5});
     CHECK(node.stop() == 0);
   }
-  // Nothing is in its memory now.
+  // Its memory is empty now.
   serving_node node(path);
   const auto connection = connect_to(node.address());
   const auto sources = [&](capi_engine& engine, const char* request, std::uint32_t tokens) {
@@ -264,7 +264,7 @@ TEST_CASE("an engine continues when its node is killed and uses the next one", "
   const auto prompt = prompt_from(31, 48);
   engine.run("a", prompt, {1, 2, 3});
   CHECK(engine.matched("b", prompt) == 32);
-  // It has promised tokens that are gone: the load ends all the same, and names every block.
+  // Its scheduler has promised tokens that are lost: the load ends all the same, and names every block.
   node->program().kill();
   const auto lost = engine.load("b", prompt, {4, 5, 6});
   CHECK(lost.tokens == 32);

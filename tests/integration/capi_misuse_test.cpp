@@ -33,7 +33,7 @@ struct longer {
   longer() { known.size = static_cast<std::uint32_t>(sizeof(T) + 8); }
 };
 
-/// A connection to nobody, and what an engine needs.
+/// A connection without a node, and the parts that an engine needs.
 struct lonely {
   scratch_directory scratch;
   capi_handle<troupe_connection> connection = connect_to((scratch.path() / "nobody").string(), -1);
@@ -93,7 +93,7 @@ TEST_CASE("a connection with invalid options is refused with the reason", "[capi
 TEST_CASE("structs of older and newer callers are accepted as far as possible", "[capi]") {
   lonely x;
   troupe_connection* out = nullptr;
-  // Of an older caller: the address is the last that it knows.
+  // The struct of an older caller: the address is the last field that it knows.
   auto older = sized<troupe_connect_options>();
   older.address = "127.0.0.1:1";
   older.window_bytes = 1; // behind its end, so garbage
@@ -106,7 +106,7 @@ TEST_CASE("structs of older and newer callers are accepted as far as possible", 
   CHECK(std::strlen(digits) == 32);
   newer.unknown = 1;
   check_refused(said_by(troupe_namespace_identity, &x.space, &newer.known, &digits[0], nullptr), TROUPE_UNSUPPORTED);
-  // What the library fills stays within its size.
+  // The library writes only inside the caller's size.
   troupe_scheduler* scheduler = nullptr;
   call(troupe_scheduler_create, x.connection.get(), &x.space, &x.engine, &scheduler);
   const capi_handle<troupe_scheduler> own(scheduler);

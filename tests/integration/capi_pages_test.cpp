@@ -122,7 +122,7 @@ private:
   capi_handle<troupe_pages> pages_;
 };
 
-/// Whether all threads of the process have been stopped, and not only told to.
+/// Whether all threads of the process have stopped, and not only received the signal.
 bool is_stopped(pid_t process) {
   const auto tasks = "/proc/" + std::to_string(process) + "/task";
   return std::ranges::all_of(std::filesystem::directory_iterator(tasks), [](const auto& task) {
@@ -150,7 +150,7 @@ TEST_CASE("pages of host memory are loaded by their keys", "[capi]") {
   CHECK(pool.exist(1, 8) == 6);
   CHECK(pool.exist(3, 2) == 2);
   CHECK(pool.exist(0, 3) == 0);
-  // What is there already is done.
+  // Existing pages count as done.
   CHECK(pool.put(1, {0, 1, 2, 3, 4, 5, 6}).done == 7);
   const auto back = pool.read(1, {20, 21, 22, 23, 24, 25, 26, 27});
   CHECK(back.done == 7);

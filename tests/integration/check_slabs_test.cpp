@@ -138,7 +138,7 @@ TEST_CASE("check-slabs reports a missing slab of a client's namespace and the nu
   std::ofstream(scratch / "made.json") << space.dump();
   json["namespaces"] = nlohmann::json::array();
   const bool on_disk = GENERATE(true, false);
-  // Where there is no disk, nobody promises pages there.
+  // Without a disk, no page is promised to be there.
   json["registry"]["durability"] = on_disk ? "strict" : "relaxed";
   json["storage"] = {{"ranks", nlohmann::json::array()}, {"disk_bytes", on_disk ? "64 MiB" : "0 B"}};
   const auto file = write_config(scratch.path(), json);
@@ -158,7 +158,7 @@ TEST_CASE("check-slabs reports a missing slab of a client's namespace and the nu
   for (const auto& x : std::filesystem::recursive_directory_iterator(scratch / "data"))
     if (x.path().string().find(".rank-1.slab") != std::string::npos)
       gone = x.path();
-  // Where there never was a file, none is missed.
+  // Where there never was a file, none is reported as missing.
   REQUIRE(gone.empty() != on_disk);
   if (!on_disk)
     return;

@@ -38,7 +38,7 @@ bool works(const arguments& how) {
   return std::filesystem::exists(how.front()) && run(trial).code == 0;
 }
 
-/// Whether the kernel says which process is at the other end, of whatever process namespace (Linux 6.5).
+/// Whether the kernel reports the process at the other end in any PID namespace (Linux 6.5).
 bool kernel_names_processes() {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -89,7 +89,7 @@ TEST_CASE("a client needs none of the capabilities of its node") {
   INFO(x.err);
   check_clean(x, {});
   CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
-  // Nor the other way round.
+  // The same in the other direction.
   CHECK(node.stop() == 0);
   const scratch_directory other;
   launch how;
@@ -115,7 +115,7 @@ TEST_CASE("a client in another PID namespace maps the node's memory and its exit
   }
   CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
   CHECK(node.wait_until_at_rest().at_rest());
-  // And a node in one serves clients outside.
+  // A node in a PID namespace serves clients outside.
   CHECK(node.stop() == 0);
   const scratch_directory other;
   launch how;

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
 struct listed_cluster : test_cluster {
-  /// With room for all that is saved, so that nothing is missed for another reason.
+  /// With room for all saved pages, so that no page is missed for another reason.
   listed_cluster(std::size_t nodes, const etcd_server& etcd)
       : test_cluster(nodes, {.page_bytes = 65536, .slots = 6144}) {
     options = {{"etcd", etcd.config()}};
@@ -33,7 +33,7 @@ struct listed_cluster : test_cluster {
   }
   bool is_ready(std::size_t i) { return http(node(i), "GET", "/ready").status == 200; }
 
-  /// In the end each of these nodes is in the list, of so many.
+  /// Waits until each of these nodes is in the list, out of so many.
   void wait_for_list(std::initializer_list<std::size_t> which, double count) {
     for (const auto i : which)
       REQUIRE(eventually(
@@ -44,7 +44,7 @@ struct listed_cluster : test_cluster {
           std::chrono::milliseconds(100)));
   }
 
-  /// What an engine saves at one node, one at another finds, every byte of it. A link that is new may take a moment.
+  /// A page saved at one node is found at another one, every byte of it. A new connection may take a moment.
   void check_shared(std::size_t from, std::size_t to) {
     const auto salt = std::to_string(++salt_);
     check_clean(replay(from, small_trace, {"--salt", salt}), shape);
@@ -62,7 +62,7 @@ class etcd_writer {
 public:
   explicit etcd_writer(const etcd_server& etcd) : url_("http://127.0.0.1:" + std::to_string(etcd.port())) {}
 
-  /// Entries of nodes that are not there, at ports at which nobody listens.
+  /// Entries of nodes that do not exist, at ports without a listener.
   void list_false_nodes(int count) {
     lease_ = post("/v3/lease/grant", {{"TTL", 3600}}).at("ID");
     for (int i = 0; i < count; ++i) {
@@ -138,7 +138,7 @@ TEST_CASE("nodes find each other through etcd alone while one joins, one is kill
   INFO(status);
   CHECK(status.find(": up, 3 nodes are listed") != std::string::npos);
 
-  // Killed: away as long as its lease lasts, then nobody's trouble.
+  // Killed: unreachable until its lease expires, and then removed without an effect on others.
   seen = nodes.node(0).log_mark();
   nodes.node(1).program().kill();
   nodes.all[1].reset();

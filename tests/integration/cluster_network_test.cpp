@@ -19,8 +19,7 @@ using stream = process::stream;
 namespace {
 
 constexpr std::size_t three = 3;
-/// So much longer than a lookup waits for other nodes that give up soon may it take on a machine that does other things
-/// as well.
+/// The time that a lookup may take beyond its wait for other nodes, on a busy machine.
 constexpr double longest_lookup_us = 20e6;
 
 struct far_cluster : test_cluster {
@@ -93,7 +92,7 @@ TEST_CASE("engines on three hosts find each other's pages over a slow network wi
   nodes.check(nodes.replay(0, long_trace));
   for (std::size_t i = 0; i < three; ++i)
     hosts.set_quality(i, {.delay = 3ms, .jitter = 2ms, .lost = 10'000});
-  // One that has nothing gets all of it, whoever has it.
+  // A node without pages gets all of them, whichever node has them.
   for (const std::size_t i : {1U, 2U}) {
     const auto found = nodes.replay(i, long_trace, {"--concurrency", "1"});
     nodes.check(found);
@@ -124,7 +123,7 @@ TEST_CASE("network partitions cost only hits until they heal") {
   };
   const auto lines_of = [&](std::size_t i) { return nodes.node(i).log_mark(); };
 
-  // In the middle of what all are doing.
+  // While all nodes are busy.
   auto engines = begin_all("11");
   auto seen = lines_of(0);
   hosts.cable(2, false);
@@ -137,7 +136,7 @@ TEST_CASE("network partitions cost only hits until they heal") {
   hosts.cable(2, true);
   nodes.until_all_found();
 
-  // Only these two, and a third that both can reach: a partition that is none for it.
+  // Only these two are separated, and a third one can reach both: it sees no partition.
   engines = begin_all("13");
   seen = lines_of(0);
   hosts.reach(0, 1, false);
@@ -157,7 +156,7 @@ TEST_CASE("a node on a slow link delays a lookup by the configured limit at most
     return;
   far_cluster nodes(hosts);
   nodes.start_all();
-  // What it has is worth fetching, and takes longer than a lookup waits.
+  // Its pages are worth fetching, which takes longer than a lookup waits.
   nodes.check(nodes.replay(2, long_trace));
   hosts.set_quality(2, {.delay = 20ms, .bytes_per_second = 400'000});
   nodes.check(nodes.replay(0, long_trace, {"--limit", "12"}));

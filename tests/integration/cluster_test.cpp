@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
-/// So that it is known what is found.
+/// So that the expected hits are known.
 const arguments one_at_a_time{"--concurrency", "1"};
 
 } // namespace
@@ -52,7 +52,7 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
   // Each page lies twice; those at the node that they came from go first. Both ends count what has moved.
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
-  // The last of them are told of by nobody who waits.
+  // No request waits for the last notifications of them.
   CHECK(eventually(
       [&] { return sum_of_metric(nodes.node(0), "troupe_spare_keys") == static_cast<double>(model.unique_blocks); }));
   CHECK(sum_of_metric(nodes.node(1), "troupe_spare_keys") == 0);
@@ -66,7 +66,7 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   for (const auto* column : {"NAMESPACES", "FROM FILES", "REFUSED FILES", "LEARNED"})
     CHECK(status.find(column) != std::string::npos);
   CHECK(status.find("node-0: ") == std::string::npos);
-  // What was fetched stays.
+  // Fetched pages stay.
   nodes.node(0).program().kill();
   const auto third = nodes.replay(1, small_trace);
   check_clean(third, nodes.shape);
@@ -215,7 +215,7 @@ TEST_CASE("with certificates an engine's certificate is refused as that of a nod
   const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
   CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
   nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client says that it is a node");
-  // Nor is it one for those that connect to it.
+  // Nor do nodes that connect to it accept it as a peer.
   for (std::size_t i = 0; i < 2; ++i) {
     const auto why = nodes.node(i).program().wait_for_line(stream::err, "what answers there has no").text;
     CHECK(why.find("organizational unit (OU) \"node\" in its certificate") != std::string::npos);

@@ -181,7 +181,7 @@ TEST_CASE("numbers out of range are refused with their bounds") {
   CHECK(contains(said("--limit", "1e3"), "expected a whole number, got '1e3'"));
   CHECK(contains(said("--concurrency", "257"), "expected a whole number from 1 to 256, got '257'"));
   CHECK(contains(said("--device", "tpu"), "--device: expected host, cuda or cuda:N, got 'tpu'"));
-  // The same maximum, whoever looks at it.
+  // The same maximum in every check.
   CHECK(contains(said("--page-bytes", "134217728"), "from 4096 to 67108864, got '134217728'"));
   CHECK(contains(said("--page-bytes", "4097"), "a multiple of 4 KiB, from 4 KiB to 64 MiB"));
 }
@@ -248,7 +248,7 @@ TEST_CASE("check-config checks the files and directories that a config names") {
 
 TEST_CASE("check-config prints the effective config, which loads to the same values") {
   const scratch_directory scratch;
-  // Not more memory than slots, of which there would be a warning.
+  // Not more memory than slots, which would cause a warning.
   const auto file =
       write_config(scratch.path(), node_config(scratch.path(), {.ranks = 2, .memory_bytes = little_memory}));
   const auto first = run(program_with({"check-config", file.string()}));

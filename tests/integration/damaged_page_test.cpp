@@ -39,7 +39,7 @@ public:
 
   replay_outcome play() { return run_replay({"--attach", node_->address(), "--trace", trace_, "--concurrency", "1"}); }
 
-  /// What a replay does that finds `damaged` pages of one rank, and the one after it.
+  /// Checks a replay that finds `damaged` pages of one rank, and the one after it.
   void check_repair(std::uint64_t damaged) {
     const auto finds = play();
     check_report(finds, shape_);
@@ -169,7 +169,7 @@ TEST_CASE("the scrub finds a damaged page before a load does") {
   filled.node().program().wait_for_line(process::stream::err, "that were read 1 were not sound");
   const auto finds = filled.play();
   CHECK(finds.count("load_failures") == 0);
-  // Those behind it are there, and not looked for.
+  // Pages behind it exist and are not looked up.
   CHECK(finds.count("hit_blocks") == 7);
   CHECK(filled.play().count("hit_blocks") == block_count);
   filled.check_rest();

@@ -16,8 +16,7 @@
 
 namespace dashboards_test {
 
-/// What comes with the program for Prometheus and Grafana names metrics that there are, and parts of the documentation
-/// that there are.
+/// The packaged files for Prometheus and Grafana name metrics and parts of the documentation that exist.
 
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -43,7 +42,7 @@ std::set<std::string> all_in(const std::string& text, const std::string& pattern
   return out;
 }
 
-/// What GitHub makes of a heading.
+/// The anchor that GitHub makes of a heading.
 std::string anchor_of(const std::string& heading) {
   std::string out;
   for (const char c : heading)
@@ -70,7 +69,7 @@ public:
     CHECK(run_replay({"--attach", node_.address(), "--trace", "loogle:2,1024,3,128"}).code == 0);
   }
 
-  /// What it tells Prometheus, after the server has answered something.
+  /// The metrics of the server after it has answered some requests.
   std::string metrics() const {
     std::string page;
     http(node_, "GET", "/metrics"); // from now on the server has answered something
@@ -135,7 +134,7 @@ TEST_CASE("every alert links to its runbook and every runbook has an alert") {
     INFO(heading);
     CHECK(books.contains(anchor_of(heading)));
   }
-  // What a node says of itself has an alert, each reason of it.
+  // Each reason of degradation that a node reports has an alert.
   for (std::uint8_t i = 0; i < troupe::trouble_count; ++i) {
     INFO(to_string(static_cast<troupe::trouble>(i)));
     CHECK(alerts.find("runbook: " + troupe::runbook_of(static_cast<troupe::trouble>(i)) + "\n") != std::string::npos);

@@ -21,7 +21,7 @@ constexpr const char* endless_trace = "loogle:400,20480,20,128";
 constexpr const char* long_trace = "loogle:30,4096,20,128";
 constexpr std::uint64_t long_trace_requests = 600;
 
-/// How soon a peer that says nothing counts as dead. Both sides have to be told.
+/// How soon a silent peer counts as dead. Both sides need this setting.
 const arguments quick_timeouts{"--set", "caf.heartbeat_interval=100 ms", "--set", "caf.connection_timeout=3 s"};
 
 arguments operator+(arguments a, const arguments& b) {
@@ -33,7 +33,7 @@ bool in_the_middle(const node_statistics& x) {
   return x.clients > 0 && x.keys > 500;
 }
 
-/// What holds for a replay that lost its node and found it, or another one, again.
+/// Properties of a replay that lost its node and attached to it, or to another one, again.
 void check_survived(const replay_outcome& x, std::uint64_t requests) {
   INFO(x.err);
   INFO(x.report.dump());
@@ -43,7 +43,7 @@ void check_survived(const replay_outcome& x, std::uint64_t requests) {
   CHECK(x.count("verify_failures") == 0);
 }
 
-/// Every slot of a node is accounted for once its clients are gone.
+/// Every slot of a node is accounted for once its clients have disconnected.
 void check_rest(serving_node& node, const node_shape& shape) {
   const auto rest = node.wait_until_at_rest();
   for (const auto& x : rest.ranks)
@@ -64,7 +64,7 @@ TEST_CASE("a replay whose node is killed ends with an error within its limit") {
   CHECK(x.err.find("lost node 'tested'") != std::string::npos);
   CHECK(x.err.find("given up after") != std::string::npos);
   CHECK(x.err.find(node.address()) != std::string::npos);
-  REQUIRE(x.report.is_object()); // what was done until then
+  REQUIRE(x.report.is_object()); // the work done until then
   CHECK(x.count("verify_failures") == 0);
 }
 
@@ -85,7 +85,7 @@ TEST_CASE("a replay continues when its node is killed and restarted") {
   }
   check_survived(result_of(client), long_trace_requests);
   check_rest(*node, shape);
-  // What the last node has is right.
+  // The pages of the last node are right.
   const auto after = run_replay(how);
   check_report(after, shape);
   CHECK(after.count("load_failures") == 0);
@@ -116,8 +116,8 @@ TEST_CASE("a client killed during a replay leaves nothing behind") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   auto config = node_config(scratch.path(), shape);
-  // Only what is needed is evicted, so that a replay can be made to need every slot; each of several shards would give
-  // its part, and one that has no page of the dead left a page of the replay.
+  // Only as much as needed is evicted, so that a replay can be made to need every slot. Each of several shards would
+  // give its part, and a shard without pages of the dead client would keep pages of the replay.
   config["registry"]["shards"] = 1;
   config["storage"]["low_watermark"] = 0;
   config["storage"]["high_watermark"] = 0;
@@ -211,7 +211,7 @@ TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
   client.send(SIGSTOP);
   node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
   check_rest(node, shape);
-  // Meanwhile somebody else uses every slot that it had.
+  // Meanwhile another client uses every slot that it had.
   check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:10,4096,2,128", "--salt", "9"} +
                           quick_timeouts),
                shape);
@@ -246,10 +246,11 @@ TEST_CASE("frames that a disconnected client may access are not reused until its
     node.wait_for_statistics([&](const auto& x) { return x.clients == 1 && x.evicted > last.evicted; });
     stop_client();
   }
-  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
+  // For the node the client has disconnected, and its leases are released; but its process may resume copying at any
+  // moment.
   node.wait_for_log("is gone: its leases and reservations are released");
   CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
-  // Nothing more of what it sent can change that.
+  // Its later messages cannot change that.
   const auto held = pinned();
   REQUIRE(held > 0);
   // Others need every place that there is.

@@ -40,7 +40,7 @@ public:
     node_.emplace(write_config(scratch_.path(), config_));
   }
 
-  /// What `troupe status` says of the node.
+  /// The output of `troupe status` for the node.
   outcome status() const {
     const auto port = nlohmann::json::parse(node_->ready_line()).at("http").at("port").get<int>();
     return run(program_with({"status", "127.0.0.1:" + std::to_string(port)}));
@@ -98,7 +98,7 @@ TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones"
   check_report(refused, shape);
   CHECK(refused.code == 1);
   CHECK(refused.err.find("a slab of the node is damaged") != std::string::npos);
-  // Nor does the other rank write pages of keys that cannot become complete.
+  // The other rank does not write pages of keys that cannot become complete either.
   CHECK(refused.count("saved_pages") == 0);
   CHECK(refused.count("save_failures") == 2 * block_count);
   // An engine computes what it cannot keep, and says so.
@@ -117,7 +117,7 @@ TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones"
 }
 
 TEST_CASE("a slab truncated while in use loses the cut pages and accepts no new ones") {
-  // Of the pages of a request, at most 60 are in memory.
+  // At most 60 of the pages of a request are in memory.
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory};
   setting s(shape);
   s.play_clean();
@@ -137,11 +137,11 @@ TEST_CASE("a slab truncated while in use loses the cut pages and accepts no new 
   const auto lost = found.count("load_failures");
   CHECK(found.count("save_failures") == lost);
 
-  const auto missed = s.play(); // what is gone is a miss from now on
+  const auto missed = s.play(); // a lost page is a miss from now on
   check_report(missed, shape);
   CHECK(missed.count("load_failures") == 0);
   CHECK(missed.count("loaded_pages") == missed.count("hit_blocks"));
-  // What is left behind the first page that is gone is saved again, and is there.
+  // Pages behind the first lost page are saved again, and are found.
   CHECK(missed.count("save_failures") == lost);
   CHECK(missed.count("saved_pages") == 0);
   CHECK(missed.code == 1);

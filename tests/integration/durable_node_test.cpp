@@ -42,7 +42,8 @@ TEST_CASE("a node with a durable index serves saved pages bit for bit after kill
       CHECK(outcome.count("hit_blocks") == blocks);
       CHECK(outcome.count("saved_pages") == 0);
     }
-    // What is answered before the page is on the disk, as all but "strict" does, is there when it has been written.
+    // Except with "strict", commits are answered before the page is on disk; such a page exists once it has been
+    // written.
     if (round == 0 && durability != "strict")
       node.wait_for_statistics([](const node_statistics& x) {
         return std::ranges::all_of(x.ranks, [](const auto& rank) { return rank.written >= rank.live; });
@@ -102,7 +103,7 @@ TEST_CASE("pages of a durable index without their slab are misses and are saved 
   serving_node node(file);
   const auto outcome = run_replay(replay_of(node, "1"));
   CHECK(outcome.count("verify_failures") == 0);
-  CHECK(outcome.count("load_failures") == 0); // known before anybody looks for them
+  CHECK(outcome.count("load_failures") == 0); // known before the first lookup
   CHECK(outcome.count("saved_pages") > 0);
   const auto again = run_replay(replay_of(node, "1"));
   CHECK(again.count("load_failures") == 0);

@@ -28,7 +28,7 @@ outcome run_example(const arguments& what) {
   return run(how);
 }
 
-/// What must hold for every engine, whatever happened to its node and its requests.
+/// Properties of every engine replay, whatever happened to its node and its requests.
 void check_right(const replay_outcome& x) {
   INFO(x.err);
   REQUIRE(x.report.is_object());
@@ -126,7 +126,7 @@ TEST_CASE("engine faults: a node that is killed and restarted costs an engine on
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
   std::optional<serving_node> node(std::in_place, config);
   const auto port = std::to_string(node->port());
-  // So long that the engine, which does not wait for a node, is not at its end when the last one is back.
+  // So long that the engine, which does not wait for a node, is still running when the last one is back.
   const arguments how{"--engine", "--inject-faults",       "7", "--attach", node->address(),
                       "--trace",  "loogle:360,4096,20,128"};
   process client(replay_command(how));

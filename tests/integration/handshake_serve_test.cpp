@@ -30,7 +30,7 @@ std::filesystem::path directory_config(const scratch_directory& directory, const
   return file;
 }
 
-/// Where HTTP is, or handshakes alone.
+/// The port of HTTP, or of handshakes alone.
 std::uint16_t port_of(const serving_node& node, const char* what = "http") {
   return json::parse(node.ready_line()).at(what).at("port").get<std::uint16_t>();
 }
@@ -132,7 +132,7 @@ TEST_CASE("serve: the handshake settings of the config take effect") {
   CHECK(call(port, "DELETE", "/v1/handshake/b?incarnation=7").code == 204);
   const auto is_forgotten = [&] { return call(port, "GET", "/v1/handshake/b?incarnation=7").code == 404; };
   CHECK(eventually(is_forgotten, std::chrono::milliseconds(10)));
-  // Nobody waits longer than the node lets anybody wait.
+  // No request waits longer than the node allows.
   CHECK(waiting.must_read().code == 404);
   CHECK(node.stop() == 0);
 }
@@ -162,7 +162,7 @@ TEST_CASE("serve: requests that wait for an engine do not delay a shutdown") {
   };
   CHECK(eventually(waits, std::chrono::milliseconds(10)));
   CHECK(node.stop() == 0);
-  // And is told so: had the node waited for the end of the wait, the engine would just not be there.
+  // The error says so: if the node had waited for the end of the wait, the answer would be that the engine is missing.
   CHECK(waiting.must_read().code == 503);
 }
 

@@ -112,7 +112,7 @@ std::unique_ptr<troupe::metadata_client> http_client_of(const serving_node& node
   return std::move(*made);
 }
 
-/// Whether a request that all shards have a part in is answered.
+/// Whether a request that involves all shards is answered.
 bool answers(troupe::metadata_client& http) {
   const std::vector<std::string> keys{"a", "b", "c", "d", "e", "f", "g", "h"};
   return http.batch_key_exists(keys).has_value();
@@ -238,7 +238,8 @@ TEST_CASE("another user is refused even if the file mode allows the connection")
   }
   attacked_node x;
   const auto path = x.node.socket();
-  // What the node has set would keep others out already: here is only what it asks of who connects.
+  // The file modes that the node sets would keep others out already: here only the check of the connecting user is
+  // left.
   for (const auto& directory : {x.scratch.path(), std::filesystem::path(path).parent_path()})
     REQUIRE(::chmod(directory.c_str(), 0755) == 0);
   REQUIRE(::chmod(path.c_str(), 0666) == 0);

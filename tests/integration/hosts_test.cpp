@@ -17,7 +17,7 @@ constexpr const char* small_trace = "loogle:4,2048,5,128";
 /// Does not end before the test does.
 constexpr const char* endless_trace = "loogle:4000,4096,20,128";
 
-/// How soon a peer that says nothing counts as dead.
+/// How soon a silent peer counts as dead.
 const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms", "--set", "caf.connection_timeout=1 s"};
 
 arguments operator+(arguments a, const arguments& b) {
@@ -71,7 +71,7 @@ TEST_CASE("a client on another host saves and loads every byte and finds pages o
   const auto second = run_replay(from_elsewhere(node, transport) + what);
   check_clean(second, shape);
   CHECK(second.count("hit_blocks") == model.blocks);
-  // Of one that maps the memory, and the other way round.
+  // Pages of a client that maps the memory, and the other way round.
   const auto near = run_replay(arguments{"--attach", node.address()} + what);
   check_clean(near, shape);
   CHECK(near.count("hit_blocks") == model.blocks);
@@ -139,7 +139,7 @@ TEST_CASE("a client on another host that is killed or frozen leaves nothing behi
     check_rest(node, shape);
     if (!stands_still)
       continue;
-    // When it goes on, what was on its way reaches memory that nobody uses, and it comes back.
+    // When it resumes, its transfers in flight reach memory that is not in use, and it attaches again.
     client.send(SIGCONT);
     node.wait_for_statistics([](const auto& x) { return x.clients > 0; });
     client.send(SIGTERM);
@@ -149,7 +149,7 @@ TEST_CASE("a client on another host that is killed or frozen leaves nothing behi
       CHECK(ended.count("verify_failures") == 0);
     check_rest(node, shape);
   }
-  // What is there is right.
+  // Pages that are found are right.
   const auto after = run_replay(from_elsewhere(node, transport) + arguments{"--trace", endless_trace, "--limit", "40"});
   check_report(after, shape);
   CHECK(after.code == 0);
@@ -179,7 +179,7 @@ TEST_CASE("a client on another host attaches again after its node was killed") {
   REQUIRE(x.report.is_object());
   CHECK(x.count("verify_failures") == 0);
   check_rest(*node, shape);
-  // For good: it gives up in its time.
+  // The node never returns: the client gives up within its limit.
   process last(replay_command(from_elsewhere(*node, transport) +
                               arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
   const auto evicted = node->statistics().evicted;
@@ -212,7 +212,7 @@ public:
   ~two_hosts() { remove(); }
 
   explicit operator bool() const noexcept { return there_; }
-  /// In the place of a program's own arguments, to run it on the one or the other.
+  /// Arguments before those of a program, to run it on the one host or the other.
   arguments on_a() const { return {"/bin/sh", "-c", "exec ip netns exec " + a() + " \"$0\" \"$@\""}; }
   arguments on_b() const { return {"/bin/sh", "-c", "exec ip netns exec " + b() + " \"$0\" \"$@\""}; }
   void cable(bool up) { shell(in_a("ip link set " + name_ + "a " + (up ? "up" : "down"))); }

@@ -26,7 +26,7 @@ launch own_node_replay(const scratch_directory& scratch, const std::string& trac
   return out;
 }
 
-/// A trace that is never there: whoever opens it waits.
+/// A trace that never has content: opening it blocks.
 std::string endless_wait(const scratch_directory& scratch) {
   auto path = (scratch / "trace.fifo").string();
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -99,7 +99,7 @@ TEST_CASE("a second signal ends a replay that hangs and leaves nothing behind") 
   running.send(SIGINT);
   running.send(SIGTERM);
   const auto code = running.wait();
-  // Whether the first one was enough is a matter of time.
+  // It depends on timing whether the first one was enough.
   CHECK((code == 128 + SIGINT || code == 128 + SIGTERM));
   CHECK(scratch_names(scratch.path()).empty());
 }
@@ -114,7 +114,7 @@ TEST_CASE("files of a killed replay are removed by the next one, which reports i
   const auto left = scratch_names(scratch.path());
   REQUIRE(left.size() == 1);
 
-  // Neither what has another name nor what is at work is touched.
+  // Directories with another name and those in use are not touched.
   fs::create_directory(scratch / "troupe-replay.mine");
   process working(own_node_replay(scratch, endless_trace));
   wait_until_played(working);
@@ -175,7 +175,7 @@ TEST_CASE("the progress of a replay fits into a terminal of any width") {
   command.terminal_columns = columns;
   process running(command);
   CHECK(running.wait() == 0);
-  // What is drawn ends with the sequence that clears the rest of the line.
+  // Each update ends with the sequence that clears the rest of the line.
   const auto text = running.text(stream::err);
   std::size_t drawn = 0;
   std::size_t longest = 0;

@@ -31,13 +31,13 @@ json whole_config(const scratch_directory& scratch) {
   out["http"] = {{"enabled", true}, {"port", 0}, {"threads", 2}};
   out["lmcache"] = {{"enabled", true}, {"port", 0}};
   out["remote"] = {{"enabled", true}};
-  // Where nobody listens.
+  // A port without a listener.
   out["cluster"] = {{"name", "limits"}, {"seeds", {{{"host", "127.0.0.1"}, {"port", 1}}}}};
   out["caf"]["scheduler_threads"] = 2;
   return out;
 }
 
-/// What has run out, and the way out.
+/// The exhausted resource, and the setting to change.
 void check_sentence(const std::string& err, bool threads) {
   const std::string way = threads ? "ulimit -u" : "ulimit -n";
   INFO(err);

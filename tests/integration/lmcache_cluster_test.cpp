@@ -47,7 +47,7 @@ TEST_CASE("pages stored by LMCache workers on one node are found and correct on 
   auto two = nodes.engine_at(1, 2);
   nodes.wait_for_each_other();
   REQUIRE(one.store(1, 5));
-  // What is behind it nobody has.
+  // No node has the chunks behind it.
   CHECK(two.look_up(1, 8, "a") == 5);
   CHECK(two.retrieve(1, 0, 5, "a"));
   CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"a"}));
@@ -67,7 +67,7 @@ TEST_CASE("pages stored by LMCache workers on one node are found and correct on 
   CHECK(one.look_up(2, 6, "d") == 6);
   CHECK(one.retrieve(2, 0, 6, "d"));
   CHECK(one.look_up(3, 6, "e") == 0);
-  // What was fetched stays.
+  // Fetched pages stay.
   nodes.node(0).program().kill();
   CHECK(two.look_up(1, 7, "f") == 7);
   CHECK(two.retrieve(1, 0, 7, "f"));
@@ -110,7 +110,7 @@ TEST_CASE("lookups elsewhere end with local pages when the node with LMCache's p
     two.begin_lookup(i, chunks, request_of(i));
   REQUIRE(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_pages_total") > 0; }));
   nodes.node(0).program().kill();
-  // Of those that were under way each ends, and what it has found is right.
+  // Each lookup in progress ends, and the pages that it found are right.
   std::uint32_t found = 0;
   for (std::uint32_t i = 0; i < sequences; ++i) {
     const auto count = two.found_by(request_of(i));
@@ -122,7 +122,7 @@ TEST_CASE("lookups elsewhere end with local pages when the node with LMCache's p
   }
   INFO(found << " chunks were found");
   nodes.node(1).program().wait_for_line(stream::err, "is away");
-  // And what nobody has is a miss, with nobody waited for.
+  // A chunk that no node has is a miss without a wait.
   CHECK(two.look_up(100, chunks, "later") == 0);
   CHECK(two.store(100, chunks));
   CHECK(two.look_up(100, chunks, "again") == chunks);

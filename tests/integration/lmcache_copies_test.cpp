@@ -38,7 +38,7 @@ TEST_CASE("the node stores a worker's blocks and writes them into blocks of anot
   CHECK(one.memory.is_wiped(1));
   CHECK(one.memory.is_wiped(30));
 
-  // In another process, with memory of its own.
+  // A worker in another process with its own memory.
   const auto other = start_forked([&] {
     driven_engine two(port, 2, how);
     two.memory.wipe();
@@ -102,12 +102,12 @@ TEST_CASE("workers that copy themselves share pages with workers whose node copi
                             block_bytes) == 0);
     CHECK(at == slot.size());
   }
-  // Neither way is open to those of the other.
+  // Neither layout can read pages of the other.
   CHECK(one.done(worker.call(store, {lmcache_key(8, "r", 0, 1, 0), 2, json::array({{1, 2}}), json::binary({})})) ==
         false);
   CHECK(worker.call(prepare_store, {lmcache_key(8, "r", 0, 1, 0), 1})->at("context").empty());
 
-  // With heads outside, blocks are kept as they are: other pages, which only those like it find.
+  // With heads outside, blocks are stored as they are: other pages, which only engines of the same layout find.
   driven_engine other(port, 3, arrangement::joined_by_heads);
   CHECK_FALSE(other.get(7, 0, {1, 2, 3, 4}));
   CHECK(other.look_up(7, 2, "both") == 0);
@@ -177,7 +177,7 @@ TEST_CASE("memory that does not match its registration is refused", "[lmcache]")
   node.wait_for_log("handles of type 'cuda_vmm'");
   node.wait_for_log("several groups of KV caches (2)");
 
-  // The same once more, as it should be.
+  // The same once more, with valid values.
   CHECK_FALSE(one.worker.call(register_memory, registration(instance, memory.handles(), "NHD")));
   CHECK(one.worker.call(ping, {instance}) == true);
 
@@ -240,7 +240,7 @@ TEST_CASE("chunks whose blocks an engine has freed are not stored", "[lmcache]")
   CHECK(one.look_up(1, 3, "a") == 1);
   CHECK(one.get(1, 2, {5, 6}));
 
-  // Where blocks fall out of a window, what has lost one of them says nothing of its tokens.
+  // Where blocks fall out of a window, a chunk that has lost one of them is not stored.
   auto sliding = group();
   sliding["sw_size_tokens"] = 24;
   CHECK_FALSE(one.worker.call(register_memory, registration(1, one.memory.handles(), "NHD", json::array({sliding}))));
@@ -270,7 +270,7 @@ TEST_CASE("pages found by a lookup stay available for a late retrieve", "[lmcach
     one.put(sequence, {5, 6, 7, 8});
   CHECK(one.get(1, 0, {5, 6, 7, 8}, 0, "late"));
   CHECK(one.holds(1, 0, {5, 6, 7, 8}));
-  // What nobody has locked has made room.
+  // Pages that are not locked have been evicted.
   CHECK_FALSE(one.get(2, 0, {5, 6, 7, 8}));
   CHECK(node.stop() == 0);
 }

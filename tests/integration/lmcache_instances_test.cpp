@@ -7,7 +7,7 @@
 
 namespace lmcache_instances_test {
 
-/// Who is who among workers whose blocks the node copies, when they register more than once.
+/// The identity of workers whose blocks the node copies, when they register more than once.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -62,7 +62,7 @@ TEST_CASE("two workers with the same instance id are separate", "[lmcache]") {
   CHECK(one.worker.call(ping, {1}) == true);
   CHECK(one.get(2, 0, {5, 6, 7, 8}));
   CHECK(one.holds(2, 0, {5, 6, 7, 8}));
-  // Who comes by another connection is not known, also when it is one of them: so it registers again.
+  // A worker on a new connection is unknown, even if it was known before: so it registers again.
   lmcache_client again(port);
   CHECK(again.call(ping, {1}) == false);
   CHECK_FALSE(one.done(again.call(store, {lmcache_key(3, "r", 0, 1, 0), 1, json::array({{1, 2}}), json::binary({})})));

@@ -11,7 +11,7 @@
 
 namespace lmcache_test {
 
-/// A node in the place of LMCache's server, and clients of its wire.
+/// A node in the place of LMCache's server, and clients of its protocol.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -83,7 +83,7 @@ TEST_CASE("the shared memory has mode 0600 and its name is removed with the node
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777U) == 0600);
 
-  // Left over by kill -9, and gone at the next start, which has another name.
+  // The name stays after kill -9 and is removed at the next start, which has another name.
   node->program().kill();
   CHECK(::stat(path.c_str(), &status) == 0);
   node.emplace(config);
@@ -104,7 +104,7 @@ TEST_CASE("a node with a data directory name equal to another's, as in container
   serving_node one(write_config(first.path(), config));
   lmcache_client worker(lmcache_port(one.ready_line()));
   const auto name = worker.call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
-  // What the other one finds in its directory names memory that a node holds.
+  // The name in the directory of the other node is that of memory in use by this one.
   std::filesystem::create_directory(second.path() / "data");
   std::filesystem::permissions(second.path() / "data", std::filesystem::perms::owner_all);
   std::filesystem::copy_file(first.path() / "data" / "memory-name", second.path() / "data" / "memory-name");
@@ -168,7 +168,7 @@ TEST_CASE("unsupported requests of LMCache clients are answered at once", "[lmca
   CHECK(client.call("server_module_call", {{{"method", "m"}, {"payload", json::binary({})}}})->at("success") == false);
   for (const char* none : {"register_kv_cache", "cb_register_rope", "subscribe_kv_events", "whatever_comes"})
     CHECK_FALSE(client.call(none, {1, 2}));
-  // Whoever is not known is told no, and then yes: so it registers anew.
+  // An unknown worker is refused first and accepted next: so it registers again.
   CHECK(client.call(ping, {nullptr}) == true);
   CHECK(client.call(ping, {7}) == false);
   CHECK(client.call(ping, {7}) == true);
@@ -180,7 +180,7 @@ TEST_CASE("unsupported requests of LMCache clients are answered at once", "[lmca
   CHECK_FALSE(client.call(unregister, {7}));
   auto strange = registration(7);
   strange["dtype_str"] = "complex128";
-  // It has the memory's name, so that it sends no tensors, and it is told no for good.
+  // The worker has the memory's name, so it sends no tensors, and is refused permanently.
   CHECK_FALSE(client.call(register_worker, {strange})->at("shm_name").get<std::string>().empty());
   CHECK(client.call(prepare_store, {lmcache_key(1, "r", 0, 1, 0), 7})->at("context").empty());
   CHECK(client.call(ping, {7}) == false);
@@ -203,14 +203,14 @@ TEST_CASE("clients of two LMCache versions share their pages", "[lmcache]") {
   CHECK(newer.store(2, 2));
   CHECK(older.look_up(2, 2, "o-1") == 2);
   CHECK(older.retrieve(2, 0, 2, "o-1"));
-  // What only the newer one has.
+  // Requests that only the newer version has.
   const auto key = lmcache_key_of_0_5_7(lmcache_key(1, "n-1", 0, 3));
   CHECK_FALSE(newer.scheduler.call(free_locks, {key, 1, json::array({json::array({0, 16})})}));
   CHECK(newer.scheduler.call("negotiate_chunk_size", {48}) == chunk);
   node.wait_for_log("needs chunks of a multiple of 48 tokens");
   CHECK(newer.scheduler.call("server_module_affinity_call", {{{"method", "m"}, {"payload", json::binary({})}}})
             ->at("success") == false);
-  // And what neither has.
+  // Requests that neither version has.
   CHECK(newer.worker.call(prepare_store, {key, 2, json::array(), 5})->at("context").empty());
   node.wait_for_log("2 in 0.5.6, 3 in 0.5.7");
   CHECK(node.stop() == 0);
@@ -292,7 +292,7 @@ TEST_CASE("pages of a worker that never commits are freed only when it disconnec
   REQUIRE(told->at("context").at("slots").size() == 3);
   // Another one would write the same: that is busy, and no reason to wait.
   CHECK(one.worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
-  // Given up by asking again: the first slots are not committed any more.
+  // A repeated store abandons the first one: its slots are no longer committed.
   const auto again = left->worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 2});
   CHECK(again->at("context").is_object());
   CHECK_FALSE(left->worker.call(unregister, {2}));
@@ -334,7 +334,7 @@ TEST_CASE("LMCache clients continue after their node was killed and restarted", 
 
   const auto scheduler_ping = one.scheduler.call(ping, {nullptr});
   CHECK(scheduler_ping == true);
-  // Not known any more: told so, and registered again when the next one succeeds.
+  // It is unknown now: it is notified, and registers again when the next request succeeds.
   CHECK(one.worker.call(ping, {1}) == false);
   CHECK(one.worker.call(prepare_retrieve, {lmcache_key(1, "r", 0, 4, 0), 1})->at("success") == false);
   CHECK(one.look_up(1, 4, "too early") == 0);
@@ -435,7 +435,7 @@ TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
       both(prepare_store, {key, 1}, prepare_store, {key, 1});
       return one.worker.call(commit_store, {key, 1, json::binary({})});
     });
-    // Nothing was written for the second one, and what the first one has got is nobody's.
+    // Nothing was written for the second one, and the slots of the first one are not readable.
     CHECK(one.look_up(document, 3, "found") == 0);
     const auto told = one.worker.call(prepare_store, {lmcache_key(document, "other", 0, 3, 0), 1});
     CHECK(told->at("context").at("slots").size() == 3);

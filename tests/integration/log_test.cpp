@@ -10,7 +10,7 @@
 
 namespace log_test {
 
-/// A log that nobody reads: its pipe is full, as when a collector hangs.
+/// A blocked log: its pipe is full, as when a collector hangs.
 
 using namespace troupe;
 using namespace troupe::test;

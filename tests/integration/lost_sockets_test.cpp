@@ -11,7 +11,7 @@ namespace lost_sockets_test {
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
-/// What programs that clean up remove under a node that runs.
+/// Files that clean-up programs remove under a running node.
 
 namespace {
 
@@ -55,7 +55,7 @@ TEST_CASE("sockets and lock removed under a running node are created again and w
     }
     check_clean(run_replay({"--attach", data.string(), "--trace", small_trace, "--salt", std::to_string(round)}), {});
     CHECK(eventually([&] { return status() == 0; }));
-    // What listened before is closed.
+    // The previous listener is closed.
     if (round == 0)
       after_first = open_descriptors(node);
     else
@@ -74,7 +74,7 @@ TEST_CASE("a socket that cannot be created again is reported until it can") {
   const auto socket = scratch / "data/troupe.sock";
   serving_node node(write_config(scratch.path(), config_of(scratch.path())));
   CHECK_FALSE(is_lost(node));
-  // What is there is nobody's to remove.
+  // The file at this path must not be removed.
   fs::create_directory(scratch / "thing");
   fs::rename(socket, scratch / "moved");
   fs::rename(scratch / "thing", socket);

@@ -63,7 +63,7 @@ std::vector<fs::path> made_slabs(const fs::path& where) {
   return out;
 }
 
-/// Of RocksDB's logs: the disk space behind their ends.
+/// The unused disk space behind the ends of RocksDB's logs.
 void give_back_what_logs_have_taken(const fs::path& index) {
   for (const auto& x : fs::directory_iterator(index)) {
     if (x.path().extension() != ".log")
@@ -159,7 +159,7 @@ TEST_CASE("pages of a client's namespace survive a clean stop and a kill of the 
   CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
   CHECK(made_slabs(scratch.path()).size() == 2);
   if (killed) {
-    // What was answered is in the index by then; pages that are in memory only would be lost.
+    // Answered commits are in the index by then; pages that are in memory only would be lost.
     CHECK(eventually([&] { return sum_of_metric(*node, "troupe_memory_dirty_bytes") == 0; },
                      std::chrono::milliseconds(10)));
     node->program().kill();
@@ -232,7 +232,7 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
     CHECK(used > 0);
     CHECK(used <= disk_bytes - spare_bytes);
     node.wait_for_log("the disk is full");
-    // Whoever looks is told, with the way out.
+    // The status shows it, with the way out.
     CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 1);
     const auto url =
         "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
@@ -323,7 +323,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
     // RocksDB has taken room for its log beforehand, which would last for hours.
     give_back_what_logs_have_taken(scratch / "data/index");
     disk.fill_up();
-    // It saves more than can be told to the index, and waits.
+    // It saves more pages than the index accepts, and waits.
     process engine(replay_command(
         {"--attach", node.address(), "--trace", second.trace, "--concurrency", "1", "--make-namespace", space}));
     CHECK(eventually(is_full, std::chrono::milliseconds(50)));
@@ -338,7 +338,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
     CHECK(eventually(says_so, std::chrono::milliseconds(50)));
     const auto found = first(node, space);
     CHECK(found.code == 0);
-    CHECK(found.count("hit_blocks") > 0); // but for what has made room for the other
+    CHECK(found.count("hit_blocks") > 0); // except pages evicted for the other namespace
     CHECK(found.count("verify_failures") == 0);
 
     disk.make_room();

@@ -19,7 +19,7 @@ nlohmann::json with_http(const std::filesystem::path& where) {
   return out;
 }
 
-/// What the kernel says of the mappings of a process whose line has this in it.
+/// The kernel's flags of those mappings of a process whose line contains this text.
 std::vector<std::string> flags_of_mappings(pid_t process, const std::string& part) {
   std::vector<std::string> out;
   std::ifstream maps("/proc/" + std::to_string(process) + "/smaps");

@@ -13,7 +13,7 @@
 
 namespace packaging_test {
 
-/// What is made of the program for those who install it; scripts/check-package tries the packages themselves.
+/// The installed files of the program; scripts/check-package tests the packages themselves.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -22,7 +22,7 @@ namespace {
 
 const std::filesystem::path packaging = std::filesystem::path(TROUPE_SOURCE_DIR) / "packaging";
 
-/// Stands for systemd: what is told to it, one word at a time.
+/// Stands for systemd: receives its notifications, one at a time.
 class service_manager {
 public:
   explicit service_manager(const std::string& name) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {

@@ -8,7 +8,7 @@
 
 namespace private_files_test {
 
-/// What a node writes is for its own user.
+/// Files that a node writes are for its own user.
 
 using namespace troupe::test;
 using stream = process::stream;

@@ -38,7 +38,7 @@ private:
   std::filesystem::path path_;
 };
 
-/// What to start, and under which restrictions.
+/// The program to start, and its restrictions.
 struct launch {
   std::vector<std::string> arguments;
   /// Where; not set: where the test runs.
@@ -53,11 +53,11 @@ struct launch {
   std::optional<long> forbidden_call{};
   /// RLIMIT_FSIZE: no file can become longer.
   std::optional<std::uint64_t> file_size_limit;
-  /// Its stderr is a small pipe that nobody reads, until `process::read_stderr`.
+  /// Its stderr is a small pipe that is not read until `process::read_stderr`.
   bool unread_stderr = false;
   /// Its stderr is a terminal of so many columns.
   std::optional<unsigned short> terminal_columns;
-  /// Where its stdout goes instead of being read here.
+  /// The file that its stdout goes to instead of being read here.
   std::filesystem::path stdout_file;
   /// RLIMIT_NOFILE.
   std::optional<std::uint64_t> descriptor_limit;
@@ -96,7 +96,7 @@ public:
   /// is for that.
   std::string text(stream which) const;
 
-  /// What has come until now, for whoever reads why a test has failed.
+  /// The output until now, for the report of a failed test.
   std::string so_far(stream which) const;
 
   /// A line and where it stands.
@@ -140,7 +140,7 @@ private:
   output out_;
   output err_;
   bool err_is_left_ = false;
-  /// When it has ended and all it printed has been read.
+  /// When it has ended and all its output has been read.
   std::optional<int> status_;
   std::thread reader_;
 };

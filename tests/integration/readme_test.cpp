@@ -48,7 +48,7 @@ std::size_t count(const std::string& text, std::string_view part) {
   return out;
 }
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 std::string free_port() {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
@@ -57,7 +57,7 @@ std::string free_port() {
   return out;
 }
 
-/// What a clone has after the program was built, with ports that are free here and slabs as large as need be.
+/// The state of a clone after the build, with ports that are free here and slabs as large as needed.
 struct fresh_clone {
   fresh_clone() {
     fs::create_directories(directory / "build/release");
@@ -107,7 +107,7 @@ TEST_CASE("the commands of README.md run in order as written") {
   CHECK(count(x.err, " node: stopped") == 2);
   CHECK(x.out.find("\"node_name\": \"single\"") != std::string::npos);
   CHECK(count(x.out, "requests") >= 3);
-  // Two nodes, two directories; what a replay had of its own is gone.
+  // Two nodes, two directories; those of the replay's own node are removed.
   CHECK(entries(here.directory / "data") == std::vector<std::string>{"hf3fs-metadata", "single"});
   CHECK(entries(here.directory.path()) == std::vector<std::string>{"build", "configs", "data", "traces"});
 }

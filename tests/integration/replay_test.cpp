@@ -139,7 +139,7 @@ TEST_CASE("with fewer slots than pages a replay evicts with about the hits of an
   CHECK(hits >= at_least * 97 / 100);
   CHECK(hits <= at_most * 120 / 100);
   CHECK(x.count("evicted_keys") > 0);
-  // What was saved is there or was evicted.
+  // Saved pages are present or were evicted.
   CHECK(x.count("saved_pages") <= x.count("evicted_keys") + slots);
 }
 

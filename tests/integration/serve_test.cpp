@@ -24,7 +24,7 @@ TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on
   const auto signal_number = GENERATE(SIGTERM, SIGINT);
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
-  // Over TCP nobody maps its memory.
+  // Over TCP no client maps its memory.
   config["remote"] = {{"enabled", true}};
   serving_node node(write_config(scratch.path(), config));
   CHECK(node.port() != 0);

@@ -23,7 +23,7 @@ namespace {
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 const arguments one_at_a_time{"--concurrency", "1"};
 
-/// What node `to` has had from files of all others; and what was refused there.
+/// The pages that node `to` has read from files of all others, and those that were rejected there.
 struct from_files {
   double pages = 0;
   double stale = 0;
@@ -69,7 +69,7 @@ TEST_CASE("pages of another node are read from its slab files without network tr
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_file_pages_total") == read.pages);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_file_bytes_total") == read.pages * 65536);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
-  // A disk that takes too long is no fault of anybody's.
+  // A slow disk is no failure.
   if (read.failed == 0) {
     CHECK(read.pages >= pages);
     CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == 0);
@@ -179,7 +179,7 @@ TEST_CASE("pages of a missing or replaced slab file are fetched over the network
   const auto model = expected(small_trace);
   check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
   wait_until_written(nodes.node(0), model.unique_blocks);
-  // Nothing of it was opened by the other node before there was anything to fetch.
+  // The other node opened none of it before there was anything to fetch.
   const auto slab = slab_path(nodes.config(0));
   const auto aside = nodes.scratch.path() / "aside";
   std::filesystem::rename(slab, aside);
@@ -247,7 +247,7 @@ TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the 
   CHECK(found.count("hit_blocks") == model.blocks);
   CHECK(files_of(nodes.node(1)).pages > 0);
   CHECK(served.control().reads > before);
-  // What is not in the slab of the owner yet, or cannot be read there, is in its memory.
+  // Pages that are not in the owner's slab yet, or cannot be read there, are in its memory.
   check_clean(nodes.replay(0, small_trace, {"--salt", "1", "--concurrency", "1"}), nodes.shape);
   served.kill();
   nodes.node(0).program().wait_for_line(stream::err, "is gone");
@@ -288,7 +288,7 @@ TEST_CASE("an owner killed while its files are read costs only hits") {
   CHECK(files_of(nodes.node(1)).pages > 0);
   nodes.node(1).program().wait_for_line(stream::err, "is away");
   nodes.all[0].reset();
-  // Another run of it has another index, and the same files: what these hold of before is asked for by nobody.
+  // Another run of it has another index and the same files: pages of the earlier run there are not requested.
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
   nodes.node(1).program().wait_for_line(stream::err, "has begun anew", seen);

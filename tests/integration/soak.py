@@ -101,7 +101,7 @@ def native_life(ask, name, draw):
         given = ask("POST", f"{path}/reserve", {"rank": rank, "keys": keys, "parents": parents})
         pages = [{"key": key, "slot": x["slot"], "generation": x["generation"]}
                  for key, x in zip(keys, given["results"])]
-        # The last one is given up.
+        # The last one is cancelled.
         done = ask("POST", f"{path}/commit", {"rank": rank, "token": given["token"], "pages": pages[:-1]})
         expect("commit", {x["status"] for x in done["results"]} - {"ok"}, set())
         ask("POST", f"{path}/abort", {"rank": rank, "token": given["token"]})
@@ -206,7 +206,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--troupe", required=True, help="the program")
     parser.add_argument("--minutes", type=float, default=12)
-    # Of 12 minutes, the store has compacted for the first time by then, and keeps the memory that it took for it.
+    # In 12 minutes, the store has compacted for the first time, and keeps the memory that it used for it.
     parser.add_argument("--warm-up", type=float, help="minutes; three fifths of the time if not given")
     parser.add_argument("--clients", type=int, default=3, help="threads that make and remove namespaces")
     parser.add_argument("--pace", type=float, default=0.005, help="seconds between two lives of namespaces")

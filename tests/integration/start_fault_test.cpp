@@ -5,8 +5,8 @@
 
 namespace start_fault_test {
 
-/// What keeps a node from starting: each ends with exit code 1, a sentence on stderr and nothing on stdout, and leaves
-/// what is on the disk as it was.
+/// Errors that prevent a start: each ends with exit code 1, a sentence on stderr and nothing on stdout, and leaves the
+/// files on disk unchanged.
 
 using namespace troupe::test;
 using nlohmann::json;
@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* small_trace = "loogle:2,1024,3,128";
 
-/// What `serve` says when it does not start.
+/// The error of `serve` when it does not start.
 std::string refused(const fs::path& config, arguments more = {}) {
   auto command = program_with({"serve", "--config", config.string()});
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
@@ -53,7 +53,7 @@ TEST_CASE("two nodes on one data_dir: the second one is refused and the first on
   // The same directory by another name.
   fs::create_directory_symlink(scratch / "data", scratch / "alias");
   CHECK(refused(config, {"--set", "data_dir=" + (scratch / "alias").string()}).find("in use") != std::string::npos);
-  // So for the node that a replay runs.
+  // The same for the node that a replay runs.
   const auto x = run_replay({"--trace", small_trace, "--config", config.string()});
   INFO(x.err);
   CHECK(x.code == 1);

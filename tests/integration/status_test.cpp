@@ -111,7 +111,7 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
     CHECK(ask(data.string()) == 0);
     CHECK(ask(socket) == 0);
     CHECK(ask("unix:" + socket) == 0);
-    // What only an administrator may: no token has that role here.
+    // Requests for administrators only: no token has that role here.
     const auto spaces = run(program_with({"list-namespaces", "--json", "--url", socket}));
     INFO(spaces.out << spaces.err);
     CHECK(spaces.code == 0);
@@ -133,7 +133,7 @@ TEST_CASE("on the Unix socket the owner of a node needs no port and no token for
     CHECK(ask(socket) == 2);
   }
   {
-    // What the killed one left is replaced.
+    // The socket that the killed node left is replaced.
     serving_node node(config_with_http(directory, {{"port", "off"}}));
     CHECK(ask(socket) == 0);
     CHECK(node.stop() == 0);

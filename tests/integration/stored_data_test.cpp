@@ -10,15 +10,15 @@
 
 namespace stored_data_test {
 
-/// What an earlier version left on disk is opened by this one, byte for byte: docs/compatibility.md promises it. The
-/// archives are made by tests/fixtures/make-data with the program of their version, and never again.
+/// Data that an earlier version left on disk is opened by this one, byte for byte: docs/compatibility.md promises it.
+/// The archives are made by tests/fixtures/make-data with the program of their version, and never again.
 
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
 namespace {
 
-/// Of each rank: five blocks in two requests.
+/// The data of each rank: five blocks in two requests.
 constexpr std::uint64_t blocks_of_trace = 7;
 constexpr std::uint64_t keys_of_trace = 5;
 

@@ -40,7 +40,7 @@ void check_says(const std::string& text, std::initializer_list<std::string> part
 TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   const scratch_directory scratch;
-  // Of the pages of a request, at most 60 are in memory: the rest has to be read.
+  // At most 60 of the pages of a request are in memory: the others have to be read.
   const node_shape shape{.page_bytes = 65536, .slots = 512, .memory_bytes = little_memory};
   auto config = config_on(served, scratch.path(), shape);
   config["memory"] = {{"bytes", "4 MiB"}};
@@ -66,7 +66,7 @@ TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns")
 
   served.start();
   node.program().wait_for_line(stream::err, "pages move by USRBIO again");
-  // What was missed is computed and saved again, and what is there is right.
+  // Missed pages are computed and saved again, and found pages are right.
   const auto back = play();
   check_report(back, shape);
   check_clean(play("1"), shape);

@@ -28,7 +28,7 @@ TEST_CASE("whatif predicts the hits of a replay on a node of that size") {
                                    scratch.path());
     CHECK(played.code == 0);
     CHECK(played.count("blocks") == report.at("blocks"));
-    // What goes to memory and disk takes its time, and a node does not evict what is being written.
+    // Transfers to memory and disk take time, and a node does not evict pages that are being written.
     const auto hits = policy.at("hit_blocks").at(i).get<double>();
     const auto found = static_cast<double>(played.count("hit_blocks"));
     CHECK(std::abs(hits - found) <= (i == 0 ? 0.05 * hits : 0));

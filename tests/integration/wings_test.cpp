@@ -6,8 +6,8 @@
 
 namespace wings_test {
 
-/// What an engine's process links: the client's wing alone. Asked of the linked programs, by the names of symbols and
-/// of shared libraries that stand in them.
+/// An engine's process links only the client's code. Checked in the linked programs, by the names of symbols and of
+/// shared libraries in them.
 
 namespace {
 
@@ -34,7 +34,7 @@ TEST_CASE("the library of the C interface contains no code of the node") {
 TEST_CASE("an engine's program contains no code of the node") {
   const auto engine = contents(TROUPE_EXAMPLE_ENGINE);
   const auto node = contents(TROUPE_PROGRAM);
-  // What both have proves that names can be found.
+  // Symbols that both have prove that names can be found.
   REQUIRE(names(engine, "libcaf_core"));
   REQUIRE(names(engine, "coordinator_core"));
   for (const auto* what : {"rocksdb", "prometheus", "5boost4asio", "registry_state", "allocator_state", "simdjson"}) {

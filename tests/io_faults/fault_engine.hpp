@@ -11,7 +11,7 @@
 
 namespace troupe::test {
 
-/// What a disk does wrong with one request.
+/// The fault of a disk in one request.
 struct fault {
   /// Completes with this instead of carrying out the request, or after `bytes` of it.
   errc status = errc::ok;

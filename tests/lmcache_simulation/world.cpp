@@ -267,7 +267,7 @@ void world::check_settled(change_number number, bool accepted) {
   if (y.under_work)
     count("waited for a lane");
   const auto& of = workers_.at(y.of);
-  // Nobody reads what is answered on a connection that has ended.
+  // Answers on a connection that has ended are not read.
   if (of.dead || of.client != y.name.first)
     return;
   for (const auto& [other, z] : made_)

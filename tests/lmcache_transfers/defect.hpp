@@ -16,11 +16,11 @@ enum class defect : std::uint8_t {
   tell_unverified,
   /// Tasks of a registration that has ended are not cancelled.
   forget_to_cancel,
-  /// When a connection has ended, its worker counts as one that touches nothing.
+  /// When a connection has ended, its worker counts as one without access to frames.
   free_frames_of_the_disconnected,
   /// The orders of a registration are answered when it ends.
   answer_orders_at_the_end,
-  /// What carries out the transfers of a registration goes on while its attachment ends.
+  /// The transfers of a registration continue while its attachment ends.
   end_coordinators_last,
   /// The node frees frames that were pinned long ago.
   unpin_after_a_time,

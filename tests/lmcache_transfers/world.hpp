@@ -181,9 +181,9 @@ private:
   /// Every request that a worker has sent, and whether it was answered.
   std::map<const lmcache::incoming*, std::pair<request_ptr, bool>> asked_;
   std::map<const lmcache::incoming*, timestamp> due_;
-  /// Those that a worker has given up by asking again.
+  /// Stores that a worker has abandoned by repeating them.
   std::set<const lmcache::incoming*> dropped_;
-  /// What each key stands for.
+  /// The meaning of each key.
   std::map<key_digest, content> meant_;
   worker_number last_worker_ = 0;
   client_number last_client_ = 0;

@@ -131,7 +131,7 @@ public:
     // Long ones to few.
     for (std::size_t i = 0; i < 20; ++i)
       say(actors[i], children);
-    // What clients say, to actors that are not theirs.
+    // Messages of clients, sent to actors that they have no handle of.
     for (const auto& x : actors) {
       say(x, unpin_atom_v, pin_number{1});
       say(x, fetch_atom_v, everything);
@@ -168,7 +168,7 @@ private:
 } // namespace
 
 int main(int argc, char** argv) {
-  // With a number: says that it is that process, asks for memory, and dies.
+  // With a number: claims to be that process, requests memory, and dies.
   const auto where = parse_node_address(argc == 2 || argc == 3 ? argv[1] : "");
   if (!where) {
     std::cerr << where.error().text << '\n';
