@@ -9,7 +9,7 @@
 
 namespace troupe::test {
 
-/// How long a test waits for what has to happen. No machine is too slow for it.
+/// How long a test waits for an expected event. It is long enough for any machine.
 inline constexpr auto test_patience = std::chrono::seconds(60);
 
 /// Waits until it is so. A test that would wait for ever ends the whole program and says so: what it waits for is not

@@ -224,7 +224,7 @@ class Publishing(unittest.TestCase):
         with self.assertLogs("vllm.troupe", "WARNING"):
             self.scheduler.set_xfer_handshake_metadata({(0, 0): here, (0, 1): None})
         self.assertEqual(self.published(), {(0, 0, 0): here})
-        # Not complete: nobody takes it for an engine of one rank.
+        # Not complete: it must not be taken for an engine of one rank.
         self.assertEqual(self.directory.sizes, {(1, 1, 2)})
         self.scheduler.shutdown()
 

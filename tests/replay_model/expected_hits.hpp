@@ -8,7 +8,7 @@
 
 namespace troupe::test {
 
-/// What a prefix cache of one rank does with a trace, request by request.
+/// The hits of a prefix cache of one rank for a trace, request by request.
 struct expected_hits {
   std::uint64_t blocks = 0;
   std::uint64_t hit_blocks = 0;

@@ -43,7 +43,7 @@ class Steps(unittest.TestCase):
         self.assertIn("LEFT OUT, since this machine is too slow for them: Late;", self.said)
 
     def test_a_step_that_has_found_nothing_until_its_time_is_left_out(self):
-        # What it says because it is ended is no finding.
+        # Output that results from ending the step is no finding.
         self.assertEqual(self.play("step_until 1 'Slow' bash -c 'trap \"echo 1/2 Test 1: a ***Failed; exit 1\" TERM; "
                                    "echo 1/2 Test 0: b Passed; sleep 40 & wait'", "tell_steps"), 0)
         self.assertIn("LEFT OUT, since this machine is too slow for them: Slow;", self.said)

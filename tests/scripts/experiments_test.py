@@ -73,7 +73,7 @@ class fake_engine:
         self.piece = BLOCK
         if "lmcache.mp.port" in extra:
             self.node, self.piece = world.lmcache, lmcache_experiments.CHUNK
-        # In its own prefix cache.
+        # The hits in its own prefix cache.
         self.own = set()
         self.llm.reset_prefix_cache = lambda: self.own.clear() or True
 

@@ -10,7 +10,7 @@ import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
-# By number and name, as ctest knows them.
+# The tests by number and name, as ctest knows them.
 TESTS = {1: ("unit/a rule", "unit"), 2: ("actors/a message", "actors"), 3: ("simulation/a seed", "simulation"),
          4: ("integration/a node: it ends", "integration"), 5: ("conformance/a wire", "conformance"),
          **{n: (f"integration/one of many {n}", "integration") for n in range(6, 20)}}

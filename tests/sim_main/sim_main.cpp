@@ -166,7 +166,7 @@ std::vector<outcome> run_all(const program& what, const arguments& args) {
   return out;
 }
 
-/// With the options of its own that were given.
+/// Repeats the program's own options that were given.
 std::string replay(const program& what, const arguments& args) {
   auto out = " " + std::string(what.name);
   for (const auto& x : what.flags)

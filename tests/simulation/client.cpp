@@ -16,7 +16,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// In place of CAF's middleman: makes a line of the world for each connection.
+/// In the place of CAF's middleman: makes a connection of the world.
 class entrance final : public caf::io::middleman_actor::base {
 public:
   entrance(caf::actor_config& config, std::function<caf::strong_actor_ptr()> connect)
@@ -232,7 +232,7 @@ caf::strong_actor_ptr client::connect() {
 
 void client::line_is_gone(const line& which) {
   if (&which != line_.get())
-    return; // what is known is of the next one
+    return; // later messages belong to the next one
   world_.count("lost node");
   ++epoch_;
   bound_ = false;
@@ -288,7 +288,7 @@ void client::transfer(rank_number rank, bool is_load, const transfer_task& work,
   ask(strong(is_load ? r.load : r.save), caf::make_message(work),
       [this, task, done = std::move(done)](caf::message& a) {
         tasks_.erase(task);
-        if (leaving_) // the engine has ended; what is under way may still use its blocks, and they are nobody else's
+        if (leaving_) // the engine has ended; transfers in progress may still use its blocks, which no other task gets
           return;
         done(answer_as<transfer_result>(a));
       });

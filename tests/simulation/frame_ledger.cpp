@@ -9,8 +9,8 @@ namespace troupe::simulation {
 
 namespace {
 
-/// From when a page was looked at until the disk is told to write it, messages inside of the node pass. What was
-/// scribbled on longer ago than that must have been found out.
+/// Between the verification of a page and the order to the disk to write it, messages inside of the node pass. A page
+/// corrupted longer ago than that must have been detected.
 constexpr auto check_takes = std::chrono::seconds(1);
 
 } // namespace
@@ -98,7 +98,7 @@ bool frame_ledger::moved(rank_number rank, const page_ref& page, std::uint64_t t
 }
 
 void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
-  const auto found = frames_.find(offset); // also what may be gone: it may be written still
+  const auto found = frames_.find(offset); // also a page that may be lost: it may still be written
   if (!ranks_[rank].may_move || found == frames_.end() || found->second.is != content::filled ||
       disks_[rank]->written(found->second.page.where) || !seeking_.insert(offset).second)
     return;
@@ -106,7 +106,7 @@ void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
   for (bool found_it = false; const auto& x : loans_)
     for (auto to = x.offset; !found_it && x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes; to += slot_bytes_) {
       const auto there = frames_.find(to);
-      // What lay there must have been moved as well, which is looked at on the way.
+      // The page there must have been moved as well, and is verified on the way.
       const bool taken = placing_.contains(to) || (there != frames_.end() && !there->second.holders.empty());
       found_it = to != offset && !taken && holds(rank, to, page) && moved(rank, page, to);
     }
@@ -359,7 +359,7 @@ void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x
     if (f.page.where == ended->pages[i].where && f.is == content::placed)
       f.is = gathered ? content::filled : content::none;
     if (f.scribbled && gathered && f.page.where == ended->pages[i].where && holds(rank, *offset, f.page)) {
-      f.scribbled.reset(); // what was scribbled on has been gathered into since
+      f.scribbled.reset(); // the corrupted page has been overwritten by a gather since
       f.scribbled_early = false;
     }
     if (gathered && disks_[rank]->damaged())
@@ -460,7 +460,7 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
   if (auto bad = in_loan(rank, offset); !bad.empty())
     return wrong("frames", rank, offset, "the disk transfers it, and " + bad);
   if (x.op == io::operation::read) {
-    // Which key it is for is not said; who is told of the frame looks at that.
+    // The key is not part of the message; the receiver of the frame checks it.
     page_ref page;
     page.where = x.where;
     take(rank, offset, page, content::read);

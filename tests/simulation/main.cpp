@@ -12,7 +12,7 @@ namespace {
 using namespace troupe;
 using namespace troupe::simulation;
 
-/// What a range of seeds must have seen to be worth anything.
+/// The events that a range of seeds must have seen to count as covered.
 constexpr std::string_view must_happen[] = {
     "attachment",
     "attachment: ends while copies are under way",

@@ -14,7 +14,7 @@ struct memory_host::shared_memory final : io::shared_memory {
 
   std::uint64_t name;
   std::vector<std::byte> memory;
-  /// What nobody has scribbled on.
+  /// Memory that was not corrupted.
   std::vector<std::byte> pages_as_sealed;
 };
 
@@ -48,7 +48,7 @@ public:
     return {host_.lent_to_.size(), lent, lent, 0};
   }
 
-  /// Asked for by whoever looks at pages before they are written.
+  /// Called when a page is verified before it is written.
   std::span<std::byte> memory() noexcept override {
     return host_.world_.has(defect::skip_check) ? std::span(arena_->pages_as_sealed) : std::span(arena_->memory);
   }
@@ -81,14 +81,14 @@ private:
 memory_host::memory_host(environment& world, frame_ledger& frames, std::uint64_t slot_bytes)
     : world_(world), random_(world.random.fork()), frames_(frames), slot_bytes_(slot_bytes),
       extent_bytes_(world.p.memory.frames_per_extent * slot_bytes) {
-  // What is left behind the last frame of an extent belongs to none.
+  // The bytes behind the last frame of an extent belong to none.
   if (world_.p.memory.uneven_extents)
     extent_bytes_ += slot_bytes / 2;
 }
 
 void memory_host::begin_run() {
   auto extents = world_.p.memory.extents;
-  // What is looked at does not follow pages that move: so there is memory for all, and none of it goes back.
+  // Verification does not follow pages that move: so there is memory for all, and none of it is returned.
   if (world_.has(defect::skip_check))
     extents = world_.p.ranks * (2 * world_.p.slots / world_.p.memory.frames_per_extent + 2);
   arena_ = std::make_shared<shared_memory>(++last_, extents * extent_bytes_);
@@ -216,7 +216,7 @@ void memory_host::scribble() {
   if (const auto unwritten = frames_.unwritten_frame(random_.next()); unwritten && random_.one_in(2))
     offset = *unwritten;
   frames_.notice_moves(offset);
-  // What an engine would hit: the header of a page, or its bytes.
+  // The part that an engine would hit: the header of a page, or its bytes.
   const auto used = io::page_header_bytes + world_.p.space.geometry.page_bytes();
   const auto length = random_.between(1, 64);
   const auto first = random_.one_in(4)

@@ -182,8 +182,8 @@ std::string page_ledger::may_transfer(io::operation op, rank_number rank, slot_r
   const std::string verb = op == io::operation::write ? " is written" : " is read";
   if (s.generation != where.generation)
     return text_of(rank, where) + verb + ", and has had generation " + std::to_string(s.generation) + " since";
-  // A reader whose lease has run out may be late, a writer as well, and pages are written behind their commit; but the
-  // fence is behind nobody.
+  // A reader whose lease has expired may be late, a writer as well, and pages are written after their commit; but the
+  // fence has no delay.
   return s.is != use::free ? "" : text_of(rank, where) + verb + " while it is free";
 }
 

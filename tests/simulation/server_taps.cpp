@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-/// What passes the taps of a node.
+/// Handlers of the messages that pass the taps of a node.
 
 namespace troupe::simulation {
 
@@ -70,7 +70,7 @@ bool server::to_shard(std::uint32_t i, passing& x) {
 
 void server::finds_unsound(rank_number rank, const page_ref& page) {
   world_.count("worker finds an unsound page");
-  // What a client has scribbled on in memory is found there, whatever the disk has.
+  // A page that a client has corrupted in memory is found there, whatever the disk has.
   const auto* store = ranks_[rank].store;
   if (store == nullptr || world_.p.nemesis.scribble || store->was_read_unsound(page.where))
     return;
@@ -135,7 +135,7 @@ void server::evicted(std::uint32_t i, rank_number rank) {
       wrong(holder);
     if (const auto writer = pages_.writer_of(key); !writer.empty())
       wrong(writer);
-    // What follows a spare key is found all the same, by way of the other node.
+    // Keys behind an evict-first key are found all the same, through the other node.
     if (spares_.may_be_spare(i, key, world_.now())) {
       world_.count("evicted page of a spare key");
       continue;

@@ -42,7 +42,7 @@ private:
     rank_number rank = 0;
     keys what;
     keys parents;
-    /// Nobody else ever asks for these keys.
+    /// No other engine requests these keys.
     bool own = false;
     timestamp first_sent;
     /// The node's, at that time.
@@ -93,7 +93,7 @@ private:
   slot_line line_;
   std::uint32_t number_;
   bool running_ = false;
-  /// Of the engine: what an earlier one began ends without it.
+  /// The life of the engine: tasks of an earlier life end without it.
   std::uint64_t life_ = 0;
   std::uint64_t own_keys_ = 0;
   std::set<key_digest> filled_;

@@ -21,7 +21,7 @@ public:
   void write(const slot_page& what, timestamp begin, timestamp end, bool well, std::function<void(bool)> done);
   void read(const slot_page& what, timestamp begin, timestamp end);
 
-  /// To be called after the node has started again.
+  /// Called after the node has started again.
   void node_restarted();
 
 private:

@@ -19,13 +19,13 @@ class space_folder {
 public:
   space_folder(environment& world, const space_parameters& p);
 
-  /// For a run of the node, over its memory.
+  /// The store for a run of the node, over its memory.
   std::shared_ptr<space_files> open(std::shared_ptr<space_memory> memory);
   /// The node's process is killed: what is under way is carried out, or not, or partly.
   void crash();
 
   std::size_t files() const noexcept { return slabs_.size(); }
-  /// Of what the pages of the rank lie in, be it a file or memory alone; 0 if nothing was opened.
+  /// The incarnation of the rank's file or memory; 0 if none was opened.
   incarnation_number incarnation(const namespace_id& space, rank_number rank) const;
   /// Files of that namespace.
   std::size_t files_of(const namespace_id& space) const;

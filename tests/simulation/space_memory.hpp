@@ -12,8 +12,8 @@
 
 namespace troupe::simulation {
 
-/// The arena of one run of a node. Who copies there, or lets a disk do so, says where: no extent may come back as long
-/// as somebody does.
+/// The arena of one run of a node. Copies there, by a client or by a disk, are registered with their place: no extent
+/// may be returned while one is in progress.
 class space_memory final : public io::extent_source {
 public:
   space_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes);

@@ -14,7 +14,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// Whether a client's process is gone, as the node may ask the kernel.
+/// Whether a client's process has ended, as the node may ask the kernel.
 class watched_client final : public watched_process {
 public:
   watched_client(const environment& world, const process_table& processes, std::int32_t number)

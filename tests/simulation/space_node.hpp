@@ -55,14 +55,14 @@ public:
 
   // -- what may be, from what was asked and answered --
 
-  /// A client asks for it to be made; and hears what came of it.
+  /// A client requests its creation, and receives the result.
   void making(const namespace_id& space);
   void asked_to_make(const namespace_id& space);
-  /// It is there: somebody has attached to it.
+  /// It exists: a client has attached to it.
   void attached(const namespace_id& space);
   /// A writer is about to commit pages.
   void committing(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
-  /// A reader is told of a page.
+  /// A reader gets the location of a page.
   void told(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
   /// Its pages may have been lost since it was made: the node was killed since.
   bool may_have_lost(const namespace_id& space, rank_number rank, incarnation_number of) const;
@@ -70,14 +70,14 @@ public:
   /// Removes one, as the HTTP server does.
   void remove(const namespace_spec& space, bool force, std::function<void(errc)> done = {});
 
-  /// Nothing is left, of any namespace; asks the actors and waits.
+  /// Nothing is left of any namespace; asks the actors and waits.
   std::string check_empty();
-  /// Slots add up, extents are lent to somebody, and no more disk is taken than there is.
+  /// Slots add up, all extents are assigned, and no more disk space is used than there is.
   void check_counts();
 
 private:
   enum class presence : std::uint8_t {
-    /// Nobody has asked for it, or it was removed.
+    /// It was never requested, or was removed.
     absent,
     present,
     /// Being made, or removed, or either did not end well.
@@ -126,11 +126,11 @@ private:
   std::map<namespace_id, presence> presence_;
   /// Requests to make it that are not answered.
   std::map<namespace_id, std::uint64_t> making_;
-  /// And to remove it.
+  /// Requests to remove it that are not answered.
   std::map<namespace_id, std::uint64_t> removing_;
   /// Pages that were about to be committed, by what they lie in.
   std::set<std::tuple<namespace_id, rank_number, incarnation_number, key_digest>> committed_;
-  /// In which life of the node something was opened first.
+  /// The life of the node in which it was first opened.
   std::map<std::tuple<namespace_id, rank_number, incarnation_number>, std::uint64_t> since_;
 };
 

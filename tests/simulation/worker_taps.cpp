@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-/// What passes the taps before io workers.
+/// Handlers of the messages that pass the taps before io workers.
 
 namespace troupe::simulation {
 

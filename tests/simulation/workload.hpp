@@ -18,7 +18,7 @@ class workload {
 public:
   workload(environment& world, engine_host& by);
 
-  /// To be called when the client's process has started.
+  /// Called when the client's process has started.
   void start();
 
   /// Requests without an answer.
@@ -37,13 +37,13 @@ private:
     keys path;
     std::uint32_t matched = 0;
     ticket lease;
-    /// What was looked up is there for sure until then, in this attachment.
+    /// Found keys certainly exist until then, in this attachment.
     timestamp held_until = timestamp::min();
     std::uint64_t epoch = 0;
     std::uint32_t left = 0;
   };
 
-  /// A load or save, for whoever cancels it.
+  /// A load or save that may be cancelled.
   struct under_way {
     bool cancelled = false;
     bool ended = false;
