@@ -16,11 +16,11 @@ LEFT = ("Inspected target navigated or closed", "Execution context was destroyed
 
 
 class PageIsLeft(RuntimeError):
-    """What was asked has no answer: the page was left meanwhile."""
+    """The call has no answer because the page was left meanwhile."""
 
 
 def find():
-    """The program, or None."""
+    """The path of the program, or None."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if shutil.which(name):
             return name
@@ -110,7 +110,7 @@ class Browser:
             time.sleep(0.1)
 
     def leave(self, script):
-        """Runs what makes the page load another one, or itself again, and waits until that is there."""
+        """Runs an expression that loads another page, or this one again, and waits until it is loaded."""
         self.run("window.isLeft = true")
         try:
             self.evaluate(script)
@@ -119,14 +119,14 @@ class Browser:
         self.until("window.isLeft === undefined && document.readyState == 'complete'")
 
     def evaluate(self, script):
-        """The value of a JavaScript expression. Raises PageIsLeft where there is none any more."""
+        """The value of a JavaScript expression. Raises PageIsLeft if the page was left."""
         got = self.call("Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True})
         if "exceptionDetails" in got:
             raise RuntimeError(f"{script}: {got['exceptionDetails']}")
         return got["result"].get("value")
 
     def open(self, url):
-        """Shows it, and forgets what the page before it has done wrong, which is gone then."""
+        """Opens the URL and drops the violations of the previous page."""
         for target in ("about:blank", url):
             self.call("Page.navigate", {"url": target})
             self.until(f"document.readyState == 'complete' && location.href == '{target}'")

@@ -54,7 +54,7 @@ class Service:
             return answer.read().decode()
 
     def reasons(self):
-        """What is wrong, by its short names."""
+        """The reasons of the warnings, by their short names."""
         return set(re.findall(r'^troupe_degraded\{reason="(\w+)"\} 1$', self.metrics(), re.M))
 
     def log(self):
@@ -64,7 +64,7 @@ class Service:
 
     @contextlib.contextmanager
     def engine(self):
-        """A replay that goes on for as long as this lasts."""
+        """Runs a replay until the context ends."""
         (self.system / "space.json").write_text(json.dumps(SPACE))
         play = ("echo $$ >/tmp/engine && exec troupe replay --quiet --attach /var/lib/troupe --make-namespace "
                 f"/space.json --trace loogle:4000,2048,3,128 --salt {time.time_ns()} --attach-limit 60")
@@ -90,7 +90,7 @@ def top(service):
 
 
 def look(service):
-    """A node that is well, and used."""
+    """A healthy node under load."""
     until(lambda: service.run("troupe", "status").returncode == 0, "a healthy status")
     with browser.Browser(browser.find()) as page, service.engine(), top(service) as shown:
         page.open(service.url)
@@ -142,7 +142,7 @@ def alerts(watcher):
 
 
 def told(service, reason):
-    """In every place: what is wrong, and where it is said what to do; and there it is said."""
+    """Every place names the fault and its runbook, and the runbook exists."""
     book = f"docs/operations.md#{reason}"
     status = service.run("troupe", "status")
     assert status.returncode == 1 and reason in status.stdout and book in status.stdout, status.stdout

@@ -28,7 +28,7 @@ class Page(unittest.TestCase):
         self.page.size(1200, 900)
 
     def says(self, *parts):
-        """Sooner or later: status, log and config are asked for one by one."""
+        """Waits until the text appears: status, log and config are requested one by one."""
         for part in parts:
             self.page.until(f"document.body.innerText.includes({json.dumps(part)})")
 

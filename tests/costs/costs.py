@@ -38,7 +38,7 @@ def skip(reason):
 
 
 class connection:
-    """One connection that stays open, with one request at a time."""
+    """A persistent connection with one request at a time."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -107,7 +107,7 @@ def key(i):
 
 
 def operations(p, few):
-    """Does all that is measured; the number of operations behind each name."""
+    """Runs all measurements; returns the number of operations for each name."""
     http = p.http
     times = {}
     keys = [key(i) for i in range(BATCH)]

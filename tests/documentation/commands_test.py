@@ -105,7 +105,7 @@ def commands_in(lines):
 
 
 def blocks_of(name):
-    """Of a page: blocks of commands, each with its line."""
+    """The blocks of commands of a page, each with its line."""
     fence, indented, out = None, [], []
     for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").split("\n") + [""], 1):
         mark = re.match(r"^ *```(\w*)$", line)
@@ -133,7 +133,7 @@ def is_meant(listed, text):
 
 
 class Pages:
-    """The pages with what is to become of their commands."""
+    """The pages with the actions for their commands."""
 
     def __init__(self):
         self.wrong = []
@@ -160,7 +160,7 @@ class Pages:
 
 
 class Clone:
-    """What a clone has after a build, with ports that are free here and nodes of a modest size."""
+    """The files of a clone after a build, with ports that are free here and small nodes."""
 
     def __init__(self, program, directory):
         self.directory = directory
@@ -199,7 +199,7 @@ class Clone:
         return text.replace("/srv/troupe/data", str(self.directory / "troupe-data")).replace("node-7", "127.0.0.1")
 
     def run(self, block):
-        """Runs what is to be run of a block. How many commands that were, and what is wrong, or None."""
+        """Runs the commands of a block. Returns their number and the error, or None."""
         script, wanted = [PRELUDE], []
         for number, (text, how) in enumerate(block):
             missing = [x for x in how.needs if not (shutil.which(x) or (self.directory / x).exists())]
@@ -239,7 +239,7 @@ class Clone:
 
 
 def wrong_numbers(program):
-    """Where the text repeats a number that the program knows better."""
+    """Numbers in the text that the program prints too."""
     version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True, text=True).stdout
     protocol = re.search(r"^protocol.*: (\d+)$", version, re.M)
     if not protocol:

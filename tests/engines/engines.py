@@ -48,7 +48,7 @@ def random_prompts(seed, count, tokens):
 
 
 def prompts_with_shared_prefixes(seed, count, longest):
-    """Each begins as some of the others do, and goes on for itself."""
+    """Prompts that share prefixes with some of the others."""
     dice = random.Random(seed)
     stems = random_prompts(seed + 1, 8, longest)
     out = []
@@ -94,7 +94,7 @@ class engine:
                 "cached": output.num_cached_tokens}
 
     def metrics(self):
-        """Sums over labels, of counters."""
+        """The sums of counters over their labels."""
         out, transferred = {}, 0
         for metric in self.llm.get_metrics():
             value = getattr(metric, "value", None)
@@ -110,13 +110,13 @@ class engine:
         return int(self.metrics()[HITS])
 
     def idle_steps(self, count=20, pause=0.05):
-        """Steps without a request, in which workers say what has become of saves."""
+        """Runs steps without a request, in which workers report the results of saves."""
         for _ in range(count):
             self.llm.llm_engine.step()
             time.sleep(pause)
 
     def wait(self):
-        """For the experiment to say something."""
+        """Sends a remark to the experiment."""
         return self.pipe.recv()
 
     def say(self, what):
@@ -162,7 +162,7 @@ def leave_process_namespace():
 
 
 class run:
-    """An engine that has been started, and what comes out of it."""
+    """A started engine and its output."""
 
     def __init__(self, work, log, model, options, connector, environment=None):
         self.log = log

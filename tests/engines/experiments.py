@@ -1,4 +1,4 @@
-"""What is tried with a real engine. Each compares tokens and logprobs with those of an engine without a connector."""
+"""Experiments with a real engine. Each compares tokens and logprobs with those of an engine without a connector."""
 
 import pathlib
 import shutil
@@ -73,7 +73,7 @@ def require_equal(outputs, wanted, rounding=0.0):
 
 
 class lab:
-    """Models, nodes, and the runs without a connector, each of which is made once."""
+    """Models, nodes and runs without a connector, each of which is created once."""
 
     def __init__(self, program, directory):
         self.program, self.directory = program, pathlib.Path(directory)
@@ -159,7 +159,7 @@ def usual():
 
 
 def warm_node(lab, name="warm", **settings):
-    """A node that has all of the usual prompts."""
+    """A node with the pages of all usual prompts."""
     made = lab.node(name, **settings).start()
     outputs, metrics = lab.play(usual(), lab.connector(made))
     require(external(metrics) == 0, f"{external(metrics)} hits in an empty cache")
@@ -225,7 +225,7 @@ def own_process(lab):
 
 
 def runs_apart(one):
-    """Whether EngineCore is in another process."""
+    """Whether EngineCore runs in another process."""
     return not hasattr(one.llm.llm_engine.engine_core, "engine_core")
 
 

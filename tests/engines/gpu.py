@@ -174,7 +174,7 @@ def outputs_of_two_gpus_are_equal(one):
 
 
 class stopwatch:
-    """Inside an engine's process."""
+    """Runs inside an engine's process."""
 
     def __init__(self, one, seed):
         from vllm import SamplingParams
@@ -186,19 +186,19 @@ class stopwatch:
         return [self.dice.randrange(10, 31999) for _ in range(tokens)]
 
     def first_token(self, prompt):
-        """Milliseconds, and how many tokens were not computed."""
+        """The milliseconds, and the number of tokens that were not computed."""
         began = time.perf_counter()
         output = self.llm.generate([{"prompt_token_ids": prompt}], self.sampling, use_tqdm=False)
         return (time.perf_counter() - began) * 1e3, output[0].num_cached_tokens
 
     def settle(self):
-        """Saves end, and workers say so in the steps of other requests."""
+        """Waits for saves, whose end workers report in the steps of other requests."""
         for _ in range(5):
             self.first_token(self.prompt(64))
             time.sleep(0.15)
 
     def forget(self):
-        """What vLLM has in its own prefix cache."""
+        """The part that vLLM has in its own prefix cache."""
         for _ in range(40):
             # The saves of a step are named as sent in the next one, and until then keep their blocks.
             self.one.idle_steps(3)
@@ -256,13 +256,13 @@ def print_rates(name, phases):
 
 
 def peer(name, memory):
-    """One of vLLM's own, with as much memory as the node has."""
+    """A connector of vLLM's own, with as much memory as the node has."""
     return {"kv_connector": name, "kv_role": "kv_both",
             "kv_connector_extra_config": {"cpu_bytes_to_use": int(memory.split()[0]) << 30}}
 
 
 def all_decode_rates(one, memory, options):
-    """Each in an engine of its own, one after the other. One that cannot be measured does not end the others."""
+    """Measures each in an engine of its own, one after the other. One failure does not end the others."""
     from experiments import wrong
 
     failed = []

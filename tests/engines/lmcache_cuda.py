@@ -48,7 +48,7 @@ def arguments():
 
 
 class shared_segment:
-    """Where tensors lie that are in no GPU."""
+    """The place of tensors that are not on a GPU."""
 
     def __init__(self, size, number):
         self.name, self.size = f"/troupe_cuda_{os.getpid()}_{number}", size
@@ -93,7 +93,7 @@ class worker:
     # -- what is in it --
 
     def block(self, layer, block):
-        """All that a layer has of it: two planes, or as many elements."""
+        """All parts of it in a layer: two planes, or as many elements."""
         cache = self.cache[layer]
         return cache[:, block] if self.arrangement == "planes-blocks" else cache[block]
 
@@ -170,7 +170,7 @@ class worker:
         return out
 
     def event(self):
-        """Of what has been put into the stream."""
+        """An event after the work put into the stream."""
         if self.device == "cpu":
             return b"stub"
         if self.event_kind == "counted":
@@ -184,7 +184,7 @@ class worker:
         return event.ipc_handle()
 
     def delay(self):
-        """The stream stands still for a while: what comes next is not there when the node hears of it."""
+        """Delays the stream: its next results are not there when the node receives the request."""
         if self.device == "cuda":
             self.torch.cuda._sleep(400_000_000)
 
@@ -220,7 +220,7 @@ def check(fine, what):
 
 
 def first_of_two(x, say, hear):
-    """Stores, and reads it back."""
+    """Stores pages and reads them back."""
     check(x.register() is None, "a registration is answered with a value")
     check(x.client.call(PING, x.instance) is True, "the node has refused the memory; see its log")
     x.wait()
@@ -257,7 +257,7 @@ def first_of_two(x, say, hear):
 
 
 def second_of_two(x, say, hear):
-    """Finds what another process has stored."""
+    """Finds pages that another process has stored."""
     x.wipe()
     check(x.register() is None, "a registration is answered with a value")
     check(x.found(1, CHUNKS, "b") == CHUNKS, "not all chunks of the other process were found")
@@ -286,7 +286,7 @@ def second_of_two(x, say, hear):
 
 
 def victim(x, say, hear):
-    """Is killed while it stores and retrieves."""
+    """A worker that is killed while it stores and retrieves."""
     check(x.register() is None, "a registration is answered with a value")
     x.fill(9, FORWARD)
     x.wait()
@@ -328,7 +328,7 @@ def be_worker(what):
 
 
 class started:
-    """A worker that was started, and what it says."""
+    """A started worker and its output."""
 
     all = []
 

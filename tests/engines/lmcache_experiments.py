@@ -1,4 +1,4 @@
-"""What is tried with LMCache's own connectors, unchanged, against a node in the place of LMCache's server."""
+"""Experiments with LMCache's own connectors, unchanged, against a node in the place of LMCache's server."""
 
 import collections.abc
 import time

@@ -39,7 +39,7 @@ experiments, experiment = collection()
 
 
 class directory(node):
-    """A node that is nothing but a directory, at an address that stays."""
+    """A node that serves only the handshake directory, at a fixed address."""
 
     def __init__(self, program, place, tokens=""):
         super().__init__(program, place)
@@ -58,7 +58,7 @@ class directory(node):
         return f"http://127.0.0.1:{self.port}"
 
     def counts(self):
-        """What it has counted of handshakes, by sample and labels."""
+        """Its handshake counters, by sample and labels."""
         return {name.removeprefix("troupe_handshake_"): int(value) for name, value in self.samples().items()
                 if name.startswith("troupe_handshake_")}
 
@@ -82,7 +82,7 @@ def generate(one, prompt, count, transfer=None):
 
 
 def serve(one):
-    """An engine that does what it is told, and has steps meanwhile, in which it hears of its peers."""
+    """An engine that executes commands, and runs steps meanwhile, in which it is notified of its peers."""
     one.say("ready")
     while True:
         while not one.pipe.poll(0.2):
@@ -98,7 +98,7 @@ def serve(one):
 
 
 class pair:
-    """What the experiments share: the model, the prompts, and what one engine alone makes of them."""
+    """The shared state of the experiments: the model, the prompts, and the output of one engine alone."""
 
     def __init__(self, program, work):
         import engines
@@ -176,7 +176,7 @@ class pair:
 
     @staticmethod
     def kill(one):
-        """As a machine that dies: nobody is told."""
+        """Dies like a machine: without a notification of its peers."""
         os.killpg(one.child, 9)
         os.waitpid(one.child, 0)
         one.child = None
@@ -187,7 +187,7 @@ class pair:
 
     @staticmethod
     def require_in_log(one, text):
-        """Sooner or later: what an engine writes reaches its log when it has time to."""
+        """Waits for the line: the output of an engine reaches its log with a delay."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in pair.log_of(one):
             require(time.monotonic() < deadline, f"the log of an engine never says {text!r}")

@@ -23,7 +23,7 @@ PAGE, PAGES, LAYERS, HEADS, HEAD_SIZE = 16, 64, 3, 2, 8
 
 
 def import_sglang(directory):
-    """Its parts without its front, which imports all of it."""
+    """Its parts without the module that imports all of it."""
     sys.path.insert(0, str(directory))
     for name in ("sglang", "sglang.srt"):
         module = types.ModuleType(name)
@@ -75,7 +75,7 @@ class bench:
         return self.torch.cat([self.torch.arange(page * PAGE, (page + 1) * PAGE) for page in pages])
 
     def page(self, pool, page):
-        """All bytes of a page, through SGLang's own eyes."""
+        """All bytes of a page, read by SGLang's own code."""
         return pool.get_data_page(page * PAGE, flat=True).clone()
 
     def check(self, holds, sentence):

@@ -1,4 +1,4 @@
-"""Connectors for controls: what Troupe has loaded rightly is spoilt behind its back, and what it refuses is tried."""
+"""Connectors for control experiments, which corrupt loaded pages or try what Troupe refuses."""
 
 import ctypes
 
@@ -36,7 +36,7 @@ class SpoilingConnector(TroupeConnector):
 
 
 class UnrefusingConnector(TroupeConnector):
-    """Starts with model runners that are known not to go back to where a load has failed."""
+    """Starts with model runners that are known not to return to the position of a failed load."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         troupe.vllm.goes_back = lambda vllm_config: True

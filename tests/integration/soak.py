@@ -31,7 +31,7 @@ class wrong_answer(Exception):
 
 
 class connection:
-    """One connection that is kept open, as a client has it."""
+    """A persistent connection, like that of a client."""
 
     def __init__(self, port):
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -89,7 +89,7 @@ def expect(what, got, wanted):
 
 
 def native_life(ask, name, draw):
-    """A namespace of the native API from its first day to its last."""
+    """The life of a namespace of the native API."""
     slots = draw.choice([10, 100, 1000])
     ask("POST", "/v1/namespaces", {"name": name, "model": name, "world_size": 2})
     path = f"/v1/namespaces/{name}"
@@ -121,7 +121,7 @@ def native_life(ask, name, draw):
 
 
 def hf3fs_life(ask, name, draw):
-    """A namespace of vLLM's wire."""
+    """A namespace of vLLM's HF3FS protocol."""
     pages = draw.choice([10, 100, 1000])
     for rank in (0, 1):
         ask("POST", f"/hf3fs/{name}/rank/{rank}/initialize", {"num_pages": pages})
@@ -139,7 +139,7 @@ def hf3fs_life(ask, name, draw):
 
 
 def sglang_life(ask, name, draw):
-    """A namespace of SGLang's wire."""
+    """A namespace of SGLang's HF3FS protocol."""
     more = {"namespace": name}
     ask("POST", "/0/initialize", {"num_pages": draw.choice([10, 100, 1000]), **more})
     keys = [f"{name} {i}" for i in range(draw.randint(1, 5))]
@@ -152,7 +152,7 @@ def sglang_life(ask, name, draw):
 
 
 class clients:
-    """Threads that use the node until they are told to end, and the first thing that went wrong in one of them."""
+    """Threads that use the node until they are stopped, and the first error of one of them."""
 
     def __init__(self, port, seed, threads, pace):
         self.port, self.seed, self.pace = port, seed, pace
@@ -179,7 +179,7 @@ class clients:
             self.lives[number] += 1
 
     def stay(self, ask, _):
-        """More keys than there is room for: the oldest are evicted, the newest are found."""
+        """Saves more keys than fit: the oldest are evicted, the newest are found."""
         pages = 5000
         ask("POST", "/hf3fs/stays/rank/0/initialize", {"num_pages": pages})
         while not self.over.wait(self.pace):

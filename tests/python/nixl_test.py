@@ -73,7 +73,7 @@ class NixlHandshakePayload(types.SimpleNamespace):
 
 
 class NixlPullConnectorWorker:
-    """What vLLM's worker does with NIXL, and no more of it."""
+    """The part of vLLM's worker that uses NIXL."""
 
     def __init__(self, vllm_config, engine_id, kv_cache_config):
         self.nixl_wrapper = vllm_config.nixl
@@ -130,7 +130,7 @@ from troupe import nixl  # noqa: E402
 
 
 class FakeDirectory:
-    """Has an answer when as many wait for one as `together` says."""
+    """Answers when `together` requests wait."""
 
     def __init__(self, together=1):
         self.barrier, self.incarnations = threading.Barrier(together), {}

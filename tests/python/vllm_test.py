@@ -1,4 +1,4 @@
-"""What the plug-in makes of vLLM's objects, without vLLM: arrays, geometry, refusals."""
+"""The plug-in's handling of vLLM's objects, without vLLM: arrays, geometry, refusals."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-""".ci/steps.sh: what it makes of steps that end, fail, or run out of time, and what comes last."""
+""".ci/steps.sh: its results for steps that end, fail, or time out, and its summary."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ class Steps(unittest.TestCase):
         shutil.copy(ROOT / "scripts" / "common.sh", self.root / "scripts")
 
     def play(self, *lines):
-        """A script of these lines with the steps. Its exit code; what it printed is in `said`."""
+        """Runs a script of these lines with the steps. Returns its exit code; its output is in `said`."""
         script = self.root / ".ci" / "run"
         script.write_text('#!/usr/bin/env bash\nsource "$(dirname "$0")/steps.sh"\n' + "\n".join(lines) + "\nend_steps\n")
         done = subprocess.run(["bash", script], text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,

@@ -1,4 +1,4 @@
-"""scripts/test with stand-ins for what it starts: which tests it runs a second time, and what it makes of them."""
+"""scripts/test with stand-ins for its programs: which tests it runs a second time, and their result."""
 
 import json
 import os

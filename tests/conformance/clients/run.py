@@ -49,7 +49,7 @@ class helper:
 
 
 class node:
-    """`troupe serve`. Where it was killed, it can be started again with the same data, on the same port."""
+    """`troupe serve`. After a kill it can be started again with the same data on the same port."""
 
     def __init__(self, program, config):
         self.program, self.config = program, config

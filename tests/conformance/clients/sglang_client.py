@@ -48,7 +48,7 @@ class rank_client:
         self.ask("clear", {})
 
     def set(self, keys):
-        """As the backend stores a batch: writes what is not there, confirms what was written."""
+        """Stores a batch as the backend does: writes missing pages, confirms written ones."""
         given = self.reserve(keys)
         expect("one answer per key", len(given), len(keys))
         new = [(key, page) for key, (there, page) in zip(keys, given) if not there and page >= 0]

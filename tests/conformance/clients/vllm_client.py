@@ -38,7 +38,7 @@ def client_text(path):
 
 
 def missing_package(path):
-    """What the client in this file needs that is not installed, as a sentence; None if nothing is."""
+    """The missing dependency of the client in this file, as a sentence; None if there is none."""
     text = "".join(client_text(path))
     if orjson is None and "orjson" in text and "HAS_ORJSON" not in text:
         return "this version of vLLM's client needs the Python package orjson, which PyPI has: pip install orjson"
@@ -79,7 +79,7 @@ def expect_error(what, call, status):
 
 
 class flaky_proxy:
-    """Passes requests on. Of the next `lose` requests, the server gets them and the client gets 503."""
+    """Forwards requests. The server gets the next `lose` requests too, but the client gets 503."""
 
     def __init__(self, port):
         outer = self
@@ -223,7 +223,7 @@ def check_random_course(client, seed, pages):
 
 
 def check_full_pool(client):
-    """A pool of few pages takes any number of keys, one after the other."""
+    """A pool of few pages accepts any number of keys, one after the other."""
     client.initialize(0, 4)
     for i in range(5):
         deadline = time.monotonic() + 30
@@ -235,7 +235,7 @@ def check_full_pool(client):
 
 
 def check_engine_that_died(client, clear):
-    """Its pages are of another size when it comes back, and it was killed while it saved."""
+    """It was killed during a save and restarts with another page size."""
     client.initialize(0, 64)
     client.initialize(1, 64)
     written = client.allocate_pages_for_keys(0, [("written", "")])
@@ -258,7 +258,7 @@ def check_engine_that_died(client, clear):
 
 
 def check_restart(server, source):
-    """Engines initialize once, when they start: after a restart of the server, they go on as if nothing had been."""
+    """Engines initialize once, when they start: after a restart of the server, they continue without an error."""
     client = load_client(source)(f"http://127.0.0.1:{server.port}")
     for rank in (0, 1):
         client.initialize(rank, 64)
