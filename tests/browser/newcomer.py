@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What somebody new does with the service in a bare system, and whether they are told what is wrong: the steps of
-scripts/check-walk, which makes the system.
+"""The first steps of a new user with the service in a bare system, with faults that must be reported: the steps of
+scripts/check-walk, which creates the system.
 
 Usage: newcomer.py --system FOLDER --init PID --port PORT STEP
 STEP is `look`, `delete-slab` or `fill-disk`. PID is of the system's own systemd, or nothing, where the service is run
@@ -107,7 +107,7 @@ def look(service):
 
 @contextlib.contextmanager
 def prometheus(service):
-    """With the config and the alerts that are installed, looking each second: where it answers. None where there is no
+    """Runs Prometheus with the installed config and alerts, scraping each second; its address. None where there is no
     such program."""
     program = shutil.which("prometheus")
     if program is None:

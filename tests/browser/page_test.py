@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks at the page of a node in a browser: what it says, and that it does nothing that it should not.
+"""Tests the web page of a node in a browser: its content, and that it violates no policy.
 
 Usage: page_test.py PROGRAM. Ends with 77 where there is no browser.
 """

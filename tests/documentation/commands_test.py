@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the commands that the documentation shows, and looks whether they end as it says.
+"""Runs the commands that the documentation shows, and checks that they end as documented.
 
 Commands are those of blocks marked `sh` or `bash`, and indented lines that begin with the program, a script or curl.
-What becomes of each is in commands.py; one that is not listed there fails the test, and so does one that is listed and
-no longer shown. The commands of a block run in one shell, in a directory that has configs and traces as a clone has
-them, but for sizes and ports: nodes get 128 MiB in place of gigabytes, and ports of the loopback interface that nobody
-else has. Each block begins with `node.json`, a copy of configs/single-node.json.
+The action for each is in commands.py; a command that is not listed there fails the test, and so does one that is listed
+and no longer shown. The commands of a block run in one shell, in a directory that has the configs and traces of a clone,
+but for sizes and ports: nodes get 128 MiB in place of gigabytes, and free ports of the loopback interface. Each block
+begins with `node.json`, a copy of configs/single-node.json.
 
-Also compares numbers that the text repeats with what the program says.
+Also compares numbers that the text repeats with those of the program.
 """
 
 import argparse

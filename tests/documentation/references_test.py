@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what the documentation refers to: links, anchors, config keys, options of the plug-ins, metrics and pages.
+"""Checks the references of the documentation: links, anchors, config keys, options of the plug-ins, metrics and pages.
 
 Needs nothing but the sources. Each check is a function of texts, so that the tests at the end can show that it finds
-what it looks for.
+its errors.
 """
 
 import json

@@ -1,6 +1,6 @@
 """vLLM, imported once, and an engine in a process of its own for each run: a restart takes seconds.
 
-The experiments say what an engine does as a function of it, which runs in a forked process.
+An experiment describes the work of an engine as a function of it, which runs in a forked process.
 """
 
 import ctypes
@@ -143,8 +143,8 @@ def fork_workers():
 
 
 def leave_process_namespace():
-    """Goes on in a child that has process numbers of its own, as one on another host has: what it says of itself means
-    nothing to others. Its parent ends as it does."""
+    """Continues in a child in a PID namespace of its own, like a process on another host: its process numbers have no
+    meaning to others. Its parent ends with the same exit code."""
     new_mounts, new_processes, recursive, private = 0x20000, 0x20000000, 0x4000, 0x40000
     system = ctypes.CDLL(None, use_errno=True)
 

@@ -22,8 +22,8 @@ EXACT = {"dtype": "float32"}
 
 
 def collection():
-    """Experiments by name, in their order; and what adds one, with a sentence on it: a function of the `lab` that raises
-    `wrong`, or returns its hits and a remark."""
+    """Experiments by name, in their order; and the decorator that adds one, with a description: a function of the `lab`
+    that raises `wrong`, or returns its hits and a remark."""
     known = {}
 
     def experiment(what):
@@ -44,8 +44,8 @@ gaps = []
 
 
 class wrong(Exception):
-    """What an experiment should have shown, and did not. Without its node no experiment may pass: one that expects no
-    hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py plays them all
+    """An expected result of an experiment that did not occur. Without its node no experiment may pass: one that expects
+    no hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py runs them all
     without one."""
 
 
@@ -106,8 +106,8 @@ class lab:
 
     @staticmethod
     def connector(to, policy="recompute", name="TroupeConnector", module="troupe.vllm", **extra):
-        """What is found on the disk is loaded, unless it is said otherwise: how fast the machine is today must not
-        decide on what an experiment shows."""
+        """Pages on disk are loaded unless set otherwise: the speed of the machine must not decide the result of an
+        experiment."""
         address = getattr(to, "address", to)
         extra = {"disk_hits": "always", **extra}
         out = {"kv_connector": name, "kv_connector_module_path": module, "kv_role": "kv_both",
@@ -144,8 +144,8 @@ def external(metrics):
 
 
 def require_attached(metrics):
-    """Otherwise what was not found might be there. What was found says so as well: the gauge is set when something has
-    changed, which in an engine of few steps may be before it has its node."""
+    """Requires the node, as otherwise pages might exist that were not found. A hit proves it as well: the gauge is set on
+    a change, which in an engine of few steps may be before it has its node."""
     require(metrics.get("vllm:troupe_attached", 0) >= 1 or external(metrics) > 0,
             "the engine has played without its node")
 
@@ -195,7 +195,7 @@ def synchronous_loads(lab):
 
 
 def answers_to_scheduler(one):
-    """What the connector says to vLLM of hits from now on: tokens, and whether they are loaded beside forward
+    """The hits that the connector reports to vLLM from now on: tokens, and whether they are loaded beside forward
     passes."""
     connector = one.llm.llm_engine.engine_core.engine_core.scheduler.connector
     said, ask = [], connector.get_num_new_matched_tokens
@@ -234,8 +234,8 @@ def schedules_ahead(one):
 
 
 def play_two_in_turns(lab, made, piece):
-    """Two engines at once, each with half of the prompts, and then with the other's; `piece`: tokens that are found as a
-    whole."""
+    """Two engines at once, each with half of the prompts, and then with the other half; `piece`: tokens that are found
+    as a unit."""
     mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
 
     def play_in_turns(one):

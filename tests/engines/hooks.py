@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints how long the hooks of a step take through Python, in EngineCore and in a worker: many requests with long
-prompts, all of which decode. No engine and no node: objects stand in for vLLM's, and the library is the real one.
+"""Prints the time of a step's hooks in Python, in EngineCore and in a worker: many requests with long prompts, all of
+which decode. No engine and no node: objects stand in for vLLM's, and the library is the real one.
 
 hooks.py --library LIBTROUPE.SO [--requests 256] [--tokens 32768] [--steps 300]
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tensors of PyTorch in the memory of a GPU, whose blocks a node copies for workers of LMCache: all handles, both
-kinds of events, three processes, each byte. Needs Python and PyTorch, and nothing of LMCache or vLLM.
+"""Tests copies by a node of blocks in PyTorch tensors on a GPU, for workers of LMCache: all kinds of handles, both kinds
+of events, three processes, each byte. Needs Python and PyTorch, but neither LMCache nor vLLM.
 
 Usage: lmcache_cuda.py --troupe PROGRAM --work DIRECTORY [--device cpu]
 
-`--device cpu` plays the same with tensors in shared memory. Ends with 0 if all is well, with 1 if something is wrong,
-and with 3 where there is no GPU or no PyTorch. Takes a minute, and never more than --seconds.
+`--device cpu` does the same with tensors in shared memory. Exits with 0 on success, with 1 on an error, and with 3
+without a GPU or PyTorch. Takes a minute, and never more than --seconds.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Proves Troupe's directory of handshakes with vLLM itself: prefill and decode engines on the CPU, whose KV caches are
-moved by NIXL. Compares tokens with those of one engine alone. Ends with 1 if one experiment is not as it must be.
+"""Tests Troupe's handshake directory with vLLM itself: prefill and decode engines on the CPU, whose KV caches are
+moved by NIXL. Compares tokens with those of one engine alone. Exits with 1 if an experiment fails.
 
 nixl_pairs.py --troupe PROGRAM --nixl DIRECTORY --work DIRECTORY [--list] [EXPERIMENT…]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tries Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, out of
-its wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
+"""Tests Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, from its
+wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
 
 sglang_storage.py --troupe PROGRAM --library LIBTROUPE.SO --sglang DIRECTORY --work DIRECTORY
 
-DIRECTORY of --sglang holds the wheel's `sglang` and what it imports; scripts/engines makes it.
+DIRECTORY of --sglang holds the wheel's `sglang` and its imports; scripts/engines makes it.
 """
 
 import argparse

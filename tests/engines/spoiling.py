@@ -11,7 +11,7 @@ _loading = {}
 
 class SpoilingConnector(TroupeConnector):
     """Changes every loaded block, after its checksum was compared and before vLLM reads it. A worker in a process of its
-    own is not told which these are, and changes all blocks that it has: there is one request at a time."""
+    own does not know which these are and changes all its blocks: there is one request at a time."""
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         super().update_state_after_alloc(request, blocks, num_external_tokens)

@@ -2,7 +2,7 @@
 
 Random weights from a fixed seed. They are drawn so large that attention decides which token comes next: with the tiny
 weights that engines draw by themselves for tests, output is nearly the same whatever the KV cache holds, and comparing
-it proves nothing. The control among the experiments shows that these do not forgive.
+it proves nothing. The control among the experiments shows that these models detect errors.
 """
 
 import json

@@ -55,18 +55,18 @@ struct metadata_client_options {
   std::function<void(duration)> pause;
 };
 
-/// Asks a metadata service over the wire of vLLM's HF3FS connector. Thread-safe: each call takes a connection of its
-/// own for its time. Calls block until there is an answer, or the attempts are used up.
+/// A client of a metadata service over the protocol of vLLM's HF3FS connector. Thread-safe: each call takes a
+/// connection of its own for its duration. Calls block until there is an answer, or the attempts are used up.
 ///
-/// Attempts that end without an answer, or with a status of 500 or above, are made again; 4xx and 501 are not, since
-/// the same answer would come. Repeating is safe also where the answer to an attempt was lost: `initialize` and
-/// `confirm` have the same effect twice, look-ups have none, and the service is single-flight: a key that is being
-/// written gets the same page again, not a second one. The one thing that must not be repeated is to give pages back,
-/// for another writer may have them by then; see `confirm_write_for_keys`.
+/// Attempts that end without an answer, or with a status of 500 or above, are repeated; 4xx and 501 are not, since the
+/// same answer would come. Repeating is safe also where the answer to an attempt was lost: `initialize` and `confirm`
+/// are idempotent, look-ups have no effect, and the service is single-flight: a key that is being written gets the same
+/// page again, not a second one. Only the release of pages must not be repeated, since another writer may have them by
+/// then; see `confirm_write_for_keys`.
 ///
-/// Errors: `unreachable` (no connection, or 5xx), `timeout`, `invalid_argument` (400, 422, and what cannot be sent),
-/// `not_owner` (401, 403), `not_found`, `identity_mismatch` (409), `limit_exceeded` (413, 429, or no free connection),
-/// `internal` (an answer that makes no sense).
+/// Errors: `unreachable` (no connection, or 5xx), `timeout`, `invalid_argument` (400, 422, and requests that cannot be
+/// sent), `not_owner` (401, 403), `not_found`, `identity_mismatch` (409), `limit_exceeded` (413, 429, or no free
+/// connection), `internal` (an invalid answer).
 class metadata_client {
 public:
   enum class client_role : std::uint8_t { worker, scheduler };

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Lets a node live under load over HTTP, with namespaces that are made and removed, and watches what it holds.
+"""Runs a node under load over HTTP, with namespaces that are created and removed, and watches its resources.
 
-Each client thread makes a namespace of a name that was never there before, registers ranks, saves, loads, leases,
-erases and clears in it, and removes it, with and without open leases; over the native API and over both wires of slot
-clients in turn. Beside them, one namespace stays and is always full, so that keys are evicted all the time.
+Each client thread creates a namespace with a new name, registers ranks, saves, loads, leases, erases and clears in it,
+and removes it, with and without open leases; over the native API and over both protocols of slot clients in turn. Beside them, one namespace stays and is always full, so that keys are evicted all the time.
 
 Fails if memory, descriptors, threads or disk grow beyond the bounds after the warm-up, or if an answer is wrong.
 """

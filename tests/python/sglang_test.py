@@ -1,4 +1,4 @@
-"""What the plug-in makes of SGLang's objects, without SGLang and torch. What it stands for is proven with SGLang's own
+"""The plug-in's handling of SGLang's objects, without SGLang and torch. The real ones are tested with SGLang's own
 classes, by scripts/engines."""
 
 import enum

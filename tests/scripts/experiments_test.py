@@ -1,5 +1,5 @@
-"""What experiments with real engines decide, without an engine: none of them passes where what it is about is missing.
-Stand-ins for engine and node; what they stand for is played by scripts/engines."""
+"""The decisions of experiments with real engines, without an engine: none of them passes where its subject is missing.
+Uses stand-ins for engine and node; scripts/engines runs the real ones."""
 
 import array
 import hashlib

@@ -62,8 +62,8 @@ class SecondTry(unittest.TestCase):
         (self.root / name).chmod(0o755)
 
     def play(self, *runs, arguments=(), ci=True):
-        """scripts/test where each run of ctest is (exit code, numbers of tests that fail). What it was asked for, and
-        what it has printed, in the order in which it came."""
+        """scripts/test where each run of ctest is (exit code, numbers of tests that fail). Returns its requests
+        and its output, in the order in which they came."""
         (self.root / "bin" / "play").write_text(json.dumps({
             "tests": TESTS, "runs": [{"code": code, "failed": failed} for code, failed in runs], "seen": []}))
         environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}

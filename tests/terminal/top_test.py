@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `troupe top` on a terminal of 80×24, presses keys, and looks at what stands there.
+"""Runs `troupe top` on a terminal of 80×24, presses keys, and checks the screen.
 
 Usage: top_test.py PROGRAM. Ends with 77 where the program was built without curses.
 """
