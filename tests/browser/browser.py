@@ -98,8 +98,8 @@ class Browser:
                 self.complaints.append(got["params"]["entry"]["text"])
 
     def run(self, script):
-        """The value of a JavaScript expression, on the next page if the current one is being left. Expressions that leave
-        the page themselves are for `leave`, as they may run twice here."""
+        """The value of a JavaScript expression, on the next page if the current one is being left. Expressions that
+        leave the page themselves are for `leave`, as they may run twice here."""
         end = time.monotonic() + PATIENCE
         while True:
             try:

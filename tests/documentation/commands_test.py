@@ -2,10 +2,10 @@
 """Runs the commands that the documentation shows, and checks that they end as documented.
 
 Commands are those of blocks marked `sh` or `bash`, and indented lines that begin with the program, a script or curl.
-The action for each is in commands.py; a command that is not listed there fails the test, and so does one that is listed
-and no longer shown. The commands of a block run in one shell, in a directory that has the configs and traces of a clone,
-but for sizes and ports: nodes get 128 MiB in place of gigabytes, and free ports of the loopback interface. Each block
-begins with `node.json`, a copy of configs/single-node.json.
+The action for each is in commands.py; a command that is not listed there fails the test, and so does one that is
+listed and no longer shown. The commands of a block run in one shell, in a directory that has the configs and traces of
+a clone, but for sizes and ports: nodes get 128 MiB in place of gigabytes, and free ports of the loopback interface.
+Each block begins with `node.json`, a copy of configs/single-node.json.
 
 Also compares numbers that the text repeats with those of the program.
 """

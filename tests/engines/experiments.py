@@ -22,8 +22,8 @@ EXACT = {"dtype": "float32"}
 
 
 def collection():
-    """Experiments by name, in their order; and the decorator that adds one, with a description: a function of the `lab`
-    that raises `wrong`, or returns its hits and a remark."""
+    """Experiments by name, in their order; and the decorator that adds one, with a description: a function of the
+    `lab` that raises `wrong`, or returns its hits and a remark."""
     known = {}
 
     def experiment(what):
@@ -44,9 +44,9 @@ gaps = []
 
 
 class wrong(Exception):
-    """An expected result of an experiment that did not occur. Without its node no experiment may pass: one that expects
-    no hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py runs them all
-    without one."""
+    """An expected result of an experiment that did not occur. Without its node no experiment may pass: one that
+    expects no hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py
+    runs them all without one."""
 
 
 def require(holds, sentence):
@@ -144,8 +144,8 @@ def external(metrics):
 
 
 def require_attached(metrics):
-    """Requires the node, as otherwise pages might exist that were not found. A hit proves it as well: the gauge is set on
-    a change, which in an engine of few steps may be before it has its node."""
+    """Requires the node, as otherwise pages might exist that were not found. A hit proves it as well: the gauge is set
+    on a change, which in an engine of few steps may be before it has its node."""
     require(metrics.get("vllm:troupe_attached", 0) >= 1 or external(metrics) > 0,
             "the engine has played without its node")
 

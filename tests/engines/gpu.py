@@ -7,10 +7,10 @@ gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 Gi
        [--tokens 4096,16384,65536] [PART…]
 
 Parts: equal, sync_damaged (the result of each of vLLM's model runners for a synchronous load with a damaged page, also
-where Troupe refuses it), tensor_parallel (over two GPUs; skipped with one), lmcache (LMCache's own connector, for which
-the node copies; skipped without LMCache), none, troupe, when_faster (Troupe, which loads pages from disk only if that is
-faster than computing them), SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It runs in an
-environment with vLLM for GPUs. Exits with 1 if an output is wrong.
+where Troupe refuses it), tensor_parallel (over two GPUs; skipped with one), lmcache (LMCache's own connector, for
+which the node copies; skipped without LMCache), none, troupe, when_faster (Troupe, which loads pages from disk only if
+that is faster than computing them), SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It
+runs in an environment with vLLM for GPUs. Exits with 1 if an output is wrong.
 """
 
 import argparse
@@ -50,8 +50,8 @@ WITH_GRAPHS = {"enforce_eager": False, "gpu_memory_utilization": 0.2, "max_num_s
 
 
 def without_connector(one, prompts, options):
-    """Outputs that are computed, and from vLLM's own prefix cache. With bfloat16 a prompt that is computed as a whole has
-    other logprobs than its last tokens behind a cached prefix: so loaded pages are compared with vLLM's own prefix
+    """Outputs that are computed, and from vLLM's own prefix cache. With bfloat16 a prompt that is computed as a whole
+    has other logprobs than its last tokens behind a cached prefix: so loaded pages are compared with vLLM's own prefix
     cache, one request at a time."""
     computed, cached = one.start(lambda e: (e.play(prompts), e.play(prompts)), **options).result()
     again = one.play(prompts, None, **options)[0]
@@ -94,8 +94,8 @@ def outputs_are_equal(one, **more):
 
 
 def synchronous_loads_fail_well(one):
-    """One damaged page under three prompts. The second runner is tried although Troupe refuses it: once it has the results
-    of the first one, the refusal can be removed (`goes_back` in troupe/vllm.py).
+    """One damaged page under three prompts. The second runner is tried although Troupe refuses it: once it has the
+    results of the first one, the refusal can be removed (`goes_back` in troupe/vllm.py).
 
     Requests without damage must have the tokens that vLLM's own prefix cache gives. The damaged one is computed again
     from its page on, and with bfloat16 that rounds otherwise than any other way to compute it: its first token is
@@ -236,8 +236,8 @@ def times_of(one, lengths, repeat, again):
 
 
 def decode_rates(one, connector, options):
-    """Room for all generating requests, and for three of sixteen documents. Saves and loads take place while other requests
-    are generated; without a connector documents are computed twice."""
+    """Room for all generating requests, and for three of sixteen documents. Saves and loads take place while other
+    requests are generated; without a connector documents are computed twice."""
     import decode
 
     documents, document_tokens, requests = 16, 16384, 16

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests copies by a node of blocks in PyTorch tensors on a GPU, for workers of LMCache: all kinds of handles, both kinds
-of events, three processes, each byte. Needs Python and PyTorch, but neither LMCache nor vLLM.
+"""Tests copies by a node of blocks in PyTorch tensors on a GPU, for workers of LMCache: all kinds of handles, both
+kinds of events, three processes, each byte. Needs Python and PyTorch, but neither LMCache nor vLLM.
 
 Usage: lmcache_cuda.py --troupe PROGRAM --work DIRECTORY [--device cpu]
 

@@ -91,8 +91,8 @@ class node:
             self.process = None
 
     def damage_pages(self, share, seed=1, most=None):
-        """Flips a byte in the payload of a share of the pages on disk, with an upper limit. Returns the number of damaged
-        pages and of all pages."""
+        """Flips a byte in the payload of a share of the pages on disk, with an upper limit. Returns the number of
+        damaged pages and of all pages."""
         dice, damaged, all_pages = random.Random(seed), 0, 0
         for path in sorted((self.directory / "data" / "namespaces").rglob("*")):
             if not path.is_file():

@@ -2,7 +2,8 @@
 """Runs a node under load over HTTP, with namespaces that are created and removed, and watches its resources.
 
 Each client thread creates a namespace with a new name, registers ranks, saves, loads, leases, erases and clears in it,
-and removes it, with and without open leases; over the native API and over both protocols of slot clients in turn. Beside them, one namespace stays and is always full, so that keys are evicted all the time.
+and removes it, with and without open leases; over the native API and over both protocols of slot clients in turn.
+Beside them, one namespace stays and is always full, so that keys are evicted all the time.
 
 Fails if memory, descriptors, threads or disk grow beyond the bounds after the warm-up, or if an answer is wrong.
 """

@@ -1,5 +1,5 @@
-"""The part of vLLM that the plug-in imports, for tests on machines without it. The real one is tested with vLLM itself,
-by scripts/engines."""
+"""The part of vLLM that the plug-in imports, for tests on machines without it. The real one is tested with vLLM
+itself, by scripts/engines."""
 
 import dataclasses
 import enum

@@ -1,6 +1,6 @@
-"""Tests which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory together.
-Also tests what the scheduler publishes of which metadata. Objects stand in for vLLM and for NIXL, which reports when two
-threads are inside it."""
+"""Tests which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory
+together. Also tests what the scheduler publishes of which metadata. Objects stand in for vLLM and for NIXL, which
+reports when two threads are inside it."""
 
 import concurrent.futures
 import contextlib
@@ -24,8 +24,8 @@ def zmq_ctx(*_):
 
 
 class FakeNixl:
-    """Not thread-safe: a thread that enters while another one is inside is recorded. The first one stays for a while, so
-    that others would enter if they could."""
+    """Not thread-safe: a thread that enters while another one is inside is recorded. The first one stays for a while,
+    so that others would enter if they could."""
 
     def __init__(self, stay=0.3):
         self.stay, self.lock = stay, threading.Lock()
