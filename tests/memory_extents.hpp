@@ -30,7 +30,7 @@ public:
       if (lent_.size() < left_ && lent_.insert(number).second)
         return io::extent{number, number * facts_.extent_bytes,
                           memory().subspan(number * facts_.extent_bytes, facts_.extent_bytes)};
-    return fail(errc::full, "all extents are lent");
+    return fail(errc::full, "all extents are assigned");
   }
 
   bool take_back(std::uint32_t number) override { return lent_.erase(number) > 0; }

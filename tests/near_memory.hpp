@@ -37,9 +37,9 @@ public:
   void lose_all() {
     exposed_.clear();
     for (auto& [number, lost] : std::exchange(watchers_, {}))
-      lost({errc::unreachable, "the other end is gone"});
+      lost({errc::unreachable, "the other end is lost"});
     for (auto& x : std::exchange(waiting_, {}))
-      x.end(fail(errc::unreachable, "the other end is gone"));
+      x.end(fail(errc::unreachable, "the other end is lost"));
   }
 
 private:
@@ -136,7 +136,7 @@ private:
   void carry_out(waiting_moves& x) {
     const auto there = exposed_.find(x.memory);
     if (there == exposed_.end())
-      return x.end(fail(errc::unreachable, "the other end is gone"));
+      return x.end(fail(errc::unreachable, "the other end is lost"));
     for (const auto& m : x.moves) {
       auto* const far = there->second.data() + m.there;
       auto* const here = m.here.data();

@@ -177,7 +177,7 @@ TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor
   // Internal messages of the node are refused by the listener.
   caf::scoped_actor rude{w.there};
   rude->request(caf::actor_cast<caf::actor>(door), seconds(1), drain_atom_v)
-      .receive([] { FAIL("somebody else has stopped the directory"); }, [](const caf::error&) {});
+      .receive([] { FAIL("a remote sender has stopped the directory"); }, [](const caf::error&) {});
   auto again = resolver.resolve({"a", 8, limit});
   self->request(door, limit, rank_of(0, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
   self->request(door, limit, rank_of(1, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
@@ -299,7 +299,7 @@ TEST_CASE("handshake listener: a node without a directory answers unsupported", 
   REQUIRE(node.has_value());
   caf::scoped_actor self{system};
   self->request((*node)->reception(), limit, handshake_atom_v)
-      .receive([](const handshake_door_actor&) { FAIL("a door to nothing"); },
+      .receive([](const handshake_door_actor&) { FAIL("a listener without a directory"); },
                [](const caf::error& e) { CHECK(from_caf(e).code == errc::unsupported); });
   CHECK((*node)->stop(system, seconds(5)).has_value());
 }

@@ -247,7 +247,7 @@ void world::carry_lines() {
 void world::end_watch(std::uint64_t which, bool in_silence) {
   const auto x = list_->readers.extract(which).mapped();
   list_->store.end_watch(which);
-  count(in_silence ? "watch gone deaf" : "watch ended");
+  count(in_silence ? "watch stopped without an error" : "watch ended");
   if (!in_silence)
     at(std::max(later(x.last, duration(1)), later(now_, etcd_delay())),
        [this, x] { run_on(x.who, x.life, [this, x] { nodes_[x.who].listing->on_watch_end(x.watch, local(x.who)); }); });
@@ -296,7 +296,7 @@ void world::perform(std::size_t i, const cluster::etcd_members& x) {
   n.members->on_time(local(i));
   for (const auto peer : up)
     if (!n.members->is_up(peer))
-      broken("hint", n.name + " gives up a node that is there, since the list does not have it");
+      broken("hint", n.name + " drops a reachable node because the list does not have it");
 }
 
 void world::perform(std::size_t i, const cluster::etcd_login&) {

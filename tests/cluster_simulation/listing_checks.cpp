@@ -109,7 +109,7 @@ void world::put_nonsense() {
     count("nonsense for an entry");
     return store.put(under + address(i), nonsense);
   case 3:
-    count("entry of nobody");
+    count("entry of an unknown node");
     return store.put(under + "nobody-" + std::to_string(random_.below(2)) + ":7000", made_up("nobody"));
   case 4:
     count("entry of another one");
@@ -145,7 +145,7 @@ void world::etcd_calms() {
   is_etcd_gone_ = random_.one_in(4);
   x.away = is_etcd_gone_ ? timestamp::max() : now_;
   if (is_etcd_gone_) {
-    count("etcd gone for good");
+    count("etcd lost for good");
     end_watches(false);
   }
   // The config has been corrected.

@@ -120,7 +120,7 @@ void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_i
   n.has.look_at_clock(now_);
   const auto held = n.has.leases().find(lease);
   if (!kept.empty() && held == n.has.leases().end())
-    count("told too late");
+    count("notified too late");
   if (has(defect::forget_to_spare))
     return;
   for (const auto& key : kept) {
@@ -164,7 +164,7 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
   const auto found = n.ties.find(over);
   const auto room = n.passing.find(x.space);
   if (room == n.passing.end())
-    return broken("blocks", n.name + " loads into memory that is gone");
+    return broken("blocks", n.name + " loads into released memory");
   for (const auto block : x.work.blocks)
     if (!n.busy.emplace(x.space, x.rank, block).second)
       return broken("blocks", n.name + " loads into a block that something else is under way in");
@@ -243,7 +243,7 @@ void world::answer_load(std::size_t i, const cluster::fetch_move& x, const resul
     codes.results.items.push_back(outcome ? outcome->results[k] : as_byte(outcome.error().code));
   const auto room = n.passing.find(x.space);
   if (room == n.passing.end())
-    return broken("blocks", n.name + " saves from memory that is gone");
+    return broken("blocks", n.name + " saves from released memory");
   later_on(i, random_.skewed_time(microseconds(100), milliseconds(40)),
            [this, i, x, codes, sent, from = room->second] { save(i, x, codes, sent, from); });
 }
@@ -254,7 +254,7 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
   for (const auto block : x.work.blocks)
     n.busy.erase({x.space, x.rank, block});
   if (from->gone)
-    return broken("blocks", n.name + " saves from memory that is gone");
+    return broken("blocks", n.name + " saves from released memory");
   if (!n.here.contains(x.space)) {
     count("sent away");
     n.rules->on_space_lost(x.space);
@@ -343,7 +343,7 @@ void world::perform(std::size_t i, const cluster::fetch_answer& x) {
     return broken("ends", "an engine of " + n.name + " is answered twice");
   const auto& w = found.mapped();
   if (w.before + x.keys > w.keys.size())
-    return broken("ends", n.name + " has brought more than anybody wants");
+    return broken("ends", n.name + " has fetched more than was requested");
   if (n.pauses == w.pauses && later(w.begun, by_world(i, wait_limit + slack)) < now_)
     broken("ends", "an engine of " + n.name + " has waited too long");
   count(x.keys == 0 ? "brought nothing" : w.before + x.keys < w.keys.size() ? "brought some" : "brought all");
@@ -359,7 +359,7 @@ void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) 
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       const auto page = n.has.page(x.space, x.keys[k], rank);
       if (!page)
-        return broken("promise", n.name + " has told an engine of a page that it has not");
+        return broken("promise", n.name + " has reported a page to an engine that it does not have");
       if (*page != truth(i, x.space, x.keys[k], rank))
         return broken("bytes", "an engine of " + n.name + " loads other bytes than were saved");
     }

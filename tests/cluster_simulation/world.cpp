@@ -447,7 +447,7 @@ void world::check_rest() {
     if (!n.waiting.empty())
       broken("ends", "an engine of " + n.name + " was never answered");
     if (n.pages->rounds() > 0 || n.pages->calls_under_way() > 0 || !n.calls.empty())
-      broken("rest", n.name + " has something under way, and nobody waits for it");
+      broken("rest", n.name + " has a transfer in progress that no request waits for");
     if (n.pages->blocks_in_use() > 0 || !n.busy.empty())
       broken("rest", "passing memory of " + n.name + " is in use, and nothing is under way");
     if (!n.has.leases().empty())

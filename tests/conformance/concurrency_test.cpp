@@ -112,7 +112,7 @@ private:
       ++loaded;
       const auto there = slabs_[rank][static_cast<std::size_t>(*(*found)[i])].load();
       if (there != number_of(keys[i]))
-        complaints.push_back(keys[i] + " of rank " + std::to_string(rank) + " was told to be at page " +
+        complaints.push_back(keys[i] + " of rank " + std::to_string(rank) + " was located at page " +
                              std::to_string(*(*found)[i]) + ", which has " + name_of(there));
     }
   }

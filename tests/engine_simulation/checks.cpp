@@ -158,7 +158,7 @@ void checks::matched(const connector::engine_request& request, const connector::
     return;
   for (const auto& key : known->keys().first(known->search().matched))
     if (!cache_.is_held(key))
-      fail("leases", r->spec.id, "is told of tokens that nothing holds in the cache any more");
+      fail("leases", r->spec.id, "gets tokens that nothing holds in the cache any more");
 }
 
 void checks::check_load(const connector::load_op& op) {
@@ -293,7 +293,7 @@ void checks::check_events(const std::vector<connector::cache_event>& events) {
       continue;
     const auto known = [&](const key_digest& key) { return cache_.expected(key) != nullptr; };
     if (x.page_tokens != world_.p.page_tokens() || x.keys.empty() || !std::all_of(x.keys.begin(), x.keys.end(), known))
-      fail("events", x.request, "an event tells of keys that nobody has saved");
+      fail("events", x.request, "an event names keys that were never saved");
   }
 }
 

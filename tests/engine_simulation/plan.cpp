@@ -247,7 +247,7 @@ std::string action::describe() const {
   case kind::kill_node:
     return text + "the node dies until " + std::to_string(until) + (loses_index ? ", and forgets its pages" : "");
   case kind::evict_all:
-    return text + "everything that nobody holds is evicted";
+    return text + "everything without holders is evicted";
   case kind::reset_cache:
     return text + "the engine resets the cache" + (reset_running ? ", and preempts all" : "");
   case kind::reset_prefix_cache:

@@ -190,7 +190,7 @@ def synchronous_loads(lab):
     outputs, hits, beside = lab.start(play_and_note, lab.connector(made, load="sync"), async_scheduling=False).result()
     require_equal(outputs, lab.baseline(usual()))
     require(hits == FULL, f"{hits} tokens of {FULL} were found")
-    require(beside and not any(beside), "loads were told to be beside forward passes")
+    require(beside and not any(beside), "loads were reported beside forward passes")
     return FULL, ""
 
 

@@ -237,7 +237,7 @@ def first_of_two(x, say, hear):
     back = time.monotonic() - begin
     wrong = x.wrong_blocks(1, 0, BACKWARD)
     check(not wrong, f"other bytes than were stored in {len(wrong)} blocks, first {wrong[:3]}")
-    check(x.wiped(0), "a block was written that nobody named")
+    check(x.wiped(0), "a block was written that was not named")
     x.wipe()
     check(x.retrieve(1, 0, BACKWARD, skip=5 * TOKENS) == DONE, "the retrieve with a skip was not done")
     check(all(x.wiped(block) for block in BACKWARD[:5]), "a block was written that was to be left alone")
@@ -249,7 +249,7 @@ def first_of_two(x, say, hear):
                                    f"retrieve {back * 1e3:.1f} ms"})
     hear()
     check(x.client.call(UNREGISTER, x.instance) is None, "no end of a registration")
-    check(x.store(4, FORWARD) == NOT_DONE, "a store of somebody who has unregistered")
+    check(x.store(4, FORWARD) == NOT_DONE, "a store of an unregistered worker")
     until = time.monotonic() + 10
     while x.counters and any(x.counter_values()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -276,7 +276,7 @@ def second_of_two(x, say, hear):
         each.value["type"] = "cuda_vmm"
     check(stranger.register(strange) is None, "a refusal is answered with a value")
     check(stranger.store(5, FORWARD) == NOT_DONE, "a store without memory")
-    check(stranger.client.call(PING, stranger.instance) is False, "a ping of somebody refused")
+    check(stranger.client.call(PING, stranger.instance) is False, "a ping of a refused worker")
     if x.device == "cuda":
         check(x.client.call(STORE, x.key(6, 0, CHUNKS, "s"), x.instance, [FORWARD], b"x" * 64) == NOT_DONE,
               "a store after an event that there is not")

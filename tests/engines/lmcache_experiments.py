@@ -89,7 +89,7 @@ def node_copies(one):
     # The workers are not among them.
     requests = {name: one.nodes[-1].samples().get(f'troupe_lmcache_requests_total{{operation="{name}"}}', 0)
                 for name in ("store", "retrieve", "prepare_store", "prepare_retrieve")}
-    require(requests["store"] > 0 and requests["retrieve"] > 0, f"the node was not told to copy: {requests}")
+    require(requests["store"] > 0 and requests["retrieve"] > 0, f"the node got no request to copy: {requests}")
     require(requests["prepare_store"] == requests["prepare_retrieve"] == 0, f"workers have copied: {requests}")
     return outcome
 

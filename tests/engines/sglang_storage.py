@@ -93,7 +93,7 @@ def round_trip(b, address):
         saved, other = b.pool(layout, 1), b.pool(layout, 2)
         first, second = b.backend(saved, address), b.backend(other, address)
         names, wanted = keys(layout, 20), [b.page(saved, page) for page in range(20)]
-        b.check(first.batch_exists(names) == 0, f"{layout}: found what nobody has saved")
+        b.check(first.batch_exists(names) == 0, f"{layout}: found a page that was never saved")
         b.check(first.batch_set_v1(names, b.indices(range(20))) == [True] * 20, f"{layout}: not saved")
         b.check(second.batch_exists([*names, "none"]) == 20, f"{layout}: not found by another engine")
         b.check(second.batch_get_v1([*names, "none"], b.indices([*range(40, 60), 60])) == [True] * 20 + [False],

@@ -238,7 +238,7 @@ void world::open_door(std::size_t who, number order) {
     const auto life = directory_.state ? directory_.life : 0;
     carry(who, [this, who, order, life] {
       auto& c = clients_[who];
-      count(life != 0 ? "door opened" : "door refused");
+      count(life != 0 ? "listener opened" : "listener refused");
       if (c.state->door_opened(order, life != 0, now_) && life != 0)
         c.door = life;
       settle(who);
@@ -287,7 +287,7 @@ void world::check_pushed() {
   for (const auto& c : clients_)
     for (const auto& e : engines_)
       if (const auto known = c.noted.find(e.name); known == c.noted.end() || known->second != e.incarnation)
-        broken("pushed", "a client was never told of " + e.name + " as " + std::to_string(e.incarnation));
+        broken("pushed", "a client was never notified of " + e.name + " as " + std::to_string(e.incarnation));
 }
 
 void world::wake(std::size_t who) {
@@ -315,8 +315,8 @@ void world::check_resolution(const client& c, const asked& what, const result<ha
     broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " to one who means " +
                         std::to_string(what.wanted));
   if (x.incarnation < what.at_least)
-    broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " although it was told of " +
-                        std::to_string(what.at_least));
+    broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) +
+                        " although it was notified of " + std::to_string(what.at_least));
   check_ranks(e.name, what.ranks, x);
   for (const auto& entry : x.entries)
     if (entry.payload != payload_of(e.name, x.incarnation, entry.rank))

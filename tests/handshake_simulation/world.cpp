@@ -147,7 +147,7 @@ void world::crash_directory() {
       carry(who, [this, who, door = directory_.life] {
         auto& c = clients_[who];
         if (c.door == door && c.state->door_lost(c.state->door(), now_)) {
-          count("door lost");
+          count("listener lost");
           c.door = 0;
         }
         settle(who);
@@ -163,7 +163,7 @@ void world::crash_directory() {
 
 void world::serve(action f) {
   if (!directory_.state) {
-    count("nobody there");
+    count("no directory");
     return;
   }
   f();
@@ -174,7 +174,7 @@ void world::serve_behind(std::uint64_t door, action f) {
   if (door == directory_.life)
     serve(std::move(f));
   else
-    count("nobody there");
+    count("no directory");
 }
 
 void world::settle() {
@@ -197,7 +197,7 @@ void world::settle() {
   for (auto& [who, reply] : state.take_answers()) {
     const auto waiting = directory_.waiting.find(who);
     if (waiting == directory_.waiting.end()) {
-      broken("ends", "somebody is answered twice");
+      broken("ends", "a request is answered twice");
       continue;
     }
     const bool timed_out = reply.code == static_cast<std::uint8_t>(errc::not_found);
@@ -264,7 +264,7 @@ void world::tell_watchers() {
     for (const auto& x : update.changes) {
       bytes += handshake::message_bytes(x.now) + x.engine.size();
       if (x.now.code == static_cast<std::uint8_t>(errc::out_of_range))
-        count("told without payloads");
+        count("answered without payloads");
       auto& told = find(x.engine).told;
       told = std::max(told, x.now.incarnation);
     }
@@ -438,7 +438,7 @@ outcome world::run() {
   }
   for (const auto& c : clients_)
     if (!c.open.empty())
-      broken("ends", "somebody was never answered");
+      broken("ends", "a request was never answered");
   return out_;
 }
 

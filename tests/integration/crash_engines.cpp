@@ -96,7 +96,7 @@ std::string crash_engine::check_rank(node_caller& node, std::uint32_t rank, bool
     const auto& slot = (*where)[i];
     if (!slot) {
       if (is_kept && must_be_found(wanted[i], rank))
-        return at + wanted[i] + " was committed and is gone";
+        return at + wanted[i] + " was committed and is lost";
       believe(wanted[i], rank, whole_keys() ? belief::unknown : belief::absent);
       continue;
     }

@@ -233,7 +233,7 @@ TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
 
 TEST_CASE("another user is refused even if the file mode allows the connection") {
   if (::geteuid() != 0) {
-    WARN("skipped: only root can become somebody else");
+    WARN("skipped: only root can switch to another user");
     return;
   }
   attacked_node x;

@@ -36,8 +36,8 @@ int main(int argc, char** argv) {
                                          "commit_store: no",
                                          "commit_retrieve: yes",
                                          "commit_retrieve: no",
-                                         "told to write",
-                                         "told to read",
+                                         "asked to write",
+                                         "asked to read",
                                          "never committed",
                                          "sent tensors",
                                          "slow worker",
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
                                          "work refused",
                                          "cancelled",
                                          "late",
-                                         "left at rest",
+                                         "detached and quiesced",
                                          "left in use"};
   };
   what.run = [](const sim_main::run_options& x) {

@@ -184,7 +184,7 @@ void world::told(const transfer_rules::prepared& x) {
   const bool writes = x.request->what == operation::prepare_store;
   if (y.dead || y.client != x.request->client || x.pages.empty() || dropped_.contains(x.request.get()))
     return;
-  count(writes ? "told to write" : "told to read");
+  count(writes ? "asked to write" : "asked to read");
   if (rarely(20))
     return count("never committed");
   if (writes && rarely(10)) {

@@ -48,7 +48,7 @@ void world::write_claim(std::size_t where, io::claim_number number, const io::cl
 result<void> world::make_claim(const contender& x, io::claim_number number, const io::claim_record& what) {
   auto& where = directories_[x.directory];
   if (where.claims.contains(number)) {
-    count("somebody was faster");
+    count("another node was faster");
     return fail(errc::exists, "there is such a claim");
   }
   // A node that was frozen before it made the claim may have made it, as a higher one shows.

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
                                          "given back",
                                          "failed",
                                          "away",
-                                         "somebody was faster",
+                                         "another node was faster",
                                          "taken of one that gave it back",
                                          "taken back from an adopter",
                                          "followed an adopter",

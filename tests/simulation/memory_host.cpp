@@ -143,7 +143,7 @@ result<io::extent> memory_host::lend(rank_number rank) {
     return fail(errc::busy, "the simulated host has not given this memory yet");
   }
   if (left() == 0)
-    return fail(errc::full, "all extents are lent");
+    return fail(errc::full, "all extents are assigned");
   std::vector<std::uint32_t> free;
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
@@ -155,8 +155,8 @@ result<io::extent> memory_host::lend(rank_number rank) {
   const auto number = random_.pick(twice ? others : free);
   lent_to_[number] = rank;
   const auto out = extent_at(number);
-  world_.trace("extent is lent", {rank, number});
-  world_.count("extent: lent");
+  world_.trace("extent is assigned", {rank, number});
+  world_.count("extent: assigned");
   if (!twice)
     frames_.lent(rank, out.offset, extent_bytes_);
   return out;
@@ -210,7 +210,7 @@ void memory_host::scribble() {
       lent.push_back(i);
   if (lent.empty())
     return;
-  world_.count("fault: scribbled memory");
+  world_.count("fault: corrupted memory");
   const auto frame = random_.below(world_.p.memory.frames_per_extent);
   auto offset = random_.pick(lent) * extent_bytes_ + frame * slot_bytes_;
   if (const auto unwritten = frames_.unwritten_frame(random_.next()); unwritten && random_.one_in(2))
@@ -224,7 +224,7 @@ void memory_host::scribble() {
                          : io::page_header_bytes - 32 + random_.below(used - length - io::page_header_bytes + 32);
   for (std::uint64_t i = 0; i < length; ++i)
     arena_->memory[offset + first + i] = static_cast<std::byte>(random_.next());
-  world_.trace("memory is scribbled on", {offset, first, length});
+  world_.trace("memory is corrupted", {offset, first, length});
   frames_.scribbled(offset);
 }
 

@@ -355,7 +355,7 @@ void server::say_something_stray() {
   const auto whose = frames_.any_pin(rank, fetch, random_.next());
   const auto pin = whose ? whose->first : random_.next();
   const owner_id by = random_.next();
-  world_.count(whose ? "fault: somebody names another's pin" : "fault: somebody names a pin that is nobody's");
+  world_.count(whose ? "fault: a client names another's pin" : "fault: a client names an unknown pin");
   auto& out = *static_cast<asker*>(asker_->get());
   const auto to = caf::actor_cast<caf::strong_actor_ptr>(ranks_[rank].worker);
   if (fetch)

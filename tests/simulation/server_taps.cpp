@@ -77,7 +77,7 @@ void server::finds_unsound(rank_number rank, const page_ref& page) {
   const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
   if (pages_.is_committed(rank, page.key, page.where) &&
       io::verify_page(disks_[rank]->content(page.where), is) == errc::ok)
-    world_.fail("scrub", text_of(rank, page.where) + " is said to be unsound, and nobody has read anything else there");
+    world_.fail("scrub", text_of(rank, page.where) + " is reported as corrupt, and nothing else was read there");
 }
 
 void server::say_unsound(rank_number rank, const page_ref& page) {
@@ -116,7 +116,7 @@ bool server::gives_up(passing& x) {
   }
   for (const auto& page : told.pages) {
     const bool listed = pages_.is_committed(told.rank, page.key, page.where);
-    world_.count(listed ? "page is given up" : "page is given up before it is committed");
+    world_.count(listed ? "page is dropped" : "page is dropped before it is committed");
     if (auto wrong = asked_pages_.may_give_up(told.rank, page.where); !wrong.empty())
       world_.fail("asked", std::move(wrong));
     frames_.gives_up(told.rank, page.where);
@@ -152,7 +152,7 @@ void server::evicted(std::uint32_t i, rank_number rank) {
 void server::told_of_children(std::uint32_t from) {
   if (gave_back_in_[from] == world_.turn)
     world_.fail("order", "shard " + std::to_string(from) +
-                             " tells another one of children that are gone after it has given their slots back");
+                             " notifies another one of removed children after it has released their slots");
 }
 
 void server::send_held_children(std::uint32_t from) {
@@ -276,7 +276,7 @@ void server::committed(std::uint32_t i, const finish_request& x, const finish_re
     if (!pages_.committed(x.rank, page))
       continue; // asked again, and answered as before
     const bool guest = x.origin == page_origin::guest || guests_left_out_.contains(x.ticket);
-    world_.count(guest ? "committed page of a guest" : "committed page of a client");
+    world_.count(guest ? "committed page of a transient key" : "committed page of a client");
     spares_.committed(i, page.key, is_new, guest, world_.now(), noticed_before());
     if (const auto said = said_parents_.find({x.ticket, page.key});
         said != said_parents_.end() && !said->second.is_null())

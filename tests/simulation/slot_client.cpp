@@ -375,7 +375,7 @@ void slot_client::fill_one(const save_ptr& s, timestamp until, std::function<voi
       return;
     }
     if (world_.now() >= until)
-      return world_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
+      return world_.fail("room", "at the end: there is no room for new keys, though none is held");
     after(milliseconds(50), [this, s, until, done] { fill_one(s, until, done); });
   });
 }

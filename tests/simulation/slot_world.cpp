@@ -127,7 +127,7 @@ void slot_world::use_every_slot() {
     return;
   for (const auto& key : node_.keys())
     if (!last.has_filled(key))
-      env_.fail("eviction", "at the end: key " + to_string(key) + " stays, though nobody uses it and others go");
+      env_.fail("eviction", "at the end: key " + to_string(key) + " stays, though it is unused and others are evicted");
   check();
 }
 

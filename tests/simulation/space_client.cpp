@@ -425,7 +425,7 @@ bool space_client::check_page(const task& t, std::size_t i, bool again) {
   world_.count("load", verdict);
   if (verdict != errc::ok) {
     if (again || !node_.may_have_lost(id, t.rank, t.at->incarnations[t.rank]))
-      world_.fail("bytes", text_of(page, t.rank) + " is told to a reader, and is not that page" +
+      world_.fail("bytes", text_of(page, t.rank) + " is returned to a reader, and is not that page" +
                                (again ? " any more: " : ": ") + std::string(to_string(verdict)));
     return false;
   }

@@ -178,7 +178,7 @@ public:
       found->slots_max = (of_.p_.disk_bytes - io::slab_tail_bytes) / rules.slot_bytes;
       found->slots = first_slots;
     } else if (found->open) {
-      of_.world_.fail("files", name + " is opened again while somebody has it");
+      of_.world_.fail("files", name + " is opened again while it is open");
     }
     out.slots = rules.slots = found->slots_max;
     out.incarnation = of_.opened_[name] = found->incarnation;

@@ -263,7 +263,7 @@ void world::use_every_slot() {
   workloads_.back()->fill([&](bool stored) {
     over = true;
     if (!stored)
-      env_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
+      env_.fail("room", "at the end: there is no room for new keys, though none is held");
   });
   const auto limit = env_.now() + std::chrono::minutes(30);
   while (!over && !env_.failed() && env_.now() < limit && turns_.step()) {

@@ -134,7 +134,7 @@ def check_random_course(port, seed, pages):
             for key in keys:
                 stored.pop(key, None)
     told = [x for x in client.indices([f"k{i}" for i in range(30)]) if x is not None]
-    expect("pages told at the end", len(told), len(set(told)))
+    expect("pages found at the end", len(told), len(set(told)))
 
 
 def check(port, pages):

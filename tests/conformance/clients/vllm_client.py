@@ -140,7 +140,7 @@ def check_usual_course(client):
         pages = [page for _, page in given]
         expect("pages that are different and there", len(set(pages) & set(range(8))), 3)
         expect("complete before all ranks", client.batch_key_exists(keys), [False] * 3)
-        expect("told before all ranks", client.get_key_locations(rank, keys), [None] * 3)
+        expect("found before all ranks", client.get_key_locations(rank, keys), [None] * 3)
         client.confirm_write_for_keys(rank, [tuple(x) for x in given])
     expect("complete", client.batch_key_exists([*keys, "other"]), [True] * 3 + [False])
     expect("told", client.get_key_locations(1, ["other", *keys]), [None, *pages])
@@ -219,7 +219,7 @@ def check_random_course(client, seed, pages):
                         expect(f"{key} complete", there and len(stored[key]) == ranks, True)
     for rank in range(ranks):
         told = [x for x in client.get_key_locations(rank, [f"k{i}" for i in range(40)]) if x is not None]
-        expect("pages told at the end", len(told), len(set(told)))
+        expect("pages found at the end", len(told), len(set(told)))
 
 
 def check_full_pool(client):
@@ -249,7 +249,7 @@ def check_engine_that_died(client, clear):
         client.initialize(rank, 32)
     client.confirm_write_for_keys(0, [tuple(x) for x in begun], [begun[0][1]])
     client.confirm_write_for_keys(1, [tuple(x) for x in begun])
-    expect("confirmed by who is gone", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
+    expect("confirmed by a dead writer", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
     # Late writes of the old engine may be anywhere in the file: nothing is given out until its time is over.
     expect("pages beside late writers", client.allocate_pages_for_keys(0, [("begun-1", "")]), [["begun-1", -1]])
     # Without ranks there is nothing to wait for.
