@@ -34,7 +34,7 @@ public:
   void evicted(rank_number rank, std::uint64_t slots = 1) { ranks_[rank].evicted += slots; }
   void heard(rank_number rank, std::uint64_t slots = 1) { ranks_[rank].heard += slots; }
 
-  /// A shard has answered, and has evicted something for that, or nothing. What is wrong with that, or an empty text.
+  /// A shard has answered a request, with or without evictions for it. Returns the error, or an empty text.
   std::string answered(rank_number rank, bool any) {
     auto& x = ranks_[rank];
     x.open -= x.open > 0 ? 1 : 0;

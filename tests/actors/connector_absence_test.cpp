@@ -171,7 +171,7 @@ TEST_CASE("halves: an engine waits for free client slots at a full node", "[conn
   std::optional<engine> first(std::in_place, node.address());
   first->start();
   first->wait_until_attached();
-  // Its first try ends before the node has answered, so what is said later is of those in the background.
+  // Its first attempt ends before the node has answered, so later errors are of those in the background.
   engine second(node.address(), true, {}, duration::zero());
   second.start();
   const auto full = [](const result<void>& attached) {
@@ -216,7 +216,7 @@ TEST_CASE("halves: an engine can shut down or reset its cache before its node is
   {
     engine x(node.address());
     x.start();
-    // On busy cores it goes on without the node before that has answered.
+    // On busy cores it continues without the node before the node has answered.
     x.wait_until_attached();
     CHECK(x.play("a") == 0);
     CHECK(x.play("b") == 12);

@@ -388,7 +388,7 @@ TEST_CASE("halves: a synchronous load completes before the forward pass or its b
   CHECK(found == 3 * page_tokens);
   CHECK(errors.empty());
 
-  // A worker that has let go of its memory says that it did not fill it.
+  // A worker that has unregistered its memory reports that it did not fill it.
   REQUIRE(world.workers[1]->unregister_kv_caches());
   const auto failed = play("third", others, [](std::uint32_t) {});
   CHECK(failed.first == 3 * page_tokens);

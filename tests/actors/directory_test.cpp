@@ -38,7 +38,7 @@ handshake_fetch_request fetch_of(std::string engine, duration wait = {}) {
   return x;
 }
 
-/// A store that answers when the test says so.
+/// A store that answers when the test calls `write`.
 class slow_store final : public store::metadata_store {
 public:
   const store::node_identity& identity() const noexcept override { return behind.identity(); }
@@ -456,7 +456,7 @@ TEST_CASE("directory: ticks do not accumulate", "[directory]") {
   w.begin(it, std::move(lives_long));
   disk->write();
   w.run();
-  // Each of them is due before what was due until then.
+  // Each of them is due before the earliest one until then.
   for (int i = 0; i < 50; ++i) {
     const auto waiting = w.begin(it, fetch_of("b", std::chrono::milliseconds(100)));
     w.advance(std::chrono::milliseconds(200));

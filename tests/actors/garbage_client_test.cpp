@@ -72,7 +72,7 @@ class unsound_peers {
 public:
   unsound_peers(coordinator_world& world, hostile_filler& make) : world_(world), make_(make) {}
 
-  /// Answers what has come, most of it. `all`: nothing is left without an answer.
+  /// Answers most of the requests that have come. `all`: answers every one.
   void answer(bool all) {
     for (int rounds = 0; rounds < 1000 && round(all); ++rounds) {
     }

@@ -221,7 +221,7 @@ TEST_CASE("garbage: a link answers its client, whatever node and client send", "
     asks.check_all_answered();
     accepted += asks.accepted();
     refused += asks.refused();
-    // Ended or attached, and says so.
+    // Ended or attached, and its answers are consistent with that.
     const auto owner = w.attached_as();
     const auto waiting = w.begin(w.tie, wait_attached_atom_v, duration::zero());
     w.advance(std::chrono::milliseconds(100));

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-/// Messages that no sound client sends, and a questioner who sees to it that each has one answer.
+/// Messages that no valid client sends, and a requester that checks that each has one answer.
 
 namespace troupe::test {
 

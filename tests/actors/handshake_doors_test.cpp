@@ -305,8 +305,8 @@ TEST_CASE("handshake listener: a node without a directory answers unsupported", 
 }
 
 TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "[handshake]") {
-  // Answers are counted twice while their connection takes them over, so that half of the room may look like all of it,
-  // and some more are read before the reader stands still.
+  // Replies are counted twice while their connection takes them over, so that half of the room may look like all of it,
+  // and some more are read before the reader stops.
   constexpr std::uint64_t most = 32U << 20U;
   two_systems w;
   w.start_anew(most);
@@ -340,7 +340,7 @@ TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "
 
 TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconnected when others need its buffer",
           "[handshake]") {
-  // Longer there than the systems: what is cut off has its callback when they end.
+  // Outlives the systems: the callback of a disconnected request runs when they end.
   std::mutex gate;
   std::atomic<int> answered{0};
   two_systems w;

@@ -153,7 +153,7 @@ TEST_CASE("handshake over HTTP: the JSON content type is recognized in any lette
 
 TEST_CASE("handshake over HTTP: replies in flight are bounded and those beyond the bound get 503",
           "[http][handshake]") {
-  // One fits; another one is over.
+  // One reply fits; a second one exceeds the bound.
   const world w(false, true, {}, 2000);
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", std::string(1000, 'x')) == 201);
   constexpr std::size_t readers = 50;

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Compares what is answered with what is described.
+/// Compares replies with the description.
 class shape_check {
 public:
   explicit shape_check(const http_world& w) : world_(w) {

@@ -102,7 +102,7 @@ TEST_CASE("Current statistics reach the metrics actor before a scrape is answere
   REQUIRE(texts[0]);
   CHECK(texts[0]->find("troupe_withheld_slots{node=\"n\"} 77") != std::string::npos);
 
-  // A node that fails to count does not hide what is known.
+  // A node that fails to count does not hide the known values.
   ask_for(source_of(s.system(), node.as<node_actor>(), actor));
   node.reply_error(node.take_one<stats_atom>(), errc::timeout);
   s.run();

@@ -101,7 +101,7 @@ struct link_world : sim {
     run();
   }
 
-  /// Lets one rank come to its binding.
+  /// Completes the binding of one rank.
   void bind_rank(std::size_t rank) {
     auto& x = *ranks[rank];
     answer(x.copier, mapping(rank));
@@ -137,7 +137,7 @@ struct link_world : sim {
   /// Whether the node was notified once that the client detaches.
   void check_left() { CHECK(node.take_one<caf::leave_atom, owner_id>().get<owner_id>(1) == owner); }
 
-  /// The request to the copy engine of a rank to come to rest.
+  /// The request to the copy engine of a rank to quiesce.
   received resting(std::size_t rank) { return ranks[rank]->copier.take_one<unbind_atom, owner_id>(); }
   /// All of them have nothing under way of that attachment.
   void rest(owner_id of = owner) {

@@ -249,7 +249,7 @@ TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at 
   CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
   CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
   rest();
-  CHECK(at_rest().empty()); // a node of this process does not come back
+  CHECK(at_rest().empty()); // a node of this process does not restart
 }
 
 TEST_CASE_METHOD(link_world, "link: a node death while binding answers the waits and later replies are ignored",
@@ -383,7 +383,7 @@ TEST_CASE_METHOD(link_world, "link: its shutdown waits until its copy engines ar
 
 namespace {
 
-/// A link to a host on a network of which nothing answers unless a test says so.
+/// A link to a host on a network that does not answer unless the test lets it.
 struct far_world : sim {
   far_world()
       : sim([](caf::actor_system_config& how) {
@@ -409,7 +409,7 @@ struct far_world : sim {
 } // namespace
 
 TEST_CASE("link: an unreachable node is retried with a growing back-off", "[link]") {
-  // Counts the pauses between failed attempts before the time is over; the attempt that finds a listener tells.
+  // The number of pauses between failed attempts before the time is over, by the attempt that finds a listener there.
   const auto first_try_after = [](duration silent) {
     far_world w;
     w.advance(silent);

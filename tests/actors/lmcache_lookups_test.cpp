@@ -26,7 +26,7 @@ std::vector<key_digest> keys_of(std::uint32_t count) {
   return test_task(count).keys.items;
 }
 
-/// A namespace as a shard knows it, and who leases what there.
+/// A namespace as a shard knows it, and its leases by owner.
 struct served {
   namespace_spec spec;
   std::set<key_digest> here;
@@ -61,7 +61,7 @@ struct lookups_world : sim {
   std::uint64_t last_number = 0;
   std::size_t matches = 0;
   std::size_t renewals = 0;
-  /// Attachments that have come to rest, and attachments that are refused as long as their namespace is being removed.
+  /// Attachments that are quiesced, and attachments that are refused as long as their namespace is being removed.
   std::size_t rests = 0;
   std::size_t busy = 0;
   /// It has ended attachments, and clients do not know it yet.
@@ -363,7 +363,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out
   } else {
     const auto waits = ask_status("a", std::chrono::minutes(1));
     pass(fetch_time);
-    // It is up to the cluster to say so.
+    // The cluster decides when to answer.
     CHECK(answers[waits].empty());
     pass(std::chrono::milliseconds(2100));
     CHECK(number_in(waits) == 4U);

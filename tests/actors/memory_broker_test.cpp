@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-/// Io workers of several ranks on one small arena, and who distributes it.
+/// Io workers of several ranks on one small arena, and the actor that distributes it.
 
 namespace memory_broker_test {
 

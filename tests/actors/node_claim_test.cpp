@@ -83,7 +83,7 @@ TEST_CASE("A node that has lost its claim reports it, refuses saves and writes n
   node = fail(errc::cancelled, "gone");
   CHECK(x.claim().number == 2);
   CHECK(x.claim().record->holder == "survivor");
-  // It comes back, at once.
+  // It restarts at once.
   auto back = x.start();
   REQUIRE(back);
   CHECK(x.claim().number == 3);

@@ -182,7 +182,7 @@ TEST_CASE("node client: it detaches at once and reports that it is quiesced afte
     ended = true;
   });
   CHECK(w.await<caf::leave_atom, owner_id>(w.node).get<owner_id>(1) == owner);
-  // The copy writes to a frame of the node, and its task is over.
+  // The copy writes to a frame of the node, and its task has ended.
   CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
   CHECK_FALSE(ended);
   w.gate->open();

@@ -97,7 +97,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are re
   REQUIRE(post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   CHECK(post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 1'000'000}}).code == 507);
   CHECK(get("/ready").code == 200);
-  // An engine that was cleared comes back with another file.
+  // An engine that was cleared restarts with another file.
   CHECK(post("/rank/0/initialize", {{"num_pages", 2000}, {"role", "worker"}}).code == 409);
   const auto given =
       post("/keys/batch_allocate", {{"rank", 0}, {"keys", json::array({json::array({"k", ""})})}}).body();

@@ -142,7 +142,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is released when clients that 
   CHECK_FALSE(client().answer_to(waits).came);
   advance(std::chrono::seconds(2));
   CHECK(client().answer_to(waits).code() == errc::ok);
-  // It may still say so.
+  // It may still report that it is quiesced.
   CHECK(ask(supervisor, owner_at_rest_atom_v, reply.owner).code() == errc::ok);
 }
 

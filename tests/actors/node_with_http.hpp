@@ -20,7 +20,7 @@
 #include <string_view>
 #include <utility>
 
-/// A whole node with slabs of its own, as those see it who come over HTTP.
+/// A whole node with slabs of its own, from the side of HTTP clients.
 
 namespace troupe::test {
 

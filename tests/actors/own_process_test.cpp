@@ -7,8 +7,8 @@ namespace own_process_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// A node has the handles of a client's link and coordinators, as those of whom it watches and who ask it. It may
-/// answer them, and that is all.
+/// A node has the handles of a client's link and coordinators, because it monitors the link and the others send it
+/// requests. It may only answer them.
 
 namespace {
 
@@ -60,7 +60,7 @@ TEST_CASE_METHOD(link_world, "own process: ticks from other senders do not start
     caf::anon_send(tie, caf::tick_atom_v);
   run();
   CHECK(pending_timeouts() == 0);
-  // One who waits costs one alarm, however often others ring.
+  // A wait costs one timer, however many ticks other senders send.
   const auto waiting = bind();
   const auto before = pending_timeouts();
   for (int i = 0; i < 5; ++i)

@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A store that writes when the test says so.
+/// A store that writes when the test calls `write`.
 class patient_store final : public store::metadata_store {
 public:
   const store::node_identity& identity() const noexcept override { return identity_; }
@@ -72,7 +72,7 @@ struct durable_world : sim {
     return {space.id(), 0, {7, n}, std::vector{page_ref{wanted.keys[0], granted.results[0].where}}};
   }
 
-  /// Reserves and commits one key; what was written.
+  /// Reserves and commits one key; returns the pages written.
   finish_request save(std::uint64_t n, slot_number slot) {
     auto page = reserve(n, slot);
     const auto number = begin(shard, commit_atom_v, page);

@@ -78,7 +78,7 @@ TEST_CASE("slot clients: allocate, confirm, exists, protect, erase", "[registry_
   CHECK(spaces[1].ranks[0].pages == 3);
   const erase_request gone{w.id, all_ranks, wanted.keys};
   CHECK(w.codes_of(w.ask(w.shards[0], gone).value<result_codes>()) == std::vector(3, errc::ok));
-  // Protected: the slots follow when the time is over, and then are free.
+  // Protected: the slots are reclaimed when the protection ends, and then are free.
   CHECK(w.rested().live == 3);
   w.advance(std::chrono::milliseconds(4900));
   CHECK(w.rested().live == 3);

@@ -277,8 +277,9 @@ TEST_CASE("registry and allocator: several shards share the ranks", "[registry_a
 
 TEST_CASE("registry: other shards are notified of removed children before their slots are released",
           "[registry_actor]") {
-  // An allocator that has slots back may ask the other shards for more. What they may evict depends on which of their
-  // keys have children, so the news of that must not come later. One probe is the allocator and the other shard.
+  // An allocator that has slots back may ask the other shards for more. The keys that they may evict depend on which of
+  // their keys have children, so notifications of that must not come later. One probe is the allocator and the other
+  // shard.
   sim w;
   const auto space = small_space();
   probe metrics(w.system());

@@ -168,7 +168,7 @@ TEST_CASE("remote worker: requests of a lost client are answered and the node is
   CHECK(w.client().answer_to(fetch).code() == errc::unreachable);
   w.unpinned(70);
   CHECK(w.ask(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}}).code() == errc::unreachable);
-  // It may be touched until the attachment is over, too.
+  // It may also be accessed until the attachment ends.
   CHECK(w.presence->load() == 1);
   caf::anon_send(w.worker, unbind_atom_v, owner);
   w.run();

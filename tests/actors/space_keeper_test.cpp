@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Ranks in memory only, of which the last cannot be had as long as the test says so.
+/// Ranks in memory only, of which the last one fails as long as the test wants.
 class refusing_files final : public space_files {
 public:
   std::vector<file> list() const override { return {}; }

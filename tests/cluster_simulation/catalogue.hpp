@@ -14,7 +14,7 @@
 
 namespace troupe::cluster_simulation {
 
-/// The list of nodes of a world that has an etcd: how that is, who reads it, and what the checks know.
+/// The list of nodes of a world that has an etcd: its state, its readers, and the state of the checks.
 struct catalogue {
   duration lease{};
   /// Within which all is as it should be, where nothing is in the way.

@@ -11,14 +11,14 @@
 
 namespace troupe::cluster_simulation {
 
-/// As much of an etcd as a list of nodes sees: keys under leases, each change a revision, watches from a revision on,
-/// compaction. Asked and answering in the words of its JSON gateway. It is always there and answers at once; what is
-/// between it and who asks is the world's.
+/// The part of etcd that a list of nodes uses: keys under leases, a revision for each change, watches from a revision
+/// on, compaction. Requests and answers are those of its JSON gateway. It is always available and answers at once;
+/// delays and losses on the way to it are the world's.
 class etcd {
 public:
   struct entry {
     std::string value;
-    /// 0: stays whatever becomes of who has put it.
+    /// 0: stays whatever happens to the node that has put it.
     std::int64_t lease = 0;
     std::int64_t revision = 0;
   };
@@ -36,7 +36,7 @@ public:
   /// The lines that watches have received since.
   std::vector<line> take_lines();
 
-  /// The leases whose time is over, to be ended by `end_lease`.
+  /// The expired leases, to be ended by `end_lease`.
   std::vector<std::int64_t> over(timestamp now) const;
   bool end_lease(std::int64_t which);
 

@@ -150,7 +150,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_r
   if (open->file != named_files_.at(open->attachment))
     broken("files", nodes_[i].name + " reads a file that is not the one that " + nodes_[open->peer].name +
                         " has named when it was attached to");
-  // A file system may stand still, then nothing is waited for longer than was said.
+  // A file system may hang; then no request waits longer than its limit.
   const bool stands = !is_calm_ && random_.one_in(12);
   const auto takes = stands ? random_.time(seconds(1), seconds(4))
                             : random_.skewed_time(microseconds(100), is_calm_ ? milliseconds(4) : milliseconds(80));

@@ -104,7 +104,7 @@ void world::leave_out(std::size_t i) {
   }
 }
 
-// -- what is asked ----------------------------------------------------------------------------------------------------
+// -- requests ---------------------------------------------------------------------------------------------------------
 
 duration world::etcd_delay() {
   return random_.skewed_time(std::chrono::microseconds(200), is_calm_ ? milliseconds(5) : milliseconds(200));
@@ -187,7 +187,7 @@ void world::perform(std::size_t i, const cluster::etcd_request& x) {
   });
 }
 
-// -- what is watched --------------------------------------------------------------------------------------------------
+// -- watches ----------------------------------------------------------------------------------------------------------
 
 void world::perform(std::size_t i, const cluster::etcd_watch& x) {
   auto& n = nodes_[i];

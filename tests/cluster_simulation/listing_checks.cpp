@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-/// The list of nodes in etcd: what goes wrong with it, and what must hold all the same.
+/// The list of nodes in etcd: its faults, and the properties that must hold all the same.
 
 namespace troupe::cluster_simulation {
 
@@ -176,7 +176,7 @@ void world::end_leases() {
   carry_lines();
 }
 
-// -- what must hold ---------------------------------------------------------------------------------------------------
+// -- properties -------------------------------------------------------------------------------------------------------
 
 bool world::etcd_is_well() const {
   return std::max({list_->away, list_->still, list_->full, list_->slow}) <= now_;

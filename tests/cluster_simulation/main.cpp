@@ -10,10 +10,10 @@ int main(int argc, char** argv) {
   sim_main::program what;
   what.name = "troupe-cluster-simulation";
   what.about =
-      "Runs seeded simulations of what nodes of a cluster are to each other: they join, leave, crash and start\n"
-      "again, stand still, find each other by seeds or etcd, and fetch pages over a network that is slow, lossy\n"
-      "and falls apart. Checks after every step what must hold.";
-  what.steps_text = "steps in which something happens";
+      "Runs seeded simulations of the nodes of a cluster: they join, leave, crash, restart and freeze, find each\n"
+      "other by seeds or etcd, and fetch pages over a network that is slow, lossy and partitioned at times.\n"
+      "Checks all properties after every step.";
+  what.steps_text = "steps with an event";
   what.default_steps = 200;
   for (const auto& [name, which] : defect_names)
     what.defects.push_back(name);

@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 /// Limits of a coordinator that looks up.
 constexpr auto ask_limit = seconds(3);
-/// Longer than anything else, so that what is left by mistake is still there in the end.
+/// Longer than any other time, so that a leaked lease still exists in the end.
 constexpr auto lease_time = seconds(3000);
 constexpr auto wait_limit = seconds(2);
 /// The interval at which the world checks deadlines.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-/// Peer lines and ties: who knows whom, and who is attached where.
+/// Peer connections and peer sessions: which nodes know each other, and which are attached to which.
 
 namespace troupe::cluster_simulation {
 
@@ -197,7 +197,7 @@ void world::perform(std::size_t i, const cluster::leave_tie& x) {
   const auto [serial, owner, peer_life, refused, file] = found->second;
   lose_tie(i, x.tie);
   n.ties.erase(x.tie);
-  // It says so, or its connection ends.
+  // The peer disconnects in order, or its connection breaks.
   const auto at = node_of(i, x.tie.first);
   if (lives(at) && nodes_[at].life == peer_life)
     later_on(at, random_.time(milliseconds(1), milliseconds(800)), [this, at, owner = owner] {

@@ -24,8 +24,8 @@
 #include <vector>
 
 /// Nodes of a cluster, one of another cluster among them, and their engines, on a network that delays, reorders and
-/// loses what is said and falls apart at times; they find each other by what their configs say, by an etcd, or by both.
-/// All of it in virtual time, from one seed.
+/// loses messages and is partitioned at times; they find each other by their configs, by an etcd, or by both. All of it
+/// in virtual time, from one seed.
 
 namespace troupe::cluster_simulation {
 
@@ -101,7 +101,7 @@ private:
     /// Evicts first the originals of what it fetches, and not its own copies.
     bool keeps_copies = true;
     bool lives = false;
-    /// Counts its runs: what was for an earlier one is lost.
+    /// Counts its runs: messages for an earlier one are lost.
     number life = 0;
     number incarnation = 0;
     timestamp paused_until{};
@@ -116,7 +116,7 @@ private:
     std::string called;
     std::size_t says = 0;
     std::vector<std::size_t> seeds;
-    /// It does not come back when all is well.
+    /// It does not restart when all is well.
     bool retired = false;
     timestamp ended{};
 
@@ -277,7 +277,7 @@ private:
 
   // files (files.cpp)
   using open_load = std::shared_ptr<file_load>;
-  /// A node that comes back has all it had, or files of which it knows nothing, or new ones.
+  /// A node that restarts has all its data, or files that its index does not know, or new ones.
   void forget_files(std::size_t i, bool keeps_pages);
   slab_model& slab_of(std::size_t i, const namespace_id& space);
   void load_by_files(std::size_t i, const cluster::fetch_move& x, const tie& there,

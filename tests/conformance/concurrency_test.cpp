@@ -1,4 +1,4 @@
-// Many clients at once, on pages that remember what was written to them.
+// Many concurrent clients, on pages that record the last write to them.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/metadata_server.hpp"

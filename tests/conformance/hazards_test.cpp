@@ -13,7 +13,7 @@ namespace {
 using namespace troupe;
 using namespace troupe::test;
 
-/// Slots are soon free again: those that were given back follow when the time of their reservation is over.
+/// Slots are soon free again: returned ones are reclaimed when their reservation expires.
 slot_node_options quick() {
   slot_node_options options;
   options.shards = 2;

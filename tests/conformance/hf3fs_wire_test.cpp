@@ -218,7 +218,7 @@ TEST_CASE("A request outside of vLLM's protocol changes nothing", "[hf3fs]") {
     talk(client, {{"/keys/batch_exists", R"({"keys":["a",)" + std::string{item} + "]}", 422}});
     talk(client, {{"/keys/get_locations", R"({"rank":0,"keys":["a",)" + std::string{item} + "]}", 422}});
   }
-  // The confirmation and the release in front of what is wrong are sound, and must not count.
+  // The confirmation and the release before the invalid entry are valid, and must have no effect.
   for (const std::string_view item : {"7", "null", "[]", "[\"x\"]", "[\"x\",1,1]", "[7,1]", "[\"x\",\"1\"]",
                                       "[\"x\",1.5]", "[\"x\",null]", "[\"x\",true]", "\"x1\""})
     talk(client,

@@ -13,7 +13,7 @@ void cache::plan_event(what kind, std::size_t index, duration after) {
                  [](const event& a, const event& b) { return a.at != b.at ? a.at > b.at : a.order > b.order; });
 }
 
-/// The order of magnitude is what is evenly distributed.
+/// The order of magnitude is distributed evenly.
 duration cache::delay(dice kind, std::uint64_t a, std::uint64_t b) const {
   const auto x = world_.draw(kind, a, b + (std::uint64_t{world_.step} << 8));
   const auto doublings = static_cast<std::uint64_t>(std::bit_width(world_.p.cache.delay_max));

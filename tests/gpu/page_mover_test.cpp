@@ -272,7 +272,7 @@ TEST_CASE("gpu: the engine's event is waited for", "[gpu]") {
   auto moves = moves_of(blocks, pages, cache.page_bytes());
   auto engine = cuda::make_stream(cuda::priority::low).value();
   auto ready = cuda::make_event(cuda::awaited_by::threads).value();
-  // The engine's stream takes its time, and only then writes what is to be gathered.
+  // The engine's stream is delayed, and only then writes the blocks to be gathered.
   must(cudaLaunchHostFunc(
       engine.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, nullptr));
   for (const auto& layer : cache.device_view().layers)

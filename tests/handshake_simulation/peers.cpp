@@ -59,7 +59,7 @@ void world::live(std::size_t which, std::uint64_t life) {
           auto& e = engines_[which];
           if (life != e.life)
             return;
-          // A part may have come back alone: a packet that was late.
+          // A part may have been restored alone: by a packet that was late.
           if (code == errc::not_found || (code == errc::ok && !complete)) {
             count("published again");
             e.published.clear();

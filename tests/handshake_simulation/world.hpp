@@ -99,7 +99,7 @@ private:
 
   struct server {
     std::optional<handshake::directory_state> state;
-    /// Counts the lives: what was sent by an earlier one is lost.
+    /// Counts the lives: messages of an earlier one are lost.
     std::uint64_t life = 0;
     records disk;
     std::map<number, waiting_one> waiting;
@@ -163,7 +163,7 @@ private:
   bool has(defect x) const noexcept { return defect_ == x; }
   void trace(std::uint64_t x) { out_.trace_hash = (out_.trace_hash ^ x) * 0x100000001b3ULL; }
 
-  // the network: `side` is the number of who is not the directory
+  // the network: `side` is the number of the end that is not the directory
   bool is_cut_off(std::size_t side) const { return cut_off_.contains(side); }
   void carry(std::size_t side, action deliver);
   /// Comes once or not at all, as through a connection.

@@ -40,8 +40,8 @@ struct metadata_client_options {
 
   /// After the first attempt.
   std::uint32_t retries = 3;
-  /// Before the first retry; doubled with each. What is waited is drawn between half of it and all of it, so that
-  /// clients that failed together do not come back together.
+  /// Before the first retry; doubled with each. The actual pause is drawn between half of it and all of it, so that
+  /// clients that failed together do not retry together.
   duration first_pause = std::chrono::milliseconds{300};
   duration max_pause = std::chrono::seconds{5};
 

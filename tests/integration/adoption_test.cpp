@@ -15,8 +15,8 @@
 
 namespace adoption_test {
 
-/// Nodes that die, or stand still, and others that read what they have left; in processes of their own, with the data
-/// of all of them in one directory.
+/// Nodes that die or freeze, and others that read their data; in processes of their own, with the data of all of them
+/// in one directory.
 
 using namespace troupe;
 using namespace troupe::test;

@@ -57,7 +57,7 @@ private:
   std::filesystem::path file_;
 };
 
-/// All files below a directory, with what is known of each without reading it.
+/// All files below a directory, with their metadata.
 auto files_below(const std::filesystem::path& directory) {
   std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> out;
   for (const auto& x : std::filesystem::recursive_directory_iterator(directory))

@@ -11,7 +11,7 @@
 
 namespace cluster_etcd_access_test {
 
-/// Nodes that find each other by a real etcd which asks who they are.
+/// Nodes that find each other through a real etcd with authentication.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -22,7 +22,8 @@ namespace {
 constexpr const char* first_key = "L3Ryb3VwZS9oZXJlL25vZGVzLw==";
 constexpr const char* end_of_keys = "L3Ryb3VwZS9oZXJlL25vZGVzMA==";
 
-/// Makes the user `troupe`, who may do what nodes do, as the user root of etcd; over TLS where there are certificates.
+/// Creates the user `troupe` with the rights that nodes need, as the user root of etcd; over TLS where there are
+/// certificates.
 class etcd_admin {
 public:
   explicit etcd_admin(const etcd_server& etcd, const certificates* tls = nullptr) : port_(etcd.port()), tls_(tls) {}

@@ -12,7 +12,7 @@
 
 namespace cluster_etcd_test {
 
-/// Nodes that find each other by a real etcd, which is killed, made anew, and stands still.
+/// Nodes that find each other through a real etcd, which is killed, recreated and frozen.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -157,7 +157,7 @@ TEST_CASE("nodes find each other through etcd alone while one joins, one is kill
   nodes.wait_for_peers(0, 1, seen);
   nodes.check_shared(0, 1);
 
-  // One that is stopped says so.
+  // A node that is stopped removes its entry.
   seen = nodes.node(0).log_mark();
   CHECK(nodes.node(2).stop() == 0);
   nodes.all[2].reset();

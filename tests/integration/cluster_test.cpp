@@ -50,7 +50,7 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_lag_seconds") > 0; }));
   CHECK(status.find(" self ") != std::string::npos);
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
-  // Each page lies twice; those at the node that they came from go first. Both ends count what has moved.
+  // Each page is stored twice; the copies at the original node are evicted first. Both ends count the moved pages.
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
   // No request waits for the last notifications of them.
   CHECK(eventually(
@@ -62,7 +62,7 @@ TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   // Each has learned from the other what it has seen of these keys.
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(eventually([&] { return sum_of_metric(nodes.node(i), "troupe_peer_learned_keys") > 0; }));
-  // As a table, with what is wrong in sentences below it.
+  // As a table, with the warnings in sentences below it.
   for (const auto* column : {"NAMESPACES", "FROM FILES", "REFUSED FILES", "LEARNED"})
     CHECK(status.find(column) != std::string::npos);
   CHECK(status.find("node-0: ") == std::string::npos);
@@ -152,7 +152,7 @@ TEST_CASE("a frozen peer delays no lookup and is used again when it resumes") {
   nodes.node(0).program().send(SIGCONT);
   nodes.node(1).program().wait_for_line(stream::err, "is there again", seen);
   check_clean(nodes.replay(0, small_trace, {"--salt", "4"}), nodes.shape);
-  // Its tie comes back a little later than it does itself.
+  // Its peer session is restored a little later than the node itself.
   const auto blocks = expected(small_trace).blocks;
   for (int i = 0;; ++i) {
     const auto again = nodes.replay(1, small_trace, {"--salt", "4", "--limit", "4"});

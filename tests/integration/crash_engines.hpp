@@ -71,7 +71,7 @@ public:
   /// Whether commits to a node of the settings before must exist in one of these.
   bool kept(const node_settings& before, const node_settings& now) const;
 
-  /// After a start: what is wrong with what the node says, in words, or nothing. What is there is noted.
+  /// After a start: the contradictions in the node's answers, as text, or empty. Records the existing pages.
   std::string check(node_caller& node, bool kept);
 
   /// Saves, erases and starts over until the node dies.

@@ -125,7 +125,7 @@ struct crash_plan {
   std::size_t keys = 0;
   std::uint64_t pages = 0;
   std::chrono::milliseconds protect{};
-  /// There is room for all keys, so that what was confirmed must be there.
+  /// There is room for all keys, so that every confirmed one must exist.
   bool keeps_all = false;
 };
 

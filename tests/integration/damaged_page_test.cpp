@@ -5,8 +5,8 @@
 
 namespace damaged_page_test {
 
-/// Bytes on the disk that are not what was saved. Each such page is a counted failure of the one replay that finds it,
-/// is saved again by it, and is found and right from then on.
+/// Bytes on the disk that differ from the saved ones. Each such page is a counted failure of the one replay that finds
+/// it, is saved again by it, and is found and right from then on.
 
 using namespace troupe;
 using namespace troupe::test;

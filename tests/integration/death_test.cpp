@@ -8,7 +8,7 @@
 
 namespace death_test {
 
-/// Processes that die, stand still or are not what they seem, on both sides.
+/// Processes that die, freeze or are not what they seem, on both sides.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -222,8 +222,8 @@ TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
 }
 
 TEST_CASE("frames that a disconnected client may access are not reused until its process exits") {
-  // Far larger than what is there, so that copies are under way at nearly every moment, and places are asked for at
-  // all.
+  // The trace is far larger than the node, so that copies are in progress at nearly every moment and frames are
+  // requested all the time.
   const node_shape shape{.page_bytes = std::uint64_t{1} << 20U, .slots = 64, .memory_bytes = std::uint64_t{48} << 20U};
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), shape);
@@ -234,8 +234,8 @@ TEST_CASE("frames that a disconnected client may access are not reused until its
                      quick_timeouts));
   const auto pinned = [&] { return sum_of_metric(node, "troupe_memory_pinned_frames{"); };
   auto last = node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
-  // Stopped at a moment when it holds something, which is nearly every moment. The node may have read what it sent
-  // before that only by the time of the statistics.
+  // The client is stopped while it holds pins, which is nearly every moment. The node may have read its last messages
+  // only by the time of the statistics.
   const auto stop_client = [&] {
     client.send(SIGSTOP);
     last = node.statistics();

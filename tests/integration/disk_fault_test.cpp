@@ -101,7 +101,7 @@ TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones"
   // The other rank does not write pages of keys that cannot become complete either.
   CHECK(refused.count("saved_pages") == 0);
   CHECK(refused.count("save_failures") == 2 * block_count);
-  // An engine computes what it cannot keep, and says so.
+  // An engine computes pages that it cannot save, and reports them.
   const auto computed = s.play("2", {"--engine"});
   INFO(computed.err);
   CHECK(computed.code == 1);
@@ -225,7 +225,7 @@ TEST_CASE("a write error at run time is a counted failure and its slots are free
   CHECK(x.count("save_failures") == block_count - 50);
   REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &before, nullptr) == 0);
 
-  s.play_clean(); // finds what was saved, saves the rest
+  s.play_clean(); // finds the saved pages, saves the rest
   const auto all = s.play();
   check_clean(all, shape);
   CHECK(all.count("hit_blocks") == block_count);

@@ -69,8 +69,8 @@ TEST_CASE("a second engine finds all pages of the first one and leaves nothing b
   CHECK(after_first.reservations == 0);
   const auto second = run_replay(how);
   check_right(second);
-  // All full pages of all prompts come from the one cache or the other; what is computed is the last token of each
-  // prompt, and outputs.
+  // All full pages of all prompts come from one cache or the other; only the last token of each prompt and outputs are
+  // computed.
   CHECK(second.count("external_tokens") + second.count("prefix_cache_tokens") ==
         second.count("prompt_tokens") - second.count("requests"));
   const auto rest = node.wait_until_at_rest();
@@ -109,7 +109,7 @@ TEST_CASE("engine faults: aborts, preemptions and damaged pages cost only work")
   INFO("seed " << seed);
   const auto x = run_replay({"--engine", "--inject-faults", seed, "--trace", "loogle:40,2048,15,128", "--page-bytes",
                              "16384", "--ranks", "2", "--concurrency", "8", "--blocks-per-page", blocks_per_page,
-                             // Damage is done to slabs, and is found by those who read them.
+                             // Damage is done to slabs, and is found by readers of them.
                              "--set", "memory.bytes=" + std::to_string(little_memory)},
                             scratch.path());
   check_right(x);

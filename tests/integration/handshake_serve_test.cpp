@@ -156,7 +156,7 @@ TEST_CASE("serve: requests that wait for an engine do not delay a shutdown") {
   serving_node node(directory_config(directory, json::object()));
   http::client waiting{port_of(node)};
   waiting.send("GET /v1/handshake/nobody?wait=55s HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  // It waits when the metrics say so.
+  // The metrics show that it waits.
   const auto waits = [&] {
     return call(port_of(node), "GET", "/metrics").body.find("\ntroupe_handshake_waiting 1") != std::string::npos;
   };

@@ -167,7 +167,7 @@ TEST_CASE("a node with few descriptors continues when peers use them all") {
     std::vector<raw_peer> silent;
     for (int i = 0; i < 300; ++i)
       silent.emplace_back(node.socket());
-    // Over the connection that it has, and over a new one, which may have to wait until a descriptor comes back.
+    // Over the existing connection, and over a new one, which may have to wait for a free descriptor.
     for (int i = 0; i < 20; ++i)
       CHECK(answers(*known));
     CHECK(answers(*http_client_of(node)));

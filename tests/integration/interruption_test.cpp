@@ -9,7 +9,7 @@
 
 namespace interruption_test {
 
-/// Replays that are ended from outside, at any time: what they say, what they end with, and what is left.
+/// Replays that are ended from outside, at any time: their output, their exit codes, and the files that they leave.
 
 using namespace troupe::test;
 using stream = process::stream;

@@ -58,7 +58,7 @@ TEST_CASE("pages stored by LMCache workers on one node are found and correct on 
   // They are pages of that node now, and are not asked for twice.
   CHECK(two.look_up(1, 5, "b") == 5);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == 5);
-  // The other way round, and behind what is here already.
+  // In the other direction, and behind local chunks.
   REQUIRE(two.store(1, 7));
   REQUIRE(one.store(2, 2));
   REQUIRE(two.store(2, 6));
@@ -147,7 +147,7 @@ TEST_CASE("a frozen node delays lookups of LMCache clients elsewhere by the limi
   two.begin_lookup(1, 5, "a");
   two.begin_lookup(1, 5, "given up");
   CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"given up"}));
-  // Everything else goes on meanwhile.
+  // All other requests are served meanwhile.
   CHECK(two.store(2, 3));
   CHECK(two.look_up(2, 3, "b") == 3);
   CHECK(two.found_by("a") == 2);

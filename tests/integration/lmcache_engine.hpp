@@ -94,7 +94,7 @@ struct lmcache_engine {
     return newer ? lmcache_key_of_0_5_7(std::move(key)) : key;
   }
 
-  /// Stores what is not there of the leading chunks; whether it was committed.
+  /// Stores the missing ones of the leading chunks; whether the store was committed.
   bool store(std::uint32_t sequence, std::uint32_t chunks) {
     const auto key = key_of(sequence, new_request(), 0, chunks, of.rank);
     std::vector<json> payloads{key, instance};

@@ -249,7 +249,7 @@ TEST_CASE("malformed messages are refused and end nothing", "[lmcache]") {
       rude.send_frames(std::vector<std::string>(40, "x"));
   }
   CHECK(rude.call(chunk_size) == chunk);
-  // A payload that is wrong is a refusal, in the operation's way.
+  // An invalid payload is refused in the operation's own way.
   CHECK(rude.call(query, {5}) == 0);
   CHECK(rude.call(prepare_retrieve, {5, 5})->at("success") == false);
   CHECK(rude.call(commit_store, {}) == false);

@@ -11,10 +11,10 @@
 namespace troupe::test {
 
 /// Hosts on one network: a network namespace for each, with a cable to a switch that lives in this process, for as long
-/// as this object does. The switch is what is bad about the network: it delays, loses, reorders, has little bandwidth,
-/// and keeps hosts apart, which no kernel has to be built for. What it draws, it draws from a seed.
+/// as this object does. The switch simulates the faults of the network: it delays, loses and reorders packets, has
+/// little bandwidth, and separates hosts, without special support by the kernel. Its random decisions come from a seed.
 ///
-/// Empty where this user may make no network namespaces.
+/// Empty where this user may not create network namespaces.
 class network {
 public:
   explicit network(std::size_t hosts, std::uint64_t seed = 1);

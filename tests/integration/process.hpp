@@ -78,7 +78,7 @@ public:
 
   void send(int signal_number) const;
 
-  /// Begins to read what was left unread.
+  /// Begins to read the unread output.
   void read_stderr();
 
   /// Waits for the end. The exit status, or minus the signal that ended it. Throws with what the program has printed
@@ -105,8 +105,8 @@ public:
     std::string text;
   };
 
-  /// The first line from line `from` on that `wanted` accepts, waiting for it. Throws with what the program has printed
-  /// when it ends without such a line, or when the time is over.
+  /// The first line from line `from` on that `wanted` accepts, waiting for it. Throws with the program's output when it
+  /// ends without such a line, or at the deadline.
   found_line wait_for_line(stream which, const std::function<bool(const std::string&)>& wanted, std::size_t from = 0,
                            std::chrono::milliseconds limit = patience) const;
 

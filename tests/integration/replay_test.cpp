@@ -128,10 +128,10 @@ TEST_CASE("with fewer slots than pages a replay evicts with about the hits of an
       {"--trace", trace, "--concurrency", "1", "--page-bytes", "4096", "--capacity-pages", std::to_string(slots)},
       scratch.path());
   check_clean(x, {});
-  // The node begins to evict when less than 5 % of the slots are free and goes on until 10 % are, so that it holds
-  // between 90 % and 95 % of them. That brackets it, but for two things: what a request leases is not evicted, and the
-  // end of a prefix goes before its beginning, of which a lookup can still use the rest. The first matters little with
-  // one request at a time; the second is what the wider upper bound is for.
+  // The node begins to evict when less than 5 % of the slots are free and continues until 10 % are, so that it holds
+  // between 90 % and 95 % of them. That bounds the hits, with two exceptions: keys that a request leases are not
+  // evicted, and the end of a prefix is evicted before its beginning, of which a lookup can still use the rest. The
+  // first matters little with one request at a time; the second is the reason for the wider upper bound.
   const auto at_least = expected(trace, slots * 88 / 100).hit_blocks;
   const auto at_most = expected(trace, slots).hit_blocks;
   const auto hits = x.count("hit_blocks");

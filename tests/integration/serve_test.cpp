@@ -136,7 +136,7 @@ TEST_CASE("a port that is taken is an error that names it") {
   CHECK(x.err.find("127.0.0.1:" + port) != std::string::npos);
   CHECK(x.err.find("actors.port") != std::string::npos);
 
-  // It has let go of everything.
+  // It has released all resources.
   serving_node node(config);
   CHECK(node.stop() == 0);
 }

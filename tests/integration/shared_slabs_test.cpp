@@ -225,7 +225,7 @@ TEST_CASE("a node whose slabs are outside of the shared directory does not start
 
 TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the network after its daemon dies") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
-  // The mount that comes back is another one.
+  // The file system that is mounted again is another one.
   served.control().lose_descriptors = 1;
   test_cluster nodes(2, {.page_bytes = 65536});
   nodes.shared = true;

@@ -102,7 +102,7 @@ TEST_CASE("the documented versions equal those that the program prints", "[compa
   says("| slab files | " + number("slab file ([0-9]+)") + "; " + number("growing: ([0-9]+)") + " where");
   says("| index (`data_dir/index`) | schema " + number("index ([0-9]+)") + " |");
   says("| claims (`data_dir/claims`) | " + number("claim ([0-9]+)") + " |");
-  // The first entry is of what is here.
+  // The first entry is that of this version.
   const auto changes = source_text("CHANGELOG.md");
   const auto on_the_wire = changes.substr(changes.find("### On the wire"));
   CHECK(on_the_wire.find("version " + protocol) != std::string::npos);

@@ -114,7 +114,7 @@ public:
   /// The first statistics that `wanted` accepts, of those that were collected after this call.
   node_statistics wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted);
 
-  /// The first ones of a node that all clients have left, with nothing in use but what is stored.
+  /// The first statistics after all clients have detached, with only stored pages in use.
   node_statistics wait_until_at_rest();
 
   /// Statistics that were collected after this call.

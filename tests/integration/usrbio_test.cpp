@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A node's config for slabs on what is served.
+/// A node's config for slabs in the served directory.
 nlohmann::json config_on(const served_directory& served, const fs::path& directory, const node_shape& shape,
                          const char* engine = "usrbio") {
   auto out = node_config(directory, shape);

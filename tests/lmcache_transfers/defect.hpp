@@ -24,7 +24,7 @@ enum class defect : std::uint8_t {
   end_coordinators_last,
   /// The node frees frames that were pinned long ago.
   unpin_after_a_time,
-  /// A retrieve is answered when its time is over, also while its blocks are being written.
+  /// A retrieve is answered at its deadline, even while its blocks are being written.
   answer_while_writing,
   /// A lane counts as done when it begins.
   end_work_early,

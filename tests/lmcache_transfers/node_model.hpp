@@ -61,7 +61,7 @@ public:
   frame& at(std::uint64_t offset) { return frames_.at(offset / frame_bytes); }
   bool is_pinned(owner_id owner, std::uint64_t offset) const;
   std::size_t pins_of(owner_id owner) const;
-  /// Damages what is stored under one of the keys. False if nothing is.
+  /// Damages the page of one of the keys. False if none is stored.
   bool damage(const key_digest& key);
   const std::map<key_digest, entry>& index() const noexcept { return index_; }
 

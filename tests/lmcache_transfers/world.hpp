@@ -86,7 +86,7 @@ private:
   // time
   void at(timestamp when, action what) { agenda_.emplace(std::pair(when, ++sequence_), std::move(what)); }
   void after(duration time, action what) { at(later(now_, time), std::move(what)); }
-  /// Behind what was sent for this registration before.
+  /// After the earlier messages for this registration.
   void send(change_number of, action what);
   void count(std::string_view what) { ++out_.counts[std::string(what)]; }
   void broken(std::string_view property, std::string what);

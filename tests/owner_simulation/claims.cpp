@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <set>
 
-/// Claims: what becomes of the steps of the rules on a file system that is slow, late and unsure; and who may write.
+/// Claims: the results of the rules' steps on a file system that is slow, late and unreliable; and which node may
+/// write.
 
 namespace troupe::owner_simulation {
 

@@ -16,13 +16,13 @@ enum class defect : std::uint8_t {
   renew_without_looking,
   /// A holder writes whether it has renewed in time or not.
   write_after_lease,
-  /// Two looks at a counter that stands still are enough.
+  /// Two readings of an unchanged counter are enough.
   take_the_frozen_for_dead,
   /// A node that stops waiting removes its claim.
   remove_while_waiting,
   /// The next number is that of claims, and not the next after the highest.
   reuse_a_number,
-  /// The clock stands still as long as the process does.
+  /// The clock stops as long as the process does.
   stop_the_clock,
   /// A waiting node announces its own lease even if an earlier one has a longer lease.
   tell_own_lease,

@@ -179,7 +179,7 @@ void world::step() {
         read(one->second, c);
 }
 
-/// All that is frozen goes on; one node stays dead, and comes back when it has been adopted.
+/// All frozen processes resume; one node stays dead, and restarts when it has been adopted.
 void world::finish() {
   is_calm_ = true;
   while (!processes_.empty())

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-/// Nodes whose data directories lie on one file system: each has one of its own, and adopts those of the others. They
-/// crash, freeze and come back, also on another host, their clocks run apart, and whatever they do with files takes
-/// time, fails, or comes late; and for a while the file system is away for all of them. All of it in virtual time, from
+/// Nodes whose data directories are on one file system: each has one of its own, and adopts those of the others. They
+/// crash, freeze and restart, also on another host, their clocks drift apart, and their file operations take time,
+/// fail, or come late; and for a while the file system is unavailable for all of them. All of it in virtual time, from
 /// one seed.
 
 namespace troupe::owner_simulation {
@@ -63,14 +63,14 @@ private:
     std::uint64_t opened = 0;
   };
 
-  /// One who wants a directory: a node for its own, or one that adopts.
+  /// A candidate for a directory: a node for its own, or one that adopts.
   struct contender {
     std::size_t directory = 0;
     io::claim_kind kind = io::claim_kind::owner;
     incarnation_number incarnation = 0;
     duration lease{};
     std::optional<io::claim_rules> rules;
-    /// The last look of one who watches: when the file was as it was seen.
+    /// The last reading of a watcher: when the file was in the state that it saw.
     timestamp seen_at{};
     /// The sightings of the last reading, for defects.
     io::claim_sighting own{};

@@ -63,7 +63,7 @@ struct program {
   std::vector<std::string_view> defects;
   std::vector<flag> flags{};
   std::vector<choice> choices{};
-  /// After the options are known: what has to have happened for `--coverage`.
+  /// After the options are known: the events that `--coverage` requires.
   std::function<std::vector<std::string_view>()> must_happen;
   std::function<outcome(const run_options&)> run;
   /// More lines about a seed that has failed; may be empty.

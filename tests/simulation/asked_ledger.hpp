@@ -23,7 +23,7 @@ class asked_ledger {
 public:
   explicit asked_ledger(const environment& world) : world_(world) {}
 
-  /// The run is over.
+  /// The run has ended.
   void begin();
 
   /// A message on its way to a worker, by its sender and number.

@@ -192,7 +192,7 @@ void client::leave() {
   world_.trace("client leaves", {number_});
   world_.count("fault: client leaves");
   leaving_ = true;
-  // As a program does it: first those who give orders, then the link, which waits until copies have ended, then all.
+  // Like a program: first the actors that give orders, then the link, which waits until copies have ended, then all.
   for (const auto& r : ranks_) {
     caf::anon_send_exit(r.load, caf::exit_reason::user_shutdown);
     caf::anon_send_exit(r.save, caf::exit_reason::user_shutdown);
@@ -216,7 +216,7 @@ void client::cut() {
 caf::strong_actor_ptr client::connect() {
   if (line_ && line_->open())
     line_->cut();
-  // While the client is killed, its actors come to an end of their turns, and have no process any more to connect from.
+  // While the client is killed, its actors finish their turns, and have no process any more to connect from.
   if (!in_ || !node_.running())
     return nullptr;
   std::erase_if(old_lines_, [](const auto& x) { return x->ended(line::client); });

@@ -33,7 +33,7 @@ enum class defect : std::uint8_t {
   unordered,
   /// The copy engine takes its time, and a load ends before it has finished.
   late_scatter,
-  /// A save coordinator answers a cancel, and goes on as before.
+  /// A save coordinator answers a cancel, and continues as before.
   ignore_cancel,
   /// A fence is answered while a write-back or a promotion of its slot is under way.
   early_fence,
@@ -87,7 +87,7 @@ enum class defect : std::uint8_t {
   lose_unpin,
   /// The copy engine looks at the header of a page, and not at its bytes.
   skip_checksum,
-  /// The copy engine says that pages are gathered while it goes on.
+  /// The copy engine reports pages as gathered while it still copies.
   late_gather,
   /// A page that is read ahead goes into a frame that a client has pinned.
   prefetch_over_pin,

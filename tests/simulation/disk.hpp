@@ -31,7 +31,7 @@ public:
   /// notification.
   void crash();
 
-  /// Flips one bit of what is stored.
+  /// Flips one bit of the stored page.
   void flip();
 
   /// Cuts the file off in the middle.
@@ -88,7 +88,7 @@ private:
   /// Bytes of the file.
   std::uint64_t length_;
   bool damaged_ = false;
-  /// Counts crashes, so that plans of before come to nothing.
+  /// Counts crashes, so that earlier plans are dropped.
   std::uint64_t epoch_ = 0;
   /// Transfers by tag.
   std::unordered_map<std::uint64_t, transfer> transfers_;

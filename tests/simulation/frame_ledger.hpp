@@ -83,7 +83,7 @@ public:
 
   /// Whether the client has ever requested frames from this run.
   bool knows(owner_id owner) const { return known_.contains(owner); }
-  /// A copy engine moves these pages: what is wrong with that, or nothing.
+  /// A copy engine moves these pages: the error, or empty.
   std::string copies(rank_number rank, const copy_order& order, bool scatter) const;
   /// The device of a process that was killed writes into the frame.
   std::string late_copy(rank_number rank, owner_id owner, std::uint64_t offset) const;
@@ -94,7 +94,7 @@ public:
   std::string stored(rank_number rank, slot_ref where) const;
   /// The page may have left memory without being on disk.
   bool may_be_gone(rank_number rank, const slot_ref& where) const;
-  /// Some pin of another client, for who tries to end it.
+  /// Some pin of another client, for a client that tries to end it.
   std::optional<std::pair<pin_number, owner_id>> any_pin(rank_number rank, bool fetch, std::uint64_t random) const;
   std::optional<owner_id> owner_of(rank_number rank, pin_number pin) const;
   /// Pins of a fetch on the frame of this slot.
@@ -127,7 +127,7 @@ private:
   struct frame {
     content is = content::none;
     page_ref page;
-    /// When, by a clock that stands still while the node does.
+    /// When, by a clock that stops while the node does.
     std::optional<timestamp> scribbled;
     /// Before the io worker was notified that the page is there, and so before it could be verified.
     bool scribbled_early = false;

@@ -14,9 +14,9 @@
 
 namespace troupe::simulation {
 
-/// The leases and reservations of the registry shards, written down by what was asked and answered and by nothing that
-/// a shard says of itself. A lease holds from its answer to its deadline, its release or its owner's death; a shard may
-/// be late in noticing the end.
+/// Tracks the leases and reservations of the registry shards by requests and answers, and by no statement of a shard
+/// about itself. A lease holds from its answer to its deadline, its release or its owner's death; a shard may be late
+/// in noticing the end.
 class lease_book {
 public:
   explicit lease_book(std::uint32_t shards) : shards_(shards) {}
@@ -32,12 +32,12 @@ public:
   void may_end(std::uint32_t shard, owner_id owner) { ++shards_[shard].dying[owner]; }
   void released(std::uint32_t shard, const ticket& lease, std::uint32_t keep, timestamp now);
   void owner_died(std::uint32_t shard, owner_id owner, timestamp now);
-  /// The shard has had time to notice what was over before.
+  /// The shard has had time to notice leases that had ended before.
   void forget(std::uint32_t shard, timestamp before);
 
   /// A writer has until then, at most.
   void reserved(std::uint32_t shard, const ticket& token, timestamp until);
-  /// A page was committed for the first time under this reservation. What is wrong with it, or an empty text.
+  /// A page was committed for the first time under this reservation. The error, or an empty text.
   std::string committed(std::uint32_t shard, const ticket& token, timestamp now) const;
 
   /// The shard gives back a page's slot. Who still may read it, in words, or an empty text.

@@ -203,8 +203,8 @@ int main(int argc, char** argv) {
   sim_main::program what;
   what.name = "troupe-simulation";
   what.about = "Runs seeded simulations of a node and its clients, made of the actors that ship, over a simulated\n"
-               "network and simulated disks, and checks what they say to each other.";
-  what.steps_text = "turns of actors and events of the world before it winds down";
+               "network and simulated disks, and checks the messages between them.";
+  what.steps_text = "turns of actors and events of the world before its faults end";
   what.default_steps = 5000;
   what.defects = names_of_defects();
   what.flags = {

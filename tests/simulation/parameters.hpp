@@ -141,7 +141,7 @@ struct parameters {
 
   disk_faults disk;
   nemesis_faults nemesis;
-  /// Another node of a cluster finds pages here and keeps copies, and some of what is saved was fetched to go.
+  /// Another node of a cluster finds pages here and keeps copies, and some of the saved pages are transient copies.
   bool other_node = false;
 
   bool bytes_at_risk() const noexcept;

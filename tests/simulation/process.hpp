@@ -54,8 +54,8 @@ public:
   /// The process' clock shows the world's time; timers ring.
   void wind();
 
-  /// As long as it lives, everything that actors have to do is done at once, as soon as they are sent something from
-  /// outside: for those who ask and wait.
+  /// As long as it lives, all work of the actors is done at once, as soon as they receive a message from outside: for
+  /// callers that ask and wait.
   class hurry {
   public:
     /// `at_rest` is called when no actor has work left: requests without an answer by then never get one.

@@ -31,7 +31,7 @@ private:
   std::int32_t number_;
 };
 
-/// Shards look for what has run out, and for what dead clients had, every 200 ms, and give much back in portions.
+/// Shards look for expired leases, and for leases of dead clients, every 200 ms, and release many of them in portions.
 constexpr auto notices_within = std::chrono::seconds(1);
 
 } // namespace
@@ -322,7 +322,7 @@ std::optional<std::uint32_t> server::shard_of_sender(const caf::strong_actor_ptr
   return std::nullopt;
 }
 
-// -- erased keys, and what is held ------------------------------------------------------------------------------------
+// -- erased keys, and leases ------------------------------------------------------------------------------------------
 
 owner_id server::erase_something() {
   if (!running())

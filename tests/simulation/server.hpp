@@ -41,7 +41,7 @@ public:
   void start();
   /// kill -9.
   void kill();
-  /// Refuses new work, waits for what is under way, and goes.
+  /// Refuses new work, waits for transfers in progress, and ends.
   void drain(duration limit);
   bool running() const noexcept { return in_ != nullptr; }
   process* in() noexcept { return in_.get(); }
@@ -64,8 +64,8 @@ public:
   /// Tells a worker that a client is done with what another one has pinned.
   void say_something_stray();
 
-  /// Asks shards and workers what they have. Their answers are held against what there may be; what is left over at a
-  /// time when nothing should be is in `left`.
+  /// Asks shards and workers for their leases and pins. Their answers are compared with those that there may be;
+  /// leftovers at a time without any are in `left`.
   void ask_what_is_held();
   bool has_said_what_is_held() const;
   /// After the answers: why the node is not drained, or empty.
@@ -102,7 +102,7 @@ private:
   void unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where);
   /// Keys that a message to a shard releases, whoever holds them; until it is answered.
   void may_go(const caf::message& x, int change);
-  /// A worker tells a shard that a page is not what was saved.
+  /// A worker reports to a shard that a page is not what was saved.
   void finds_unsound(rank_number rank, const page_ref& page);
   /// The same in its name, for a defect.
   void say_unsound(rank_number rank, const page_ref& page);
@@ -151,7 +151,7 @@ private:
   std::string check_memory_at_rest(rank_number rank) const;
   result<std::unique_ptr<watched_process>> watch(std::int32_t number);
 
-  /// The shard that takes its turn.
+  /// The shard whose turn it is.
   std::optional<std::uint32_t> shard_of_sender(const caf::strong_actor_ptr& sender) const;
 
   environment& world_;

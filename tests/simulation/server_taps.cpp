@@ -48,7 +48,7 @@ bool server::to_shard(std::uint32_t i, passing& x) {
     if (world_.has(defect::evict_for_each))
       x.content.get_mutable_as<evict_request>(0).seen = evict_request::all;
   } else if (x.content.match_elements<invalidate_request>()) {
-    // Clients say so of what they could not read.
+    // Clients report pages that they could not read.
     const auto& told = x.content.get_as<invalidate_request>(0);
     const bool by_worker =
         told.rank < ranks_.size() && x.sender && x.sender->id() == tap_of(ranks_[told.rank].worker).behind()->id();
@@ -257,8 +257,8 @@ void server::reserved(std::uint32_t i, const reserve_request& x, const reserve_r
   for (std::size_t n = 0; n < reply.results.size(); ++n) {
     if (reply.results[n].code() == errc::ok)
       world_.judge("slots", pages_.reserved(x.rank, x.keys[n], reply.results[n].where));
-    // A key that occurs twice has the first one's parent. Where a path has a key twice, who comes after it has another
-    // parent than elsewhere, and the first to say so, whenever that was, is right.
+    // A key that occurs twice has the first one's parent. Where a path has a key twice, the key after it has another
+    // parent than elsewhere, and the first one that was named, whenever that was, is right.
     const auto parent = n < x.parents.size() ? x.parents[n] : key_digest{};
     if (!said_parents_.emplace(std::pair(x.ticket, x.keys[n]), parent).second || parent.is_null())
       continue;

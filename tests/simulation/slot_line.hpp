@@ -37,7 +37,7 @@ private:
   slot_node& node_;
   random_source random_;
   duration patience_;
-  /// Count what was before.
+  /// Count the cuts of the connection and the lives of the engine, so that earlier answers are dropped.
   std::uint64_t path_ = 0;
   std::uint64_t engine_ = 0;
 };

@@ -39,7 +39,7 @@ struct slot_parameters {
   bool cut = false;
   bool kill_client = false;
   bool kill_node = false;
-  /// Engines come back with another number of pages.
+  /// Engines restart with another number of pages.
   bool new_sizes = false;
   /// Some runs leave the index aside, or find the namespace's name taken.
   bool other_runs = false;

@@ -47,7 +47,7 @@ public:
   /// An engine got the answer that the page is confirmed. It must survive restarts until a batch removes it. No start
   /// may remove it.
   void promise(const slot_page& page);
-  /// A run leaves the index aside: nothing has to come back.
+  /// A run does not use the index: nothing has to be restored.
   void forget_promises() { promised_.clear(); }
   const std::map<std::string, slot_page>& promised() const noexcept { return promised_; }
 

@@ -44,7 +44,7 @@ void space_client::kill() {
   busy_ = 0;
   if (process_ != 0)
     node_.processes().end(process_, world_.now() + (world_.winding_down ? duration::zero() : p_.process_hang));
-  // Its link dies, and says nothing; what its devices do goes on.
+  // Its link dies without a message; its devices continue to copy.
   if (at_ && at_->life == node_.life() && node_.running())
     static_cast<asker*>(at_->by->get())->cleanup(caf::make_error(caf::sec::request_receiver_down), nullptr);
   at_ = nullptr;

@@ -26,10 +26,10 @@
 
 namespace troupe::simulation {
 
-/// The process of a node on which clients make namespaces: shards, the namespaces actor, the keeper of such namespaces
-/// with the io workers and allocators that it spawns, the memory broker and the supervisor, started over what its store
-/// and its folder have, as `troupe serve` does. Knows from what is answered which namespaces there are, and which pages
-/// each of them can have.
+/// The process of a node on which clients create namespaces: shards, the namespaces actor, the keeper of such
+/// namespaces with the io workers and allocators that it spawns, the memory broker and the supervisor, started over the
+/// content of its store and its folder, as `troupe serve` does. It tracks from the answers which namespaces exist, and
+/// which pages each of them can have.
 class space_node {
 public:
   space_node(environment& world, const space_parameters& p);
@@ -53,7 +53,7 @@ public:
   void ask(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message what, asker::then done);
   std::uint64_t open_asks() const noexcept { return open_asks_; }
 
-  // -- what may be, from what was asked and answered --
+  // -- the possible state, from requests and answers --
 
   /// A client requests its creation, and receives the result.
   void making(const namespace_id& space);

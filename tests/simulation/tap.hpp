@@ -29,8 +29,8 @@ struct tap_rules {
   std::function<bool(const passing& request, caf::message& answer)> on_answer{};
 };
 
-/// Stands before an actor: looks at what is sent to it and at what it answers, and may keep that back or change it. All
-/// of it stays in order. Has no mailbox, and so takes no turn.
+/// Stands before an actor: sees the messages to it and its answers, and may delay or change them. All of them stay in
+/// order. Has no mailbox, and so takes no turn.
 class tap final : public caf::monitorable_actor {
 public:
   tap(caf::actor_config& config, caf::strong_actor_ptr behind, tap_rules rules);

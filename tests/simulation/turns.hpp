@@ -27,7 +27,7 @@ public:
   bool step();
   /// False if something went wrong meanwhile.
   bool run_for(duration time);
-  /// Until nothing is wrong, or the time is over; what it said last.
+  /// Until there is no error, or the limit is reached; returns the last error.
   std::string run_until(const std::function<std::string()>& wrong, duration limit);
 
   /// The number of steps.

@@ -12,8 +12,8 @@
 namespace troupe::simulation {
 
 /// The engine of one client: sessions that look up, load, save and release paths of one tree of keys, so that all
-/// clients share prefixes and get in each other's way. Checks every answer: that it comes once and in time, that its
-/// codes can be meant, and that what is said to be loaded holds the right bytes.
+/// clients share prefixes and compete. Checks every answer: that it comes once and in time, that its codes are
+/// possible, and that loaded blocks hold the right bytes.
 class workload {
 public:
   workload(environment& world, engine_host& by);

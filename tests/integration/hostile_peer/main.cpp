@@ -30,8 +30,8 @@ std::vector<caf::actor> everybody(caf::actor_system& system, const caf::node_id&
   auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
   system.middleman().backend().post([&] {
     auto* const by = dynamic_cast<caf::io::basp_broker*>(caf::actor_cast<caf::abstract_actor*>(broker));
-    // The broker keeps a pointer to whom the last message came from, on the stack of who read it; outside of reading
-    // it points nowhere, and a new proxy would look there.
+    // The broker keeps a pointer to the sender of the last message, on the stack of its reader; outside of reading it
+    // is invalid, and a new proxy would follow it.
     by->set_last_hop(nullptr);
     std::vector<caf::actor> out;
     for (caf::actor_id number = 1; number <= most_actors; ++number)

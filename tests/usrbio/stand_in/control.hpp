@@ -13,7 +13,7 @@ inline constexpr const char* alive_name = ".alive";
 inline constexpr const char* files_name = ".files";
 
 struct control {
-  // -- what is to go wrong; 0: nothing
+  // -- faults; 0: none
 
   /// Results of a batch come in another order, and batches of one ring overtake each other.
   std::atomic<std::uint32_t> reorder;
@@ -36,7 +36,7 @@ struct control {
   /// Each transfer takes so long.
   std::atomic<std::uint32_t> delay_microseconds;
 
-  // -- what was seen
+  // -- counters
 
   std::atomic<std::uint64_t> prepared;
   std::atomic<std::uint64_t> submits;
