@@ -13,9 +13,9 @@
 
 namespace troupe::simulation {
 
-/// Tracks which keys may be evicted first, by the requests to shards and their answers: keys whose
-/// pages another node has read under its lease and keeps, until they are used; and transient keys whenever they are not being read.
-/// Where this cannot be known, as at the moment at which a lease expires, a key may be evict-first, and need not.
+/// Tracks which keys may be evicted first, by the requests to shards and their answers: keys whose pages another node
+/// has read under its lease and keeps, until they are used; and transient keys whenever they are not being read. Where
+/// this cannot be known, as at the moment at which a lease expires, a key may be evict-first, and need not.
 class spare_ledger {
 public:
   /// The owner id of the node that the world plays.
