@@ -9,11 +9,12 @@
 
 namespace troupe::test {
 
-/// Compares what shards evict with what the allocators of a namespace asked for. A key that goes frees a slot on every
-/// rank, and ranks become short together: what goes is what the neediest of them asked for, and not the sum.
+/// Compares the evictions of shards with the requests of the allocators of a namespace. An evicted key frees a slot on
+/// every rank, and ranks become short together: the number evicted is the largest request, not the sum.
 ///
-/// With several shards, ranks that have not heard the same may ask different ones for the same slots: each shard knows
-/// only what it has evicted itself. So there may be a batch more for every further shard that another rank has asked.
+/// With several shards, ranks that have not received the same notifications may ask different shards for the same
+/// slots: each shard knows only its own evictions. So there may be a batch more for every further shard that another
+/// rank has asked.
 class eviction_ledger {
 public:
   eviction_ledger(std::uint32_t ranks, std::uint32_t shards) : others_(std::min(ranks, shards) - 1), ranks_(ranks) {}
@@ -33,7 +34,7 @@ public:
   void evicted(rank_number rank, std::uint64_t slots = 1) { ranks_[rank].evicted += slots; }
   void heard(rank_number rank, std::uint64_t slots = 1) { ranks_[rank].heard += slots; }
 
-  /// A shard has answered, and has evicted something for that, or nothing. What is wrong with that, or an empty text.
+  /// A shard has answered a request, with or without evictions for it. Returns the error, or an empty text.
   std::string answered(rank_number rank, bool any) {
     auto& x = ranks_[rank];
     x.open -= x.open > 0 ? 1 : 0;
@@ -49,7 +50,7 @@ private:
   struct rank_state {
     std::uint32_t open = 0;
     std::uint64_t wanted = 0;
-    /// Of `heard`, when it asked.
+    /// The value of `heard` when it asked.
     std::uint64_t since = 0;
     std::uint64_t evicted = 0;
     std::uint64_t heard = 0;

@@ -30,7 +30,7 @@ public:
       if (lent_.size() < left_ && lent_.insert(number).second)
         return io::extent{number, number * facts_.extent_bytes,
                           memory().subspan(number * facts_.extent_bytes, facts_.extent_bytes)};
-    return fail(errc::full, "all extents are lent");
+    return fail(errc::full, "all extents are assigned");
   }
 
   bool take_back(std::uint32_t number) override { return lent_.erase(number) > 0; }
@@ -39,16 +39,16 @@ public:
   std::span<std::byte> memory() noexcept override { return {memory_.get(), facts_.bytes}; }
   const io::arena_facts& info() const noexcept override { return facts_; }
 
-  /// By which clients find it; else it has a name that is none.
+  /// The name by which clients find it; without one it has an invalid name.
   void rename(io::shared_memory_name name) { facts_.name = std::move(name); }
 
-  /// How many may be lent at once.
+  /// How many may be assigned at once.
   void limit(std::uint32_t extents) noexcept { left_ = extents; }
 
-  /// Of those who were lent one, or asked in vain, in their order.
+  /// The NUMA wishes of the callers that got an extent or were refused, in order.
   std::vector<std::optional<io::numa_node>> wishes;
 
-  /// What `lend` says instead.
+  /// The error that `lend` returns instead.
   errc failure = errc::ok;
 
 private:

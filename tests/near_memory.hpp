@@ -18,10 +18,10 @@ class near_network : public std::enable_shared_from_this<near_network> {
 public:
   /// Moves wait for `go_on`, as on a network where nothing arrives.
   bool held = false;
-  /// Who may connect to what was exposed last.
+  /// The peers that may connect to the memory that was exposed last.
   std::vector<std::uint32_t> admitted;
   std::size_t moves = 0;
-  /// Of moves that have not ended, by what peers say.
+  /// The progress of moves that have not ended, as peers report it.
   std::uint64_t trickled = 0;
 
   std::shared_ptr<io::memory_exposer> exposer() { return std::make_shared<exposing>(shared_from_this()); }
@@ -33,13 +33,13 @@ public:
       carry_out(x);
   }
 
-  /// As if all who exposed memory had died: their memory is not there any more, and peers are told.
+  /// As if all processes that exposed memory had died: their memory is lost, and peers are notified.
   void lose_all() {
     exposed_.clear();
     for (auto& [number, lost] : std::exchange(watchers_, {}))
-      lost({errc::unreachable, "the other end is gone"});
+      lost({errc::unreachable, "the other end is lost"});
     for (auto& x : std::exchange(waiting_, {}))
-      x.end(fail(errc::unreachable, "the other end is gone"));
+      x.end(fail(errc::unreachable, "the other end is lost"));
   }
 
 private:
@@ -136,7 +136,7 @@ private:
   void carry_out(waiting_moves& x) {
     const auto there = exposed_.find(x.memory);
     if (there == exposed_.end())
-      return x.end(fail(errc::unreachable, "the other end is gone"));
+      return x.end(fail(errc::unreachable, "the other end is lost"));
     for (const auto& m : x.moves) {
       auto* const far = there->second.data() + m.there;
       auto* const here = m.here.data();

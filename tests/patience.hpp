@@ -9,11 +9,11 @@
 
 namespace troupe::test {
 
-/// How long a test waits for what has to happen. No machine is too slow for it.
+/// How long a test waits for an expected event. It is long enough for any machine.
 inline constexpr auto test_patience = std::chrono::seconds(60);
 
-/// Waits until it is so. A test that would wait for ever ends the whole program and says so: what it waits for is not
-/// coming, and destructors on the way out might wait for the same.
+/// Waits until the condition holds. A test that would wait for ever ends the whole program with a message: the awaited
+/// event does not come, and destructors might wait for the same.
 template <class Ready>
 void await(std::condition_variable& changed, std::unique_lock<std::mutex>& held, Ready ready) {
   if (changed.wait_for(held, test_patience, ready))

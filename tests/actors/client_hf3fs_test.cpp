@@ -82,7 +82,7 @@ TEST_CASE("The client saves and finds pages of two ranks", "[client]") {
   CHECK(places[0] != places[1]);
 }
 
-TEST_CASE("What the service refuses comes back as an error", "[client]") {
+TEST_CASE("A request that the service refuses is returned as an error", "[client]") {
   const client_world w;
   REQUIRE(w.client->initialize(0, 4));
   CHECK(w.client->initialize(0, 4));
@@ -96,7 +96,7 @@ TEST_CASE("What the service refuses comes back as an error", "[client]") {
   CHECK(without >= 1);
 }
 
-TEST_CASE("Threads that share a client agree on pages", "[client]") {
+TEST_CASE("Threads that share a client find the same pages", "[client]") {
   const client_world w;
   REQUIRE(w.client->initialize(0, 64));
   std::vector<std::string> keys;

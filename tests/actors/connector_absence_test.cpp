@@ -21,7 +21,7 @@ using connector::scheduled_request;
 using connector::token_id;
 using connector::worker_output;
 
-/// A node that is started when it is told to.
+/// A node that starts when `start` is called.
 class late_node {
 public:
   late_node() : system_(actors_) {}
@@ -137,7 +137,7 @@ struct engine {
 
 } // namespace
 
-TEST_CASE("halves: a node that is absent is an error, unless it may be", "[connector]") {
+TEST_CASE("halves: an unreachable node is an error unless the options allow it", "[connector]") {
   const late_node node;
   engine x(node.address(), false);
   const auto refused = x.runtime->make_scheduler_half(x.options);
@@ -148,7 +148,7 @@ TEST_CASE("halves: a node that is absent is an error, unless it may be", "[conne
   CHECK(worker->attached().error().code == errc::unreachable);
 }
 
-TEST_CASE("halves: an engine runs without its node, and uses it when it is there", "[connector]") {
+TEST_CASE("halves: an engine runs without its node and attaches once the node starts", "[connector]") {
   late_node node;
   engine x(node.address());
   x.start();
@@ -165,13 +165,13 @@ TEST_CASE("halves: an engine runs without its node, and uses it when it is there
   x.scheduler.reset();
 }
 
-TEST_CASE("halves: an engine waits for its places at a node that is full", "[connector]") {
+TEST_CASE("halves: an engine waits for free client slots at a full node", "[connector]") {
   late_node node;
   node.start(2);
   std::optional<engine> first(std::in_place, node.address());
   first->start();
   first->wait_until_attached();
-  // Its first try ends before the node has answered, so what is said later is of those in the background.
+  // Its first attempt ends before the node has answered, so later errors are of those in the background.
   engine second(node.address(), true, {}, duration::zero());
   second.start();
   const auto full = [](const result<void>& attached) {
@@ -189,7 +189,7 @@ TEST_CASE("halves: an engine waits for its places at a node that is full", "[con
   CHECK(second.play("c") == 12);
 }
 
-TEST_CASE("halves: a worker without a node fails loads that its scheduler orders", "[connector]") {
+TEST_CASE("halves: a worker without a node fails the loads that its scheduler orders", "[connector]") {
   late_node node;
   engine x(node.address());
   x.start();
@@ -205,7 +205,7 @@ TEST_CASE("halves: a worker without a node fails loads that its scheduler orders
   x.worker->clear_connector_metadata();
 }
 
-TEST_CASE("halves: an engine can end while its node is absent, and cleared its cache before it came", "[connector]") {
+TEST_CASE("halves: an engine can shut down or reset its cache before its node is reachable", "[connector]") {
   late_node node;
   {
     engine x(node.address());
@@ -216,7 +216,7 @@ TEST_CASE("halves: an engine can end while its node is absent, and cleared its c
   {
     engine x(node.address());
     x.start();
-    // On busy cores it goes on without the node before that has answered.
+    // On busy cores it continues without the node before the node has answered.
     x.wait_until_attached();
     CHECK(x.play("a") == 0);
     CHECK(x.play("b") == 12);
@@ -231,7 +231,7 @@ TEST_CASE("halves: an engine can end while its node is absent, and cleared its c
   CHECK(x.play("c") == 0);
 }
 
-TEST_CASE("C-20 halves: what does not fit is said as soon as it can be known", "[connector][hazards]") {
+TEST_CASE("C-20 halves: a mismatch of shapes is reported as early as it can be detected", "[connector][hazards]") {
   late_node node;
   auto other = small_space(1);
   other.model = "another";

@@ -79,7 +79,7 @@ public:
     return out;
   }
 
-  /// What all workers do with the metadata of a step; `forward(worker)` in its middle.
+  /// Runs the hooks of all workers for the metadata of a step, with `forward(worker)` between them.
   template <class Forward>
   worker_output step(const connector_metadata& meta, Forward forward) {
     std::vector<worker_output> outputs;
@@ -142,7 +142,7 @@ std::vector<token_id> prompt_of(token_id first) {
 
 } // namespace
 
-TEST_CASE("halves: what is saved is found and loaded, on all workers", "[connector]") {
+TEST_CASE("halves: saved pages are found and loaded on all workers", "[connector]") {
   halves_world world(2);
   world.start();
   const auto tokens = prompt_of(1);
@@ -182,7 +182,7 @@ TEST_CASE("halves: what is saved is found and loaded, on all workers", "[connect
   CHECK(world.scheduler->tracked_requests() == 0);
 }
 
-TEST_CASE("H1 halves: a preempted request's blocks are overwritten at once, and no wrong page comes of it",
+TEST_CASE("H1 halves: overwriting the blocks of a preempted request at once produces no wrong page",
           "[connector][hazards]") {
   halves_world world;
   world.start();
@@ -241,7 +241,7 @@ TEST_CASE("H1 halves: a preempted request's blocks are overwritten at once, and 
   CHECK(world.scheduler->tracked_requests() == 0);
 }
 
-TEST_CASE("halves: shutting down twice is shutting down once, and later calls do nothing", "[connector]") {
+TEST_CASE("halves: shutdown is idempotent and later calls do nothing", "[connector]") {
   halves_world world;
   world.start();
   auto& half = *world.workers.front();
@@ -261,7 +261,7 @@ TEST_CASE("halves: shutting down twice is shutting down once, and later calls do
   CHECK(half.register_kv_caches(world.memory->view(0)).error().code == errc::shutting_down);
 }
 
-TEST_CASE("halves: hooks before there is a KV cache do nothing", "[connector]") {
+TEST_CASE("halves: hooks do nothing before a KV cache is registered", "[connector]") {
   halves_world world;
   auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, {});
   half->bind_connector_metadata({});
@@ -278,7 +278,7 @@ TEST_CASE("halves: hooks before there is a KV cache do nothing", "[connector]") 
   half->shutdown();
 }
 
-TEST_CASE("C-20 halves: an engine that does not fit the namespace is refused, and told what both are",
+TEST_CASE("C-20 halves: an engine that does not match the namespace is refused with both descriptions",
           "[connector][hazards]") {
   halves_world world(2);
   auto other = world.engine;
@@ -309,8 +309,7 @@ TEST_CASE("C-20 halves: an engine that does not fit the namespace is refused, an
   CHECK(half->register_kv_caches(world.memory->view(0)).error().code == errc::invalid_argument);
 }
 
-TEST_CASE("C-28 halves: a GPU that is not there is an error, and no reason to use something else",
-          "[connector][hazards]") {
+TEST_CASE("C-28 halves: a missing GPU is an error without a fallback", "[connector][hazards]") {
   halves_world world;
   auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, 200);
   const auto refused = half->register_kv_caches(world.memory->view(0));
@@ -318,7 +317,7 @@ TEST_CASE("C-28 halves: a GPU that is not there is an error, and no reason to us
   CHECK_FALSE(refused.error().text.empty());
 }
 
-TEST_CASE("C-11 halves: hooks answer at once while nobody answers them", "[connector][hazards]") {
+TEST_CASE("C-11 halves: hooks return at once while the node does not answer", "[connector][hazards]") {
   halves_world world;
   world.engine.lookup_patience = std::chrono::milliseconds(200);
   world.start();
@@ -338,7 +337,7 @@ TEST_CASE("C-11 halves: hooks answer at once while nobody answers them", "[conne
   CHECK(world.scheduler->tracked_requests() == 0);
 }
 
-TEST_CASE("halves: a synchronous load is there before the forward pass, or its blocks are named", "[connector]") {
+TEST_CASE("halves: a synchronous load completes before the forward pass or its blocks are reported", "[connector]") {
   halves_world world(2);
   world.engine.synchronous_loads = true;
   world.start();
@@ -389,14 +388,14 @@ TEST_CASE("halves: a synchronous load is there before the forward pass, or its b
   CHECK(found == 3 * page_tokens);
   CHECK(errors.empty());
 
-  // A worker that has let go of its memory says that it did not fill it.
+  // A worker that has unregistered its memory reports that it did not fill it.
   REQUIRE(world.workers[1]->unregister_kv_caches());
   const auto failed = play("third", others, [](std::uint32_t) {});
   CHECK(failed.first == 3 * page_tokens);
   CHECK(failed.second == std::vector<block_id>{10, 20, 30});
 }
 
-TEST_CASE("halves: a KV cache can be taken away and be registered again elsewhere", "[connector]") {
+TEST_CASE("halves: a KV cache can be unregistered and registered again at another address", "[connector]") {
   halves_world world;
   world.start();
   auto& half = *world.workers.front();
@@ -427,7 +426,7 @@ TEST_CASE("halves: a KV cache can be taken away and be registered again elsewher
     REQUIRE(eventually([&] { return !world.idle_step().sent.empty(); }));
 
   REQUIRE(half.unregister_kv_caches());
-  REQUIRE(half.unregister_kv_caches()); // nothing is left to do
+  REQUIRE(half.unregister_kv_caches()); // has no effect
   CHECK(half.attached().error().code == errc::unreachable);
   CHECK(load("second") == std::pair{3 * page_tokens, std::vector<block_id>{1, 2, 3}});
 
@@ -441,7 +440,8 @@ TEST_CASE("halves: a KV cache can be taken away and be registered again elsewher
   world.workers.clear();
 }
 
-TEST_CASE("C-20 halves: blocks that only kernels understand are no pages of elements", "[connector][hazards]") {
+TEST_CASE("C-20 halves: a KV cache with opaque blocks is refused by a namespace of plain elements",
+          "[connector][hazards]") {
   halves_world world;
   auto half = *connector::make_worker_half(world.system(), world.connection, world.engine, 0, {});
   auto view = world.memory->view(0);

@@ -60,7 +60,7 @@ struct coordinator_world : sim {
     frames.end(what.pin);
     reply(worker, x, io_reply{code == errc::ok ? what.gathered : same_codes(what.gathered.size(), code)});
   }
-  /// How many pins were ended by unpins since the last call, which are answered.
+  /// Answers the unpins since the last call and returns how many pins they ended.
   std::size_t end_pins() {
     const auto all = worker.take<unpin_atom, pin_number>();
     for (const auto& x : all) {

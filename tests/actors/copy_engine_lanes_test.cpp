@@ -135,7 +135,7 @@ struct world {
 
 TEST_CASE("copy engine: a load does not wait for a save", "[copy_engine]") {
   world w;
-  // A save that does not end, and a load beside it, of a page that nobody has saved.
+  // A save that hangs, and beside it a load of a page that was never saved.
   auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
   while (w.device->waiting() == 0)
     std::this_thread::yield();
@@ -145,7 +145,7 @@ TEST_CASE("copy engine: a load does not wait for a save", "[copy_engine]") {
                [](const caf::error& e) { FAIL(from_caf(e).text); });
 }
 
-TEST_CASE("copy engine: as many orders of one direction are under way as it has lanes", "[copy_engine]") {
+TEST_CASE("copy engine: as many orders run in one direction as it has lanes", "[copy_engine]") {
   world w(3);
   for (std::uint32_t i = 0; i < 3; ++i)
     w.self->send(w.engine, gather_atom_v, w.order(i));
@@ -155,7 +155,7 @@ TEST_CASE("copy engine: as many orders of one direction are under way as it has 
   CHECK(w.device->waiting() == 3);
 }
 
-TEST_CASE("copy engine: memory is prepared for the device when it is used, and forgotten with its arena",
+TEST_CASE("copy engine: memory is registered with the device on first use and released with its arena",
           "[copy_engine]") {
   world w;
   CHECK(w.device->prepared() == 0);
@@ -171,13 +171,13 @@ TEST_CASE("copy engine: memory is prepared for the device when it is used, and f
     REQUIRE(w.bind(2, false) == errc::ok);
     CHECK(w.device->prepared() == 2);
   }
-  SECTION("a node that is gone") {
-    w.memory.reset(); // and with it the descriptor
+  SECTION("a node that has exited") {
+    w.memory.reset(); // closes the descriptor too
     REQUIRE(w.unbind(1) == errc::ok);
     CHECK(w.device->prepared() == 0);
     REQUIRE(w.bind(2) == errc::ok);
   }
-  SECTION("a node that says goodbye, and is gone some time later") {
+  SECTION("a node that detaches and exits some time later") {
     REQUIRE(w.unbind(1) == errc::ok);
     CHECK(w.device->prepared() == 2);
     w.memory.reset();
@@ -191,7 +191,7 @@ TEST_CASE("copy engine: memory is prepared for the device when it is used, and f
   CHECK(w.ask(scatter_atom_v, w.order(0, 2)).code == errc::corrupt);
 }
 
-TEST_CASE("copy engine: it is at rest when no lane copies any more, and serves the next attachment meanwhile",
+TEST_CASE("copy engine: it is drained when its last lane is idle and serves the next attachment meanwhile",
           "[copy_engine]") {
   world w(2);
   auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
@@ -205,7 +205,7 @@ TEST_CASE("copy engine: it is at rest when no lane copies any more, and serves t
   });
   REQUIRE(w.bind(2, false) == errc::ok);
   CHECK(w.ask(scatter_atom_v, w.order(1, 2)).code == errc::corrupt);
-  CHECK(w.unbind(2) == errc::ok); // nothing of that one is under way
+  CHECK(w.unbind(2) == errc::ok); // that attachment has no copy in progress
   CHECK_FALSE(at_rest);
   w.device->let_gathers_go();
   save.receive([](const copy_reply& x) { CHECK(x.results[0] == static_cast<std::uint8_t>(errc::ok)); },
@@ -215,7 +215,7 @@ TEST_CASE("copy engine: it is at rest when no lane copies any more, and serves t
   CHECK(w.ask(gather_atom_v, w.order(0, 1)).code == errc::expired);
 }
 
-TEST_CASE("copy engine: a device that breaks ends the engine, and every order with its text", "[copy_engine]") {
+TEST_CASE("copy engine: a device failure ends the engine and fails every order with its text", "[copy_engine]") {
   world w(2);
   w.device->let_gathers_go();
   w.self->monitor(w.engine);
@@ -227,7 +227,7 @@ TEST_CASE("copy engine: a device that breaks ends the engine, and every order wi
   w.self->receive([&](const caf::down_msg& down) { reason = down.reason; },
                   caf::after(patience) >> [] { FAIL("the engine lives on"); });
   CHECK(from_caf(reason).code == errc::device_error);
-  // Nothing is lost silently afterwards either.
+  // Later orders are refused too, not lost silently.
   CHECK(w.ask(gather_atom_v, w.order(0)).code != errc::ok);
 }
 

@@ -77,7 +77,8 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "copy engine actor: gathered through one mapping, sound in the other, and scattered back",
+TEST_CASE_METHOD(world,
+                 "copy engine actor: a page gathered through one mapping is valid in the other and scattered back",
                  "[copy_engine]") {
   bind(5, share());
   fill_all();
@@ -87,7 +88,7 @@ TEST_CASE_METHOD(world, "copy engine actor: gathered through one mapping, sound 
   CHECK(verify(0, items[1]) == errc::ok);
   CHECK(std::ranges::all_of(page(1), [](std::byte x) { return x == std::byte{0}; }));
   poison_all();
-  // To other blocks, as a load does.
+  // Into other blocks, as a load does.
   auto back = items;
   back[0].block = 4;
   CHECK(scatter(5, back) == std::vector(2, errc::ok));
@@ -97,7 +98,8 @@ TEST_CASE_METHOD(world, "copy engine actor: gathered through one mapping, sound 
     CHECK(device.is_poisoned(untouched));
 }
 
-TEST_CASE_METHOD(world, "copy engine actor: a page that the node changed is not scattered", "[copy_engine]") {
+TEST_CASE_METHOD(world, "copy engine actor: a page that changed in the node's memory is not scattered",
+                 "[copy_engine]") {
   bind(5, share());
   fill_all();
   CHECK(gather(5, {item(0, 0, 0), item(1, 1, 1)}) == std::vector(2, errc::ok));
@@ -110,7 +112,7 @@ TEST_CASE_METHOD(world, "copy engine actor: a page that the node changed is not 
   CHECK(device.is_poisoned(2));
 }
 
-TEST_CASE_METHOD(world, "copy engine actor: orders it cannot carry out are refused with a reason", "[copy_engine]") {
+TEST_CASE_METHOD(world, "copy engine actor: orders that it cannot execute are refused with a reason", "[copy_engine]") {
   fill_all();
   const auto refused = [&](owner_id owner, std::vector<copy_item> items) {
     const copy_order order{owner, std::move(items)};
@@ -130,12 +132,12 @@ TEST_CASE_METHOD(world, "copy engine actor: orders it cannot carry out are refus
     bind(5, share());
     CHECK(refused(4, {item(0, 0, 0)}) == errc::expired);
   }
-  SECTION("of an attachment that is over") {
+  SECTION("of an attachment that has ended") {
     bind(5, share());
     CHECK(ask(engine, unbind_atom_v, owner_id{5}).code() == errc::ok);
     CHECK(refused(5, {item(0, 0, 0)}) == errc::expired);
     CHECK(ask(engine, unbind_atom_v, owner_id{5}).code() == errc::ok);
-    CHECK(ask(engine, unbind_atom_v, owner_id{99}).code() == errc::ok); // nothing of it is under way either
+    CHECK(ask(engine, unbind_atom_v, owner_id{99}).code() == errc::ok); // it has no copy in progress either
   }
   SECTION("of more pages than its limit") {
     bind(5, share());
@@ -144,7 +146,7 @@ TEST_CASE_METHOD(world, "copy engine actor: orders it cannot carry out are refus
   }
 }
 
-TEST_CASE_METHOD(world, "copy engine actor: an item outside of memory or cache fails alone", "[copy_engine]") {
+TEST_CASE_METHOD(world, "copy engine actor: only the item outside of memory or cache fails", "[copy_engine]") {
   bind(5, share());
   fill_all();
   auto unaligned = item(3, 1, 3);
@@ -159,7 +161,8 @@ TEST_CASE_METHOD(world, "copy engine actor: an item outside of memory or cache f
   CHECK(verify(1, item(blocks, 1, 2)) != errc::ok);
 }
 
-TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refused, the one before stays",
+TEST_CASE_METHOD(world,
+                 "copy engine actor: memory that cannot be mapped is refused and the previous memory stays bound",
                  "[copy_engine]") {
   bind(5, share());
   fill_all();
@@ -179,7 +182,7 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
     bad.bytes = 0;
     expected = errc::invalid_argument;
   }
-  SECTION("of a process that is not there") {
+  SECTION("of a process that does not exist") {
     name.process = -1;
     expected = errc::unreachable;
   }
@@ -188,7 +191,7 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
     expected = errc::unreachable;
   }
   bad.name = io::encode(name);
-  SECTION("with a name that is none") {
+  SECTION("with a malformed name") {
     bad.name.items.resize(7);
     expected = errc::invalid_argument;
   }
@@ -199,7 +202,7 @@ TEST_CASE_METHOD(world, "copy engine actor: memory that cannot be mapped is refu
   CHECK(gather(5, {item(0, 0, 0)}) == std::vector{errc::ok});
 }
 
-TEST_CASE_METHOD(world, "copy engine actor: bound anew, the memory of before is left alone", "[copy_engine]") {
+TEST_CASE_METHOD(world, "copy engine actor: after a new binding the previous memory is not accessed", "[copy_engine]") {
   bind(5, share());
   bind(6, share(2));
   fill_all();
@@ -208,14 +211,14 @@ TEST_CASE_METHOD(world, "copy engine actor: bound anew, the memory of before is 
   CHECK(verify(1, item(0, 1, 0), 1) == errc::ok);
   for (std::uint64_t frame = 0; frame < 4; ++frame)
     CHECK(std::ranges::all_of(page(frame), [](std::byte x) { return x == std::byte{0}; }));
-  // The same number again, after a node that counts from the start: its memory and no other.
+  // The same owner id again, from a node that counts from the start: only its memory is used.
   bind(6, share(1));
   CHECK(gather(6, {item(2, 0, 2)}) == std::vector{errc::ok});
   CHECK(verify(0, item(2, 0, 2), 2) == errc::ok);
   CHECK(verify(0, item(2, 0, 2), 1) != errc::ok);
 }
 
-TEST_CASE_METHOD(world, "copy engine actor: memory of a node that is gone stays usable until the next",
+TEST_CASE_METHOD(world, "copy engine actor: memory of a node that has exited stays usable until the next binding",
                  "[copy_engine]") {
   bind(5, share());
   fill_all();

@@ -38,7 +38,7 @@ handshake_fetch_request fetch_of(std::string engine, duration wait = {}) {
   return x;
 }
 
-/// A store that answers when the test says so.
+/// A store that answers when the test calls `write`.
 class slow_store final : public store::metadata_store {
 public:
   const store::node_identity& identity() const noexcept override { return behind.identity(); }
@@ -67,7 +67,7 @@ public:
   bool is_full = false;
 };
 
-/// What a node that starts hands on.
+/// The handshakes that a node restores at its start.
 restored_handshakes restored_from(store::metadata_store& from) {
   struct visitor final : store::load_visitor {
     result<void> on_namespace(const store::namespace_record&) override { return {}; }
@@ -89,7 +89,7 @@ restored_handshakes restored_from(store::metadata_store& from) {
 
 } // namespace
 
-TEST_CASE("directory: a fetch is answered when its ranks are there", "[directory]") {
+TEST_CASE("directory: a fetch is answered when its ranks have been published", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
@@ -101,7 +101,7 @@ TEST_CASE("directory: a fetch is answered when its ranks are there", "[directory
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().waits == 1);
 }
 
-TEST_CASE("directory: time passes without anybody asking", "[directory]") {
+TEST_CASE("directory: entries and waits expire without any request", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
@@ -112,7 +112,7 @@ TEST_CASE("directory: time passes without anybody asking", "[directory]") {
   CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::not_found);
 }
 
-TEST_CASE("directory: who has died waits for nothing, through the door as well", "[directory]") {
+TEST_CASE("directory: the waits of a requester that died are removed, also through the listener", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
@@ -136,14 +136,14 @@ TEST_CASE("directory: who has died waits for nothing, through the door as well",
     CHECK(waiting() == 0);
     w.ask(it, handshake_withdraw_request{"a", 0});
   }
-  // Nobody to answer, and so nobody who waits.
+  // Without a sender there is no reply, and so no waiting request.
   caf::anon_send(it, fetch_of("c", seconds(20)));
   caf::anon_send(caf::actor_cast<caf::actor>(door), fetch_of("c", seconds(20)));
   w.run();
   CHECK(waiting() == 0);
 }
 
-TEST_CASE("directory: who watches and waits is heard of as long as it does either", "[directory]") {
+TEST_CASE("directory: a client that watches and waits is monitored until both have ended", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto stats = [&] { return w.ask(it, stats_atom_v).value<handshake_stats>(); };
@@ -169,20 +169,20 @@ TEST_CASE("directory: who watches and waits is heard of as long as it does eithe
   CHECK(stats().waiting == 0);
 }
 
-TEST_CASE("directory: who waits is told that it goes away", "[directory]") {
+TEST_CASE("directory: waiting requests are answered when it shuts down", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto waiting = w.begin(it, fetch_of("a", seconds(20)));
   CHECK(w.ask(it, drain_atom_v).code() == errc::ok);
   CHECK(code(w.client().answer_to(waiting).value<handshake_fetch_reply>().code) == errc::shutting_down);
-  // And whoever comes through the end of the actor itself.
+  // Requests that wait when the actor itself ends get the same error.
   const auto other = w.spawn<directory>(handshake::directory_options{});
   const auto late = w.begin(other, fetch_of("a", seconds(20)));
   w.end(other);
   CHECK(w.client().answer_to(late).code() == errc::shutting_down);
 }
 
-TEST_CASE("directory: changes are answered when they are durable", "[directory]") {
+TEST_CASE("directory: a change is answered when it is durable", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -196,7 +196,7 @@ TEST_CASE("directory: changes are answered when they are durable", "[directory]"
   disk->write();
   w.run();
   CHECK(w.client().answer_to(second).came);
-  // What is refused has changed nothing.
+  // A refused request changes nothing.
   CHECK(code(w.ask(it, rank_of("a", 1, 6)).value<handshake_reply>().code) == errc::expired);
   // A store that takes nothing for a moment is asked again.
   disk->is_full = true;
@@ -208,7 +208,7 @@ TEST_CASE("directory: changes are answered when they are durable", "[directory]"
   CHECK(w.client().answer_to(beat).came);
 }
 
-TEST_CASE("directory: readers and watchers are told when it is durable, others at once", "[directory]") {
+TEST_CASE("directory: readers of a changed engine wait until the change is durable, others do not", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -231,7 +231,7 @@ TEST_CASE("directory: readers and watchers are told when it is durable, others a
   CHECK(watcher.take<handshake_update>().size() == 1);
 }
 
-TEST_CASE("directory: what is refused because of the disk has changed nothing", "[directory]") {
+TEST_CASE("directory: a change that is refused because of the disk has no effect", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   handshake::directory_options options;
@@ -251,7 +251,7 @@ TEST_CASE("directory: what is refused because of the disk has changed nothing", 
   CHECK(list.engines.at(0).expires_in <= seconds(10));
 }
 
-TEST_CASE("directory: who asks again for a watch is told the one that it has", "[directory]") {
+TEST_CASE("directory: a repeated watch request returns the existing watch", "[directory]") {
   sim w;
   handshake::directory_options options;
   options.watch_patience = seconds(5);
@@ -265,7 +265,7 @@ TEST_CASE("directory: who asks again for a watch is told the one that it has", "
   CHECK(watch("a") != first);
   w.ask(it, rank_of("b", 0));
   w.advance(seconds(6));
-  // It was too slow, hears so, and may begin again.
+  // The watcher was too slow: its watch has ended, the reply says so, and it may watch again.
   CHECK(w.ask(it, handshake_seen_request{first}).code() == errc::not_found);
   const auto second = watch("");
   CHECK(second != first);
@@ -275,7 +275,7 @@ TEST_CASE("directory: who asks again for a watch is told the one that it has", "
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
 }
 
-TEST_CASE("directory: another one goes on with what is durable, deadlines included", "[directory]") {
+TEST_CASE("directory: a restarted directory continues with the durable entries and their deadlines", "[directory]") {
   sim w;
   const auto disk = std::make_shared<record_store>();
   {
@@ -304,7 +304,7 @@ TEST_CASE("directory: another one goes on with what is durable, deadlines includ
   CHECK(restored_from(*disk).ranks.empty());
 }
 
-TEST_CASE("directory: what others may have replaced meanwhile is not believed", "[directory]") {
+TEST_CASE("directory: restored entries that may be outdated are discarded", "[directory]") {
   sim w;
   const auto disk = std::make_shared<record_store>();
   const auto before = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -318,7 +318,7 @@ TEST_CASE("directory: what others may have replaced meanwhile is not believed", 
   CHECK(restored_from(*disk).engines.empty());
 }
 
-TEST_CASE("directory: a store that fails ends it", "[directory]") {
+TEST_CASE("directory: a store failure ends it", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -328,7 +328,7 @@ TEST_CASE("directory: a store that fails ends it", "[directory]") {
   CHECK(w.client().answer_to(asked).code() == errc::io_error);
 }
 
-TEST_CASE("directory: a watcher gets what changes, one update at a time", "[directory]") {
+TEST_CASE("directory: a watcher receives changes, one update at a time", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
@@ -365,7 +365,7 @@ TEST_CASE("directory: a watch ends with its watcher", "[directory]") {
   CHECK(w.ask(it, watch_atom_v, std::string(), handshake_watcher_actor{}).code() == errc::invalid_argument);
 }
 
-TEST_CASE("directory: lists, and what a sign of life is answered, are as durable", "[directory]") {
+TEST_CASE("directory: lists and heartbeat replies show durable state only", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -382,7 +382,7 @@ TEST_CASE("directory: lists, and what a sign of life is answered, are as durable
   CHECK(listed().at(0).incarnation == 7);
   written();
   CHECK(listed().at(0).incarnation == 8);
-  // What it has lived while the disk was slow is not left any more.
+  // Time that passed while the disk was slow is subtracted from the time to live.
   const auto beat = w.begin(it, handshake_heartbeat_request{"a", 8, seconds(30)});
   w.advance(seconds(4));
   CHECK(listed().at(0).expires_in <= seconds(6));
@@ -391,7 +391,7 @@ TEST_CASE("directory: lists, and what a sign of life is answered, are as durable
   CHECK(listed().at(0).expires_in > seconds(20));
 }
 
-TEST_CASE("directory: a disk that takes nothing keeps nobody waiting for ever", "[directory]") {
+TEST_CASE("directory: requests that wait for a hung disk time out", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   handshake::directory_options options;
@@ -407,7 +407,7 @@ TEST_CASE("directory: a disk that takes nothing keeps nobody waiting for ever", 
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().refused_disk == 3);
 }
 
-TEST_CASE("directory: what a slow disk has not taken yet is bounded in bytes", "[directory]") {
+TEST_CASE("directory: changes that wait for a slow disk are bounded in bytes", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   handshake::directory_options options;
@@ -429,7 +429,7 @@ TEST_CASE("directory: what a slow disk has not taken yet is bounded in bytes", "
   CHECK_FALSE(w.client().answer_to(w.begin(it, rank_of("a", 0, 21))).came);
 }
 
-TEST_CASE("directory: what says that it is JSON is, also through the door", "[directory]") {
+TEST_CASE("directory: a payload marked as JSON is validated, also through the listener", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
   const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
@@ -447,7 +447,7 @@ TEST_CASE("directory: what says that it is JSON is, also through the door", "[di
   CHECK(publish("{\"blocks\": 18446744073709551615}", handshake_form::json) == errc::ok);
 }
 
-TEST_CASE("directory: ticks do not become more", "[directory]") {
+TEST_CASE("directory: ticks do not accumulate", "[directory]") {
   sim w;
   const auto disk = std::make_shared<slow_store>();
   const auto it = w.spawn<directory>(handshake::directory_options{}, disk);
@@ -456,7 +456,7 @@ TEST_CASE("directory: ticks do not become more", "[directory]") {
   w.begin(it, std::move(lives_long));
   disk->write();
   w.run();
-  // Each of them is due before what was due until then.
+  // Each of them is due before the earliest one until then.
   for (int i = 0; i < 50; ++i) {
     const auto waiting = w.begin(it, fetch_of("b", std::chrono::milliseconds(100)));
     w.advance(std::chrono::milliseconds(200));
@@ -477,7 +477,7 @@ TEST_CASE("directory: ticks do not become more", "[directory]") {
   CHECK(w.client().answer_to(change).came);
 }
 
-TEST_CASE("directory: an answer to another process takes room until it is on its way", "[directory]") {
+TEST_CASE("directory: a reply to another process counts against the budget until it is sent", "[directory]") {
   const auto room = std::make_shared<outgoing_budget>(10'000, 15'000);
   const auto answer_of = [](std::size_t bytes) {
     handshake_fetch_reply x;
@@ -493,7 +493,7 @@ TEST_CASE("directory: an answer to another process takes room until it is on its
   bound_answer(second, *room);
   CHECK(code_of(second) == errc::limit_exceeded);
   CHECK(room->refused() == 1);
-  // What has no payloads is told all the same.
+  // A reply without payloads is sent even so.
   auto small = caf::make_message(handshake_fetch_reply{});
   bound_answer(small, *room);
   CHECK(code_of(small) == errc::ok);

@@ -4,7 +4,7 @@ namespace errors_test {
 
 using namespace troupe;
 
-TEST_CASE("errors: every code and its sentence survive the way through CAF", "[errors]") {
+TEST_CASE("errors: every code and its text survive the conversion through CAF", "[errors]") {
   test::sim s;
   for (std::uint8_t i = 1; i < errc_count; ++i) {
     const error ours{static_cast<errc>(i), "slot 7 of rank 3: try another"};
@@ -20,7 +20,7 @@ TEST_CASE("errors: every code and its sentence survive the way through CAF", "[e
   }
 }
 
-TEST_CASE("errors: no error at all, without a sentence, with something else in its place", "[errors]") {
+TEST_CASE("errors: an empty error, a missing text and an unexpected payload are converted", "[errors]") {
   CHECK(from_caf(caf::error{}).code == errc::internal);
   CHECK_FALSE(from_caf(caf::error{}).text.empty());
   CHECK(from_caf(caf::make_error(errc::busy)).code == errc::busy);
@@ -29,7 +29,7 @@ TEST_CASE("errors: no error at all, without a sentence, with something else in i
   CHECK(from_caf(caf::make_error(errc::busy, 5, "x")).text.empty());
 }
 
-TEST_CASE("errors: codes that this version does not know are internal", "[errors]") {
+TEST_CASE("errors: unknown codes become internal", "[errors]") {
   test::sim s;
   for (const int code : {static_cast<int>(errc_count), 200, 255}) {
     const caf::error strange(static_cast<std::uint8_t>(code), caf::atom("troupe"), caf::make_message(std::string("x")));
@@ -40,7 +40,7 @@ TEST_CASE("errors: codes that this version does not know are internal", "[errors
   CHECK(from_caf(caf::error(3, caf::atom("other"))).code == errc::internal);
 }
 
-TEST_CASE("errors: what the actor system reports becomes a code of ours", "[errors]") {
+TEST_CASE("errors: errors of the actor system become codes of the product", "[errors]") {
   CHECK(from_caf(caf::make_error(caf::sec::request_timeout)).code == errc::timeout);
   for (const auto code : {caf::sec::request_receiver_down, caf::sec::no_route_to_receiving_node,
                           caf::sec::cannot_connect_to_node, caf::sec::remote_lookup_failed})
@@ -53,7 +53,7 @@ TEST_CASE("errors: what the actor system reports becomes a code of ours", "[erro
   CHECK(from_caf(caf::make_error(caf::pec::unexpected_character)).code == errc::internal);
 }
 
-TEST_CASE("errors: a result becomes an answer, and the other way round", "[errors]") {
+TEST_CASE("errors: a result converts to a reply and back", "[errors]") {
   const auto value = to_caf(result<std::uint32_t>(7U));
   CHECK(value.value.match_elements<std::uint32_t>());
   const auto failure = to_caf(result<std::uint32_t>(fail(errc::full, "no slot")));

@@ -53,7 +53,7 @@ void check_null_handles() {
   REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
   for (const auto code : w.results(w.begin(to, test_task(5))))
     CHECK(code != errc::ok);
-  // A registry, and nobody who reads or writes.
+  // A registry without readers or writers.
   nobody.shards = {w.shard.template as<client_shard_actor>()};
   REQUIRE(w.ask(to, bind_atom_v, nobody).code() == errc::ok);
   const auto number = w.begin(to, test_task(3));
@@ -72,7 +72,7 @@ class unsound_peers {
 public:
   unsound_peers(coordinator_world& world, hostile_filler& make) : world_(world), make_(make) {}
 
-  /// Answers what has come, most of it. `all`: nothing is left without an answer.
+  /// Answers most of the requests that have come. `all`: answers every one.
   void answer(bool all) {
     for (int rounds = 0; rounds < 1000 && round(all); ++rounds) {
     }
@@ -107,7 +107,7 @@ private:
     const auto strange_frames = [&] { return caf::make_message(make_.make<frame_reply>()); };
     any |= each<place_atom, frame_request>(world_.worker, all, give, strange_frames);
     any |= each<fetch_atom, frame_request>(world_.worker, all, give, strange_frames);
-    // What they end may be a pin that somebody has made up.
+    // The pins that they end may be invented.
     any |= each<fill_atom, fill_request>(
         world_.worker, all,
         [&](const received& x) { world_.reply(world_.worker, x, io_reply{x.get<fill_request>(1).gathered}); },
@@ -189,23 +189,23 @@ void check_garbage(std::uint64_t seed) {
   CHECK(w.results(number) == std::vector(20, errc::ok));
   w.advance(5000 * ms);
   peers.answer_soundly();
-  CHECK(w.pending_timeouts() == 0); // nothing left to wait for
+  CHECK(w.pending_timeouts() == 0); // no request is pending
 }
 
 } // namespace
 
-TEST_CASE("garbage: coordinators refuse tasks that make no sense", "[garbage][transfer]") {
+TEST_CASE("garbage: coordinators refuse invalid tasks", "[garbage][transfer]") {
   check_bad_tasks<load_coordinator>();
   check_bad_tasks<save_coordinator>();
 }
 
-TEST_CASE("garbage: coordinators bound to nobody fail their tasks", "[garbage][transfer]") {
+TEST_CASE("garbage: coordinators bound to null actors fail their tasks", "[garbage][transfer]") {
   quiet_log quiet;
   check_null_handles<load_coordinator>();
   check_null_handles<save_coordinator>();
 }
 
-TEST_CASE("garbage: coordinators answer every task, whatever they are told", "[garbage][transfer]") {
+TEST_CASE("garbage: coordinators answer every task, whatever messages they receive", "[garbage][transfer]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     check_garbage<load_coordinator>(seed);
@@ -213,7 +213,7 @@ TEST_CASE("garbage: coordinators answer every task, whatever they are told", "[g
   }
 }
 
-TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[garbage][transfer]") {
+TEST_CASE("garbage: a lookup coordinator refuses invalid lookups", "[garbage][transfer]") {
   sim s;
   probe shard(s.system());
   const auto to = s.spawn<lookup_coordinator>(4U, request_timeout);
@@ -245,7 +245,7 @@ TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[
   s.run();
   CHECK(s.client().answer_to(number).value<lookup_result>().matched == 5);
   CHECK(shard.take<release_request>().empty());
-  // Of what is too much, as much is asked for as the node takes.
+  // A request above the limit is cut to what the node accepts.
   const auto much = s.begin(to, lookup_task{test_task(2 * most_keys).keys, duration::max()});
   const auto asked = shard.take_one<match_request>();
   CHECK(asked.get<match_request>(0).keys.size() == most_keys);
@@ -255,7 +255,7 @@ TEST_CASE("garbage: a lookup coordinator refuses lookups that make no sense", "[
   CHECK(s.client().answer_to(much).value<lookup_result>().matched == most_keys);
 }
 
-TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever it is told", "[garbage][transfer]") {
+TEST_CASE("garbage: a lookup coordinator answers every lookup, whatever messages it receives", "[garbage][transfer]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     INFO("seed " << seed);

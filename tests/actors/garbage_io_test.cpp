@@ -18,7 +18,7 @@ using namespace troupe::test;
 
 /// Io worker, copy engine and metrics answer whatever they are asked.
 
-TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside of slab and limits",
+TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses requests outside of the slab and its limits",
                  "[garbage][io_worker]") {
   const auto both = [&](const frame_request& x) {
     const auto placing = ask(worker, place_atom_v, owner_id{3}, x);
@@ -40,7 +40,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside
   CHECK(both(request(std::vector(2 * io_worker_options{}.batch_pages_max, page(0)))) ==
         std::vector{errc::limit_exceeded});
   CHECK(both(request(std::vector(17, page(0)))) == std::vector{errc::limit_exceeded});
-  // The same page twice, or another key in its slot, is nobody's second frame.
+  // The same page twice, or another key in its slot, gets no second frame.
   const auto placed = place({page(0), page(0), {key_digest{9, 9}, {0, 1}}, page(1)});
   CHECK(codes_of(placed) == std::vector{errc::ok, errc::busy, errc::busy, errc::ok});
   for (const auto unknown : {pin_number{0}, placed.pin + 1, ~pin_number{0}}) {
@@ -57,7 +57,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside
                                                         std::uint8_t{255}, std::uint8_t{0}}},
                                   duration::min()})) ==
         std::vector{errc::ok, errc::not_found, errc::not_found, errc::internal});
-  // The same slot, fenced twice in one request and outside of the slab, while something is under way in it.
+  // The same slot, fenced twice in one request and outside of the slab, while a transfer in it is in progress.
   hold_all();
   save({page(2)}, std::byte{2});
   const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}, {2, 1}, {~0U, 1}, {2, 0}}});
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside
   CHECK_FALSE(client().answer_to(fencing).came);
   release_all();
   CHECK(client().answer_to(fencing).code() == errc::ok);
-  // Of two slots, one comes to rest first.
+  // One of the two slots is drained first.
   save({page(3), page(4)}, std::byte{3});
   const auto both_slots = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{3, 1}, {4, 1}}});
   engine->release(engine->held().front());
@@ -80,7 +80,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses what is outside
   CHECK(client().answers_left() == 0);
 }
 
-TEST_CASE("garbage: an io worker answers everything once the disk has let go", "[garbage][io_worker]") {
+TEST_CASE("garbage: an io worker answers every request once the held disk I/O completes", "[garbage][io_worker]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     INFO("seed " << seed);
@@ -164,7 +164,7 @@ struct copy_world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each item with a code, and works on",
+TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order with a code per item and continues",
                  "[garbage][copy_engine]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(copy_world, "garbage: a copy engine answers any order, each ite
   }
 }
 
-TEST_CASE("garbage: metrics take any samples and any counts", "[garbage][metrics]") {
+TEST_CASE("garbage: metrics accept any samples and any counts", "[garbage][metrics]") {
   sim s;
   const auto actor = s.spawn<metrics>("node");
   hostile_filler make(1, {1, 2}, 50, {});

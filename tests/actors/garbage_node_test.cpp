@@ -15,7 +15,7 @@ using namespace troupe::test;
 
 /// A node and a client's link answer whatever they are asked, and whatever the other side says.
 
-TEST_CASE_METHOD(node_world, "garbage: a node that clients attach to with dead handles has room for living ones",
+TEST_CASE_METHOD(node_world, "garbage: clients that attach with dead handles do not take the slots of live ones",
                  "[garbage][node]") {
   quiet_log quiet;
   for (int i = 0; i < 10; ++i) {
@@ -29,7 +29,7 @@ TEST_CASE_METHOD(node_world, "garbage: a node that clients attach to with dead h
   CHECK(attached(living) != 0);
 }
 
-TEST_CASE("garbage: a node answers every client, whatever it sends", "[garbage][node]") {
+TEST_CASE("garbage: a node answers every client, whatever the client sends", "[garbage][node]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     INFO("seed " << seed);
@@ -119,7 +119,7 @@ TEST_CASE("garbage: a node answers every client, whatever it sends", "[garbage][
   }
 }
 
-TEST_CASE_METHOD(link_world, "garbage: a link refuses a node that gives no owner id", "[garbage][link]") {
+TEST_CASE_METHOD(link_world, "garbage: a link refuses a node that assigns no owner id", "[garbage][link]") {
   quiet_log quiet;
   auto nobody = welcome();
   nobody.owner = 0;
@@ -131,8 +131,7 @@ TEST_CASE_METHOD(link_world, "garbage: a link refuses a node that gives no owner
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "garbage: a link whose client brings nobody to bind ends with an error, not never",
-                 "[garbage][link]") {
+TEST_CASE_METHOD(link_world, "garbage: a binding that contains a null actor ends with an error", "[garbage][link]") {
   quiet_log quiet;
   attach();
   auto broken = parts();
@@ -155,7 +154,7 @@ TEST_CASE_METHOD(link_world, "garbage: a link whose client brings nobody to bind
   check_left();
 }
 
-TEST_CASE("garbage: a link answers its client, whatever node and client say", "[garbage][link]") {
+TEST_CASE("garbage: a link answers its client, whatever node and client send", "[garbage][link]") {
   quiet_log quiet;
   std::size_t accepted = 0;
   std::size_t refused = 0;
@@ -222,7 +221,7 @@ TEST_CASE("garbage: a link answers its client, whatever node and client say", "[
     asks.check_all_answered();
     accepted += asks.accepted();
     refused += asks.refused();
-    // Ended or attached, and says so.
+    // Ended or attached, and its answers are consistent with that.
     const auto owner = w.attached_as();
     const auto waiting = w.begin(w.tie, wait_attached_atom_v, duration::zero());
     w.advance(std::chrono::milliseconds(100));

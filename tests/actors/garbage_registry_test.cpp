@@ -32,7 +32,7 @@ packed<page_ref> pages_of(const packed<key_digest>& keys) {
 
 } // namespace
 
-TEST_CASE("garbage: a registry shard refuses what makes no sense, and says why", "[garbage][registry_actor]") {
+TEST_CASE("garbage: a registry shard refuses invalid requests with a reason", "[garbage][registry_actor]") {
   quiet_log quiet;
   registry_world w;
   const auto keys = test_task(3).keys;
@@ -147,7 +147,7 @@ TEST_CASE("garbage: a registry shard answers empty and repeated keys", "[garbage
   CHECK(w.slots().free == 8);
 }
 
-TEST_CASE("garbage: a registry shard without allocators, or with null ones, has no slots to give",
+TEST_CASE("garbage: a registry shard without allocators or with null ones grants no slots",
           "[garbage][registry_actor]") {
   quiet_log quiet;
   registry_world w;
@@ -166,7 +166,7 @@ TEST_CASE("garbage: a registry shard without allocators, or with null ones, has 
   CHECK(w.ask(shard, bind_atom_v, peers).code() == errc::exists);
 }
 
-TEST_CASE("garbage: an allocator refuses slots that are not in the state they should be", "[garbage][registry_actor]") {
+TEST_CASE("garbage: an allocator refuses slots in the wrong state", "[garbage][registry_actor]") {
   registry_world w;
   const auto codes_of = [](const answer& x) {
     std::vector<errc> out;
@@ -213,7 +213,7 @@ TEST_CASE("garbage: an allocator refuses slots that are not in the state they sh
   w.check_conservation();
 }
 
-TEST_CASE("garbage: an allocator whose shards are null, missing or unwilling lets nobody wait",
+TEST_CASE("garbage: an allocator whose shards are null, missing or refuse leaves no request waiting",
           "[garbage][registry_actor]") {
   quiet_log quiet;
   registry_world w;
@@ -236,7 +236,7 @@ TEST_CASE("garbage: an allocator whose shards are null, missing or unwilling let
   w.check_conservation();
 }
 
-TEST_CASE("garbage: registry and allocators keep their counts whatever the shards are asked",
+TEST_CASE("garbage: registry and allocator counters stay consistent under any shard requests",
           "[garbage][registry_actor]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
@@ -310,7 +310,7 @@ TEST_CASE("garbage: registry and allocators keep their counts whatever the shard
     CHECK(asks.accepted() > 20);
     CHECK(asks.refused() > 20);
 
-    // All who held anything are gone, and the kernel has let go: what is left is free or live.
+    // All owners have disconnected and all transfers have ended: the remaining slots are free or live.
     for (const auto owner : owners)
       for (const auto& shard : w.shards)
         CHECK(w.ask(shard, owner_died_atom_v, owner).code() == errc::ok);
@@ -333,7 +333,7 @@ TEST_CASE("garbage: registry and allocators keep their counts whatever the shard
   }
 }
 
-TEST_CASE("garbage: an allocator keeps its count whatever it is asked", "[garbage][registry_actor]") {
+TEST_CASE("garbage: allocator counters stay consistent under any requests", "[garbage][registry_actor]") {
   quiet_log quiet;
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     INFO("seed " << seed);

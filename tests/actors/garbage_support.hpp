@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-/// Messages that no sound client sends, and a questioner who sees to it that each has one answer.
+/// Messages that no valid client sends, and a requester that checks that each has one answer.
 
 namespace troupe::test {
 
@@ -155,7 +155,7 @@ private:
   std::vector<const probe*> actors_;
 };
 
-/// What actors say of garbage is for their users, and too much for whoever runs the tests.
+/// Warnings about garbage are for users of the product and too many for the output of tests.
 class quiet_log {
 public:
   quiet_log() { log::set_level("off"); }
@@ -184,7 +184,7 @@ public:
     collect();
   }
 
-  /// How many have no answer yet.
+  /// The number of requests without an answer.
   std::size_t open() {
     collect();
     return open_.size();
@@ -222,8 +222,8 @@ private:
       INFO("question " << x.text << ", answer " << to_string(got.failure));
       if (got.failure.code != errc::ok)
         CHECK_FALSE(got.failure.text.empty());
-      CHECK(got.failure.text.find("unexpected_message") == std::string::npos); // nobody handles it
-      CHECK(got.failure.text.find("runtime_error") == std::string::npos);      // or by an exception
+      CHECK(got.failure.text.find("unexpected_message") == std::string::npos); // there is no handler
+      CHECK(got.failure.text.find("runtime_error") == std::string::npos);      // or the handler throws
     }
     open_ = std::move(rest);
   }

@@ -16,7 +16,7 @@
 #include <future>
 #include <mutex>
 
-/// A node's directory, reached from another actor system through the node's own doors.
+/// A node's directory, reached from another actor system through the node's listeners.
 
 namespace handshake_doors_test {
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr auto limit = seconds(60);
 
-/// Says what it is told, once.
+/// Forwards each update to a function.
 class listener : public handshake_watcher_actor::base {
 public:
   listener(caf::actor_config& config, std::function<void(const handshake_update&)> then)
@@ -58,7 +58,7 @@ struct two_systems {
   two_systems(const two_systems&) = delete;
   two_systems& operator=(const two_systems&) = delete;
 
-  /// With so much room for answers on their way.
+  /// Starts with this bound on replies in flight.
   void start_anew(std::uint64_t room) {
     stop();
     node_options.handshake.memory_bytes = room;
@@ -96,8 +96,8 @@ struct two_systems {
                  [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
   }
 
-  /// `count` answers of 1 MiB each, on their way at once: nobody is answered before all have asked, so that who stops
-  /// reading at the first answer has sent all its questions.
+  /// Requests `count` replies of 1 MiB each. No request is answered before all have been sent, so that a reader that
+  /// stops at the first reply has sent all its requests.
   template <class Answer>
   void send_large_answers(const handshake_door_actor& door, int count, const Answer& answer) {
     handshake_fetch_request what;
@@ -145,8 +145,7 @@ handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnati
 
 } // namespace
 
-TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch from another actor system",
-          "[handshake]") {
+TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor system", "[handshake]") {
   two_systems w;
   const auto door = w.find();
   REQUIRE(door);
@@ -175,10 +174,10 @@ TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch fro
   REQUIRE((*found)->entries.size() == 2);
   CHECK((*found)->entries[1].payload == rank_of(1).payload);
 
-  // What only the node says is not for the door.
+  // Internal messages of the node are refused by the listener.
   caf::scoped_actor rude{w.there};
   rude->request(caf::actor_cast<caf::actor>(door), seconds(1), drain_atom_v)
-      .receive([] { FAIL("somebody else has stopped the directory"); }, [](const caf::error&) {});
+      .receive([] { FAIL("a remote sender has stopped the directory"); }, [](const caf::error&) {});
   auto again = resolver.resolve({"a", 8, limit});
   self->request(door, limit, rank_of(0, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
   self->request(door, limit, rank_of(1, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
@@ -186,8 +185,7 @@ TEST_CASE("handshakes through a node's doors: publish, wait, fetch and watch fro
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
 }
 
-TEST_CASE("handshakes through a node's doors: how large updates are, and how long they wait, is in the config",
-          "[handshake]") {
+TEST_CASE("handshake listener: the config sets the size of updates and the patience with watchers", "[handshake]") {
   test::scratch_directory directory;
   auto options = config_in(directory.path());
   options.handshake.update_bytes = 1024;
@@ -215,7 +213,7 @@ TEST_CASE("handshakes through a node's doors: how large updates are, and how lon
   auto changes = told.get_future();
   REQUIRE(changes.wait_for(limit) == std::future_status::ready);
   CHECK(changes.get() == 1);
-  // Nobody says that it was seen.
+  // The watcher never acknowledges an update.
   CHECK(test::eventually([&] {
     std::uint64_t watches = 0;
     self->request(it, limit, stats_atom_v)
@@ -226,8 +224,7 @@ TEST_CASE("handshakes through a node's doors: how large updates are, and how lon
   CHECK((*node)->stop(system, seconds(5)).has_value());
 }
 
-TEST_CASE("handshakes through a node's doors: a client of another process that ends while it waits waits no longer",
-          "[handshake]") {
+TEST_CASE("handshake listener: the wait of a client in another process ends with the client", "[handshake]") {
   two_systems w;
   const auto door = w.find();
   REQUIRE(door);
@@ -253,7 +250,7 @@ TEST_CASE("handshakes through a node's doors: a client of another process that e
   CHECK(waits(0));
 }
 
-TEST_CASE("handshakes through a node's doors: a client goes on with a node that has started again", "[handshake]") {
+TEST_CASE("handshake listener: a client continues with a restarted node", "[handshake]") {
   two_systems w;
   handshake::client resolver(w.there, w.opener());
   for (std::uint32_t tp = 0; tp < 2; ++tp)
@@ -261,7 +258,7 @@ TEST_CASE("handshakes through a node's doors: a client goes on with a node that 
   CHECK((*resolver.resolve({"a", 0, limit}).get())->incarnation == 7);
   auto waiting = resolver.resolve({"b", 0, limit});
   w.stop();
-  // What is known stays known, and who waits goes on waiting.
+  // Known entries stay known and waiting requests keep waiting.
   CHECK(resolver.resolve({"a", 7, limit}).get().has_value());
   w.start();
   for (const auto* engine : {"a", "b"})
@@ -275,7 +272,7 @@ TEST_CASE("handshakes through a node's doors: a client goes on with a node that 
   CHECK(test::eventually([&] { return (*resolver.resolve({"a", 0, limit}).get())->incarnation == 8; }));
 }
 
-TEST_CASE("handshakes through a node's doors: where there is no node, the reason is said", "[handshake]") {
+TEST_CASE("handshake listener: the error for an unreachable node names the cause", "[handshake]") {
   two_systems w;
   const auto nowhere = directory_of(w.there, w.client_doors->entrance(), {"/nowhere/troupe.sock", 0}, limit);
   const auto found = open_directory(nowhere);
@@ -288,11 +285,11 @@ TEST_CASE("handshakes through a node's doors: where there is no node, the reason
   auto unwanted = resolver.resolve({"a", 0, limit}, &who);
   resolver.cancel(who);
   CHECK(unwanted.get().error().code == errc::cancelled);
-  // In the node's own process, without a connection.
+  // In the node's own process no connection is needed.
   CHECK(open_directory(directory_of(w.here, w.node->reception())).has_value());
 }
 
-TEST_CASE("handshakes through a node's doors: a node without a directory says so", "[handshake]") {
+TEST_CASE("handshake listener: a node without a directory answers unsupported", "[handshake]") {
   test::scratch_directory directory;
   auto options = config_in(directory.path());
   options.handshake.enabled = false;
@@ -302,15 +299,14 @@ TEST_CASE("handshakes through a node's doors: a node without a directory says so
   REQUIRE(node.has_value());
   caf::scoped_actor self{system};
   self->request((*node)->reception(), limit, handshake_atom_v)
-      .receive([](const handshake_door_actor&) { FAIL("a door to nothing"); },
+      .receive([](const handshake_door_actor&) { FAIL("a listener without a directory"); },
                [](const caf::error& e) { CHECK(from_caf(e).code == errc::unsupported); });
   CHECK((*node)->stop(system, seconds(5)).has_value());
 }
 
-TEST_CASE("handshakes through a node's doors: who reads slowly makes the node keep a bounded number of bytes",
-          "[handshake]") {
-  // Answers are counted twice while their connection takes them over, so that half of the room may look like all of it,
-  // and some more are read before the reader stands still.
+TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "[handshake]") {
+  // Replies are counted twice while their connection takes them over, so that half of the room may look like all of it,
+  // and some more are read before the reader stops.
   constexpr std::uint64_t most = 32U << 20U;
   two_systems w;
   w.start_anew(most);
@@ -342,16 +338,16 @@ TEST_CASE("handshakes through a node's doors: who reads slowly makes the node ke
   CHECK(handshake::client(w.there, door).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
 }
 
-TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds is cut off where others need the room",
+TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconnected when others need its buffer",
           "[handshake]") {
-  // Longer there than the systems: what is cut off has its callback when they end.
+  // Outlives the systems: the callback of a disconnected request runs when they end.
   std::mutex gate;
   std::atomic<int> answered{0};
   two_systems w;
   w.start_anew(32U << 20U);
   const auto door = w.find();
   auto& room = *w.node->services().outgoing;
-  // However few answers find room beside it, and however many of them are read, there is little of it.
+  // Little of the budget is left beside it, however few replies fit and however many of them are read.
   constexpr std::uint64_t elsewhere = 17U << 20U;
   const auto claim = room.take(elsewhere);
   std::unique_lock held(gate);
@@ -365,8 +361,8 @@ TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds 
   CHECK(test::eventually([&] { return room.refused() > 0; }));
   CHECK(room.is_tight());
 
-  // Another one, which reads, is served all the while; whenever it is, the node looks for those that do not. An answer
-  // that a connection takes over is counted twice for a moment, and then who asks is told to come again.
+  // Another reader is served meanwhile. Each of its requests makes the node look for idle readers. A reply that is
+  // being handed to a connection is counted twice for a moment, and a request at that moment gets limit_exceeded.
   system_config options{config::caf_config{}};
   caf::actor_system other{options};
   const auto other_doors = *doors::make(other, {});
@@ -399,7 +395,7 @@ TEST_CASE("handshakes through a node's doors: who reads nothing for ten seconds 
   held.unlock();
 }
 
-TEST_CASE("handshakes through a node's doors: what is longer than a message is refused, and its parts are not",
+TEST_CASE("handshake listener: a reply longer than the message limit is refused and its ranks can be read singly",
           "[handshake]") {
   two_systems w;
   w.stop();
@@ -434,7 +430,7 @@ TEST_CASE("handshakes through a node's doors: what is longer than a message is r
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
 }
 
-TEST_CASE("doors: a socket whose place nobody serves is missing, and is made again", "[handshake][doors]") {
+TEST_CASE("listener: a removed Unix socket is detected and created again", "[handshake][doors]") {
   two_systems w;
   auto& open = *w.ways_in.open;
   REQUIRE(std::filesystem::remove(w.ways_in.socket));
@@ -449,7 +445,7 @@ TEST_CASE("doors: a socket whose place nobody serves is missing, and is made aga
   CHECK_FALSE(std::filesystem::exists(w.ways_in.socket));
 }
 
-TEST_CASE("doors: descriptors of their connections are set aside", "[handshake][doors]") {
+TEST_CASE("listener: descriptors for its connections are reserved", "[handshake][doors]") {
   const auto before = set_aside_descriptors();
   {
     const two_systems w;

@@ -100,7 +100,7 @@ std::string bearer(std::string_view token) {
   return "Authorization: Bearer " + std::string(token) + "\r\n";
 }
 
-/// Of this process.
+/// Without a connection, inside of this process.
 std::size_t threads() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -119,7 +119,7 @@ std::string header(const reply& x, std::string_view name) {
 
 } // namespace
 
-TEST_CASE("handshake over HTTP: bytes come back as they went", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: payload bytes are returned unchanged", "[http][handshake]") {
   const world w;
   const std::string payload("\x82\xa3\0\xff\r\n\r\n", 8);
   const auto put = w.call("PUT", std::string(rank_1) + "?incarnation=7&tp_size=2&compat=abc&ttl=30s", payload);
@@ -143,7 +143,7 @@ TEST_CASE("handshake over HTTP: bytes come back as they went", "[http][handshake
   CHECK(w.get(rank_1, "If-None-Match: \"*\", \"a,b\"\r\n").code == 200);
 }
 
-TEST_CASE("handshake over HTTP: what is JSON is said in any case", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: the JSON content type is recognized in any letter case", "[http][handshake]") {
   const world w;
   for (const auto* type : {"Application/JSON", "application/json ; charset=utf-8", "APPLICATION/json;x"}) {
     CHECK(w.put(std::string(rank_0) + "?incarnation=1", "{", "Content-Type: " + std::string(type) + "\r\n") == 400);
@@ -151,9 +151,9 @@ TEST_CASE("handshake over HTTP: what is JSON is said in any case", "[http][hands
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", "{", "Content-Type: application/jsonl\r\n") == 201);
 }
 
-TEST_CASE("handshake over HTTP: answers on their way have a bound, and those beyond it come later",
+TEST_CASE("handshake over HTTP: replies in flight are bounded and those beyond the bound get 503",
           "[http][handshake]") {
-  // One fits; another one is over.
+  // One reply fits; a second one exceeds the bound.
   const world w(false, true, {}, 2000);
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", std::string(1000, 'x')) == 201);
   constexpr std::size_t readers = 50;
@@ -169,7 +169,7 @@ TEST_CASE("handshake over HTTP: answers on their way have a bound, and those bey
     if (answer.code == 503)
       CHECK(header(answer, "Retry-After") == "1");
   }
-  // What has been sent takes no room any more, soon, and what is larger than the bound goes alone.
+  // Replies that were sent free their room soon, and a reply larger than the bound is sent alone.
   const auto is_there = [&](std::string_view what) {
     return test::eventually([&] { return w.get(what).code == 200; });
   };
@@ -194,7 +194,7 @@ TEST_CASE("handshake over HTTP: lists have the same bound", "[http][handshake]")
   // More than sockets take of one that reads nothing, and no two of them find room.
   client silent{w.door->port(), 64 << 10};
   silent.send(world::request("GET", "/v1/handshake"));
-  // Or one of those that follow, on a connection of its own, is answered before it, and it is the one without room.
+  // One of the later requests, on another connection, may be answered first; then the first one gets no room.
   silent.wait_for_bytes();
   const auto is_refused = [&] { return w.get("/v1/handshake").code == 503; };
   CHECK(test::eventually(is_refused, std::chrono::milliseconds(10)));
@@ -204,7 +204,7 @@ TEST_CASE("handshake over HTTP: lists have the same bound", "[http][handshake]")
   CHECK(test::eventually([&] { return !is_refused(); }, std::chrono::milliseconds(10)));
 }
 
-TEST_CASE("handshake over HTTP: numbers of 64 bits stay what they are", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: 64-bit numbers keep their precision", "[http][handshake]") {
   const world w;
   const std::string payload = R"({"kv_caches_base_addr":[18446744073709551615,9007199254740993],"num_blocks":2})";
   CHECK(w.put(std::string(rank_0) + "?incarnation=18446744073709551615", payload, as_json) == 201);
@@ -219,7 +219,7 @@ TEST_CASE("handshake over HTTP: numbers of 64 bits stay what they are", "[http][
   CHECK(w.put("/v1/handshake/b/ranks/0/0/0?incarnation=1", "{}x", as_json) == 400);
 }
 
-TEST_CASE("handshake over HTTP: another payload is a conflict, a late one is gone, another hash is refused",
+TEST_CASE("handshake over HTTP: another payload gets 409, an old incarnation 410 and another hash 409",
           "[http][handshake]") {
   const world w;
   CHECK(w.put(std::string(rank_0) + "?incarnation=7&compat=abc", "x") == 201);
@@ -254,7 +254,7 @@ TEST_CASE("handshake over HTTP: a long poll is answered when the rank appears", 
   CHECK(json::parse(missing.body).at("detail") == "there is no engine of this name");
 }
 
-TEST_CASE("handshake over HTTP: the nesting is the same for one rank and for many", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: replies for one rank and for many are nested alike", "[http][handshake]") {
   const world w;
   for (const auto* rank : {"0/0/0", "0/1/0", "1/0/0", "1/1/0"})
     CHECK(w.put("/v1/handshake/a/ranks/" + std::string(rank) + "?incarnation=1&dp_size=2&pp_size=2", rank) == 201);
@@ -274,7 +274,7 @@ TEST_CASE("handshake over HTTP: the nesting is the same for one rank and for man
   CHECK(list[0].at("sizes") == json{{"dp", 2}, {"pp", 2}, {"tp", 1}});
 }
 
-TEST_CASE("handshake over HTTP: engines live by their heartbeats, and go away", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: engines are kept alive by heartbeats and expire", "[http][handshake]") {
   const world w;
   CHECK(w.call("POST", "/v1/handshake/a/heartbeat?incarnation=7").code == 404);
   CHECK(w.put(std::string(rank_0) + "?incarnation=7&ttl=10min", "x") == 201);
@@ -293,7 +293,7 @@ TEST_CASE("handshake over HTTP: engines live by their heartbeats, and go away", 
   CHECK(w.get("/v1/handshake/b/ranks/0/0/0?wait=300ms", "If-None-Match: " + etag + "\r\n").code == 404);
 }
 
-TEST_CASE("handshake over HTTP: what makes no sense is refused with a sentence", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: invalid requests are refused with an explanation", "[http][handshake]") {
   const world w;
   const auto refused = [&](const std::string& path) {
     const auto x = w.call("PUT", path, "x");
@@ -316,7 +316,7 @@ TEST_CASE("handshake over HTTP: what makes no sense is refused with a sentence",
   CHECK(w.call("POST", "/v1/handshake/a").code == 405);
 }
 
-TEST_CASE("handshake over HTTP: roles and limited tokens", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: roles and restricted tokens", "[http][handshake]") {
   const world w(true);
   const auto path = std::string(rank_0) + "?incarnation=1";
   CHECK(w.put(path, "x") == 401);
@@ -326,7 +326,7 @@ TEST_CASE("handshake over HTTP: roles and limited tokens", "[http][handshake]") 
   CHECK(w.put(path, "x", bearer("writer-writer-writer")) == 201);
   CHECK(w.get(rank_0).code == 401);
   CHECK(w.get(rank_0, bearer("reader-reader-reader")).body == "x");
-  // What it may not see is not there for it.
+  // Names outside of the token's scope get 404.
   CHECK(w.get(rank_0, bearer("tenant-tenant-tenant")).code == 404);
   CHECK(w.get("/v1/handshake/a", bearer("tenant-tenant-tenant")).code == 404);
   CHECK(w.call("DELETE", "/v1/handshake/a", {}, bearer("tenant-tenant-tenant")).code == 404);
@@ -373,7 +373,7 @@ TEST_CASE("handshake over HTTP: the examples of the documentation work", "[http]
   CHECK(std::system(command.c_str()) == 0);
 }
 
-TEST_CASE("handshake over HTTP: many who wait take no thread each", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: long polls take no thread each", "[http][handshake]") {
   world w;
   CHECK(w.get(rank_0).code == 404);
   const auto before = threads();
@@ -385,14 +385,13 @@ TEST_CASE("handshake over HTTP: many who wait take no thread each", "[http][hand
   }
   REQUIRE(w.waits(readers));
   CHECK(threads() == before);
-  // Somebody else is served meanwhile.
+  // Other requests are served meanwhile.
   CHECK(w.put(std::string(rank_0) + "?incarnation=1", "x") == 201);
   for (auto& x : all)
     CHECK(x->must_read().body == "x");
 }
 
-TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, and others are served",
-          "[http][handshake]") {
+TEST_CASE("handshake over HTTP: closing a connection ends its long poll and others are served", "[http][handshake]") {
   troupe::handshake::directory_options limits;
   limits.waiting_max = 4;
   world w(false, true, limits);
@@ -405,13 +404,13 @@ TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, a
     }
     REQUIRE(w.waits(limits.waiting_max));
     CHECK(w.get(target + "wait=60s").code == 429);
-    // Those that do not wait take no place.
+    // Requests that do not wait take no slot.
     CHECK(w.get(target).code == 404);
     all.clear();
     REQUIRE(w.waits(0));
     CHECK(w.get(target + "wait=1ms").code == 404);
   }
-  // Who has closed only its own side is told what is so.
+  // A client that has closed only its sending side gets its answer.
   client half{w.door->port()};
   half.send(world::request("GET", std::string(rank_0) + "?wait=60s"));
   half.end();
@@ -421,7 +420,7 @@ TEST_CASE("handshake over HTTP: who has closed its connection waits no longer, a
   CHECK(w.waits(0));
 }
 
-TEST_CASE("handshake over HTTP: limits are 429, each with its sentence", "[http][handshake]") {
+TEST_CASE("handshake over HTTP: exceeded limits get 429 with an explanation each", "[http][handshake]") {
   troupe::handshake::directory_options limits;
   limits.engines_max = 2;
   limits.bytes_max = 100;

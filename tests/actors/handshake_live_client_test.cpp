@@ -88,7 +88,7 @@ TEST_CASE("handshake client, live: engines may start in any order", "[handshake]
   CHECK(late.error().code == errc::timeout);
 }
 
-TEST_CASE("handshake client, live: hears that an engine has started again", "[handshake]") {
+TEST_CASE("handshake client, live: is notified when an engine has restarted", "[handshake]") {
   live_world w;
   handshake::client one(w.system, w.door);
   w.publish("a", 7);
@@ -102,12 +102,12 @@ TEST_CASE("handshake client, live: hears that an engine has started again", "[ha
     std::this_thread::yield();
   }
   CHECK(seen == 8);
-  // Who means the later one gets no other, pushed or not.
+  // A request for the later incarnation never gets another one, pushed or not.
   w.publish("a", 9);
   CHECK((*one.resolve({"a", 9, seconds(30)}).get())->incarnation == 9);
 }
 
-TEST_CASE("handshake client, live: another hash, cancelling, and the end of the client", "[handshake]") {
+TEST_CASE("handshake client, live: mismatched hash, cancellation and shutdown of the client", "[handshake]") {
   live_world w;
   w.publish("a", 7);
   handshake::client_options options;
@@ -125,7 +125,7 @@ TEST_CASE("handshake client, live: another hash, cancelling, and the end of the 
   CHECK(last.get().error().code == errc::shutting_down);
 }
 
-TEST_CASE("handshake client, live: a rank of another size waits for those that it meets", "[handshake]") {
+TEST_CASE("handshake client, live: a rank of another world size waits for its peer ranks", "[handshake]") {
   live_world w;
   handshake::client one(w.system, w.door);
   auto waiting = one.resolve({"a", 0, seconds(30), handshake::wanted_ranks::peers_of(1, 2)});
@@ -140,7 +140,7 @@ TEST_CASE("handshake client, live: a rank of another size waits for those that i
         errc::invalid_argument);
 }
 
-TEST_CASE("handshake client, live: what nobody waits for takes no place at the directory", "[handshake]") {
+TEST_CASE("handshake client, live: a cancelled wait is removed from the directory", "[handshake]") {
   live_world w;
   auto one = std::make_unique<handshake::client>(w.system, w.door);
   const auto who = one->resolve({"a", 0, seconds(30)}, [](const result<handshake::resolution>&) {});
@@ -153,7 +153,7 @@ TEST_CASE("handshake client, live: what nobody waits for takes no place at the d
   CHECK(w.waits(0));
 }
 
-TEST_CASE("handshake client, live: another directory is found when the one that was has ended", "[handshake]") {
+TEST_CASE("handshake client, live: connects to a new directory after the previous one has ended", "[handshake]") {
   live_world w;
   std::mutex lock;
   auto current = w.door;
@@ -186,7 +186,7 @@ TEST_CASE("handshake client, live: another directory is found when the one that 
   CHECK(test::eventually([&] { return (*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 8; }));
 }
 
-TEST_CASE("handshake client, live: many who wait where nobody can be asked take no stack", "[handshake]") {
+TEST_CASE("handshake client, live: retries of many waits without a directory do not recurse", "[handshake]") {
   live_world w;
   // All of them are tried at once, and each failure leads to the next attempt: as calls within each other, they would
   // be more than a stack holds.
@@ -203,7 +203,7 @@ TEST_CASE("handshake client, live: many who wait where nobody can be asked take 
     CHECK(x.get().error().code == errc::timeout);
 }
 
-TEST_CASE("handshake client, live: an engine that has gone is not known any more", "[handshake]") {
+TEST_CASE("handshake client, live: a withdrawn engine is no longer found", "[handshake]") {
   live_world w;
   handshake::client one(w.system, w.door);
   w.publish("a", 7);

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-/// What the directory of handshakes counts, as a scraper reads it: each sample after what it stands for.
+/// The metrics of the handshake directory as a scraper reads them: each sample after the event that it counts.
 
 namespace handshake_metrics_test {
 
@@ -42,7 +42,7 @@ struct world : sim {
     return out;
   }
 
-  /// What has changed since it was asked last.
+  /// The samples that have changed since the last call.
   samples changes() {
     auto all = read();
     samples out;
@@ -79,7 +79,7 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE("handshake metrics: each sample counts what its labels say, and nothing else", "[directory][metrics]") {
+TEST_CASE("handshake metrics: each sample counts exactly what its labels name", "[directory][metrics]") {
   handshake::directory_options options;
   options.engines_max = 2;
   options.bytes_max = 20;
@@ -177,13 +177,13 @@ TEST_CASE("handshake metrics: each sample counts what its labels say, and nothin
   CHECK(w.changes() == samples{{"watches", -1}});
   w.advance(seconds(101));
   CHECK(w.changes() == with(less(one_engine), {{"endings_total{reason=\"expired\"}", 1}}));
-  // Of a disk that takes no more.
+  // Changes refused because the disk accepts no more.
   options.changes_waiting_max = 0;
   world slow(options, std::make_shared<record_store>());
   slow.publish("a", 7);
   CHECK(slow.changes() == samples{{"refused_total{reason=\"disk\"}", 1}});
   w.changed.merge(slow.changed);
-  // And that is all there is.
+  // There are no other samples.
   for (const auto& [name, value] : w.read()) {
     INFO(name);
     CHECK(w.changed.contains(name));

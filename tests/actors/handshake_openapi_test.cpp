@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Compares what is answered with what is described.
+/// Compares replies with the description.
 class shape_check {
 public:
   explicit shape_check(const http_world& w) : world_(w) {
@@ -100,8 +100,7 @@ struct directory_world {
 
 } // namespace
 
-TEST_CASE("Answers of the directory of handshakes have the shape that the description gives them",
-          "[http][openapi][handshake]") {
+TEST_CASE("Replies of the handshake directory match its OpenAPI description", "[http][openapi][handshake]") {
   directory_world directory;
   const http_world w([&](http::router& r, const auto&) {
     http::handshake::add_routes(r, directory.system, directory.it, {1024, std::chrono::seconds(60), true});

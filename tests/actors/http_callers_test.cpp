@@ -1,4 +1,4 @@
-// Who holds what over HTTP: callers with tokens of their own, limits of what they hold, and namespaces of others.
+// Ownership over HTTP: callers with tokens of their own, limits per caller, and namespaces of other callers.
 
 #include "http/hf3fs/hf3fs.hpp"
 #include "http/native/native.hpp"
@@ -116,7 +116,7 @@ json many_keys(int count, int first = 0) {
 
 } // namespace
 
-TEST_CASE("A lookup over several shards leases what it found, and nothing beyond", "[http][native]") {
+TEST_CASE("A lookup over several shards leases exactly the keys that it found", "[http][native]") {
   const caller_world w;
   w.make();
   auto keys = many_keys(20);
@@ -136,7 +136,7 @@ TEST_CASE("A lookup over several shards leases what it found, and nothing beyond
     CHECK(w.must(w.alice, path, asked).at("matched") == 7);
     CHECK(leased() == "1111111000000000000");
   }
-  // The same lease for other keys: those from before stay, and only those.
+  // The same lease for other keys: only the earlier keys stay leased.
   json others = json::array();
   for (const auto i : {12, 1, 13, 7, 14, 15, 16, 17, 18})
     others.push_back(keys[static_cast<std::size_t>(i)]);
@@ -145,7 +145,7 @@ TEST_CASE("A lookup over several shards leases what it found, and nothing beyond
   CHECK(leased() == "1111111000011000000");
 }
 
-TEST_CASE("Leases and reservations of one caller are out of reach of others", "[http][native]") {
+TEST_CASE("A caller cannot use leases and reservations of another caller", "[http][native]") {
   const caller_world w;
   w.make();
   const auto keys = many_keys(4);
@@ -183,7 +183,7 @@ TEST_CASE("Leases and reservations of one caller are out of reach of others", "[
               w.must(who, path + "/abort", {{"rank", 0}, {"token", token}, {"pages", {{{"key", "new"}}}}})) ==
           words{"not_owner"});
     CHECK(w.post(who, path + "/abort", {{"rank", 0}, {"token", token}}).code == 404);
-    // The same numbers, brought by another one, are another reservation.
+    // The same ticket from another caller is another reservation.
     CHECK(caller_world::statuses(w.must(who, path + "/reserve", {{"rank", 0}, {"keys", {"new"}}, {"token", token}})) ==
           words{"busy"});
   }
@@ -206,7 +206,7 @@ TEST_CASE("Tokens of one name are one caller", "[http][native]") {
   CHECK(w.leases_of("key-0") == 0);
 }
 
-TEST_CASE("Names that the node makes up cannot be guessed from others", "[http][native]") {
+TEST_CASE("Generated lease identifiers cannot be predicted from each other", "[http][native]") {
   const caller_world w;
   w.make();
   w.store(many_keys(1));
@@ -220,11 +220,11 @@ TEST_CASE("Names that the node makes up cannot be guessed from others", "[http][
     }
   }
   CHECK(numbers.size() == 16);
-  // Of 16 numbers of 53 bits, the chance of less is 2 to the power of -128.
+  // For 16 random numbers of 53 bits, the chance that all are smaller is 2 to the power of -128.
   CHECK(*numbers.rbegin() > (std::uint64_t{1} << 45U));
 }
 
-TEST_CASE("Who may only read cannot keep writers from getting slots", "[http][native]") {
+TEST_CASE("A read-only caller cannot keep writers from getting slots", "[http][native]") {
   const caller_world w;
   constexpr int slots = 96;
   w.make("a", slots);
@@ -257,7 +257,7 @@ TEST_CASE("Who may only read cannot keep writers from getting slots", "[http][na
   CHECK(caller_world::statuses(written) == words(slots / 3, "ok"));
 }
 
-TEST_CASE("One caller leases its share, so often as it may", "[http][native]") {
+TEST_CASE("One caller is limited in its share of leased keys and in its number of leases", "[http][native]") {
   http::native::options options;
   options.limits.leases = 3;
   options.limits.leased_share = 0.25;
@@ -269,7 +269,7 @@ TEST_CASE("One caller leases its share, so often as it may", "[http][native]") {
   const auto all = w.post(w.alice, path + "/locate", {{"rank", 0}, {"keys", keys}});
   CHECK(all.code == 429);
   CHECK(all.detail().find("leased_share") != std::string::npos);
-  // What a shard had granted before another one refused is given back. The order of messages makes it visible here.
+  // Leases that one shard granted before another one refused are released. The order of messages makes it visible here.
   CHECK(w.post(w.alice, path + "/match", {{"keys", keys}}).code == 429);
   for (const auto& key : keys)
     CHECK(w.leases_of(key.get<std::string>()) == 0);
@@ -283,7 +283,7 @@ TEST_CASE("One caller leases its share, so often as it may", "[http][native]") {
   CHECK(one(w.bob).code == 200);
 }
 
-TEST_CASE("Namespaces that a token is not for are not there", "[http][native]") {
+TEST_CASE("Namespaces outside of a token's scope look as if they did not exist", "[http][native]") {
   const caller_world w;
   w.make("a");
   w.make("team-1");
@@ -301,7 +301,7 @@ TEST_CASE("Namespaces that a token is not for are not there", "[http][native]") 
   CHECK(names(w.alice) == words{"a", "other", "team-1"});
   CHECK(names(w.tenant) == words{"a", "team-1"});
   CHECK(names(w.guest) == words{"team-1"});
-  // What is there and what is not look the same, by name and by id.
+  // Existing and missing namespaces look the same, by name and by id.
   const auto id = w.get(w.admin, "/v1/namespaces/other").body.at("id").get<std::string>();
   const auto no_id = std::string(32, 'f');
   const json locate{{"rank", 0}, {"keys", many_keys(1)}};
@@ -328,12 +328,12 @@ TEST_CASE("Namespaces that a token is not for are not there", "[http][native]") 
   const auto taken = w.post(w.owner, "/v1/namespaces", {{"name", "team-3"}, {"model", "other"}});
   CHECK(taken.code == 409);
   CHECK(taken.detail().find("other\"") == std::string::npos);
-  // What is summed over all namespaces is not for them.
+  // Sums over all namespaces are hidden from them.
   CHECK(w.get(w.guest, "/v1/stats").code == 403);
   CHECK(w.get(w.reader, "/v1/stats").code == 200);
 }
 
-TEST_CASE("The salt of a namespace is for administrators", "[http][native]") {
+TEST_CASE("Only administrators see the salt of a namespace", "[http][native]") {
   const caller_world w;
   w.must(w.admin, "/v1/namespaces", {{"name", "a"}, {"model", "m"}, {"salt", "grains"}}, 201);
   CHECK(w.get(w.admin, "/v1/namespaces/a").body.at("salt") == "grains");
@@ -347,7 +347,7 @@ TEST_CASE("The salt of a namespace is for administrators", "[http][native]") {
     }
 }
 
-TEST_CASE("The wires of slot clients have no namespaces either that a token is not for", "[http][hf3fs][sglang]") {
+TEST_CASE("Slot client protocols hide namespaces outside of a token's scope", "[http][hf3fs][sglang]") {
   const caller_world w;
   const json pages{{"num_pages", 8}, {"role", "worker"}};
   w.must(w.alice, "/rank/0/initialize", pages);
@@ -358,7 +358,7 @@ TEST_CASE("The wires of slot clients have no namespaces either that a token is n
   const json keys{{"rank", 0}, {"keys", {"k"}}};
   const auto pair = json::array({json::array({"k", ""})});
   const json pairs{{"rank", 0}, {"keys", pair}};
-  // The owner has vLLM's and SGLang's standard namespaces, the tenant none on these wires.
+  // The owner has vLLM's and SGLang's standard namespaces; the tenant has none in these protocols.
   CHECK(w.post(w.owner, "/keys/batch_exists", keys).code == 200);
   CHECK(w.post(w.owner, "/keys/get_locations", keys).code == 200);
   CHECK(w.post(w.owner, "/0/exists", keys).code == 200);
@@ -412,7 +412,7 @@ TEST_CASE("The wires of slot clients have no namespaces either that a token is n
   CHECK(w.get(w.admin, "/v1/namespaces").body.at("namespaces").size() == 5);
 }
 
-TEST_CASE("On the wires of slot clients too, who may only read keeps a share of the pages", "[http][hf3fs][sglang]") {
+TEST_CASE("Slot client protocols limit the share of pages that a read-only caller protects", "[http][hf3fs][sglang]") {
   const caller_world w;
   constexpr int pages = 96;
   const auto on_sglang = GENERATE(false, true);

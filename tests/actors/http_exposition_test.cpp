@@ -57,7 +57,7 @@ TEST_CASE("Namespaces are shown with their ranks and the states of slots", "[htt
   }
 }
 
-TEST_CASE("However many namespaces and ranks clients make, the page stays bounded", "[http][metrics]") {
+TEST_CASE("The metrics output stays bounded however many namespaces and ranks clients create", "[http][metrics]") {
   std::vector<namespace_info> all;
   for (int i = 0; i < 30; ++i) {
     std::vector<rank_info> ranks;
@@ -81,7 +81,7 @@ TEST_CASE("However many namespaces and ranks clients make, the page stays bounde
   CHECK(series.size() == 6 * 8 + 17 * 5);
 }
 
-TEST_CASE("The metrics actor is told the statistics of now before it is asked", "[http][metrics]") {
+TEST_CASE("Current statistics reach the metrics actor before a scrape is answered", "[http][metrics]") {
   sim s;
   const auto actor = s.spawn<metrics>("n");
   probe node{s.system()};
@@ -102,7 +102,7 @@ TEST_CASE("The metrics actor is told the statistics of now before it is asked", 
   REQUIRE(texts[0]);
   CHECK(texts[0]->find("troupe_withheld_slots{node=\"n\"} 77") != std::string::npos);
 
-  // A node that fails to count does not hide what is known.
+  // A node that fails to count does not hide the known values.
   ask_for(source_of(s.system(), node.as<node_actor>(), actor));
   node.reply_error(node.take_one<stats_atom>(), errc::timeout);
   s.run();
@@ -116,7 +116,7 @@ TEST_CASE("The metrics actor is told the statistics of now before it is asked", 
   CHECK_FALSE(texts[3]);
 }
 
-TEST_CASE("Namespaces made at run time are at /metrics while they are there", "[http][metrics]") {
+TEST_CASE("Namespaces created at run time appear in /metrics while they exist", "[http][metrics]") {
   const http_world w([](http::router& r, const std::shared_ptr<const metadata_service>& service) {
     http::native::add_routes(r, service, {});
     http::admin_options options;

@@ -1,4 +1,4 @@
-// What it costs to name a namespace by its name.
+// The cost of resolving the name of a namespace.
 
 #include "http/native/native.hpp"
 #include "tests/actors/http_world.hpp"
@@ -41,7 +41,7 @@ struct named_world : http_world {
 
 } // namespace
 
-TEST_CASE("A name costs no message to any shard, however many namespaces there are", "[http][native]") {
+TEST_CASE("Resolving a name sends no message to a shard, however many namespaces there are", "[http][native]") {
   const named_world w;
   const auto id = w.make("a");
   for (int i = 0; i < 9; ++i)
@@ -57,7 +57,7 @@ TEST_CASE("A name costs no message to any shard, however many namespaces there a
   CHECK(w.cost("POST", "/v1/namespaces/nobody/exists", R"({"keys":["k"]})", 404) == 0);
 }
 
-TEST_CASE("A name is known when the namespace is made, and no longer than it is there", "[http][native]") {
+TEST_CASE("A name is known from the creation of its namespace until its removal", "[http][native]") {
   const named_world w;
   CHECK(w.post("/v1/namespaces/a/exists", {{"keys", {"k"}}}).code == 404);
   const auto first = w.make("a");
@@ -69,7 +69,7 @@ TEST_CASE("A name is known when the namespace is made, and no longer than it is 
   const auto second = w.get("/v1/namespaces/a").body;
   CHECK(second.at("model") == "other");
   CHECK(second.at("id") != first);
-  // What is the same under another name keeps the name that it has.
+  // The same namespace under another name keeps its first name.
   REQUIRE(w.post("/v1/namespaces", {{"name", "b"}, {"model", "other"}}).code == 201);
   CHECK(w.get("/v1/namespaces/b").code == 404);
   CHECK(w.get("/v1/namespaces/a").body == second);

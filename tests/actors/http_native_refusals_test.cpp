@@ -23,13 +23,13 @@ struct refused_request {
   std::string path;
   std::string body;
   int code;
-  /// What the sentence begins with.
+  /// The beginning of the error text.
   std::string detail;
 };
 
 } // namespace
 
-TEST_CASE("What is wrong with a request is said, with its place", "[http][native]") {
+TEST_CASE("An invalid request is refused with the reason and its position", "[http][native]") {
   const http_world w(native_routes());
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   REQUIRE(w.post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 8}}).code == 204);
@@ -124,7 +124,7 @@ TEST_CASE("What is wrong with a request is said, with its place", "[http][native
   CHECK(w.get("/v1/namespaces/a").body.at("leases") == 0);
 }
 
-TEST_CASE("A reservation that a shard refuses leaves nothing on others", "[http][native]") {
+TEST_CASE("A reservation that one shard refuses leaves no slots reserved on others", "[http][native]") {
   const auto most = registry_options{}.max_batch;
   const http_world w(native_routes(most + 10));
   REQUIRE(w.post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
@@ -144,7 +144,7 @@ TEST_CASE("A reservation that a shard refuses leaves nothing on others", "[http]
   const auto reservations = [&] { return w.get("/v1/namespaces/a").body.at("reservations").get<int>(); };
   REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).code == 429);
   CHECK(reservations() == 0);
-  // With a token of its own, the caller can end what there is.
+  // With a token of the caller the reservations stay, and the caller can end them.
   const json token{{"owner", 5}, {"sequence", 9}};
   REQUIRE(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}, {"token", token}}).code == 429);
   CHECK(reservations() == 1);
@@ -166,7 +166,7 @@ TEST_CASE("Batches may be empty, and as large as the limit", "[http][native]") {
   CHECK(w.post("/v1/namespaces/a/reserve", {{"rank", 0}, {"keys", all}}).body.at("results").size() == 100);
 }
 
-TEST_CASE("Each operation asks for its role", "[http][native]") {
+TEST_CASE("Each operation requires its role", "[http][native]") {
   const http::scratch_directory directory;
   auto config = http::test_config();
   config.tokens_file = directory.write("tokens", "read read-token-0123456789\nwrite write-token-0123456789\n"
@@ -183,7 +183,7 @@ TEST_CASE("Each operation asks for its role", "[http][native]") {
       const auto header = token.empty() ? "" : "Authorization: Bearer " + token + "\r\n";
       return w.call(to_string(route.method), path, {}, header).code;
     };
-    // No body, no namespace: whoever may do it hears something else than that he may not.
+    // Neither body nor namespace: an authorized caller gets another error than 403.
     const auto may = [&](const std::string& token) {
       const auto x = code(token);
       return x != 401 && x != 403;

@@ -70,7 +70,7 @@ json many_keys(int count, const std::string& prefix = "block ") {
 
 } // namespace
 
-TEST_CASE("Namespaces are made, shown and removed over HTTP", "[http][native]") {
+TEST_CASE("Namespaces are created, shown and removed over HTTP", "[http][native]") {
   const native_world w;
   CHECK(w.get("/v1/namespaces").body == json{{"namespaces", json::array()}});
   const json wanted{
@@ -84,7 +84,7 @@ TEST_CASE("Namespaces are made, shown and removed over HTTP", "[http][native]") 
   CHECK(made.body.at("name") == "b");
   const auto id = made.body.at("id").get<std::string>();
   CHECK(id.size() == 32);
-  // The same again is fine, and another one under the same name is not.
+  // The same request again succeeds; another namespace under the same name is refused.
   CHECK(w.post("/v1/namespaces", wanted).code == 201);
   auto different = wanted;
   different["dtype"] = "fp8";
@@ -138,7 +138,7 @@ TEST_CASE("A namespace over HTTP can have layers of several shapes", "[http][nat
   REQUIRE(w.post("/v1/namespaces", wanted).code == 201);
   CHECK(w.post("/v1/namespaces", wanted).code == 201);
   const auto made = w.get("/v1/namespaces/a").body;
-  // What was left out has its default.
+  // Omitted fields have their defaults.
   auto shown = draft;
   shown["parts"] = 2;
   shown["element_bytes"] = 2;
@@ -172,7 +172,7 @@ TEST_CASE("A namespace over HTTP can have layers of several shapes", "[http][nat
         (std::uint64_t{1} << 55U) + 4096 * 2304);
 }
 
-TEST_CASE("A namespace in use is removed by force only", "[http][native]") {
+TEST_CASE("A namespace in use is removed only with force", "[http][native]") {
   const native_world w;
   w.make();
   static_cast<void>(w.must("reserve", {{"rank", 0}, {"keys", {"x"}}}));
@@ -185,7 +185,7 @@ TEST_CASE("A namespace in use is removed by force only", "[http][native]") {
   CHECK(w.get("/v1/namespaces/a").code == 404);
 }
 
-TEST_CASE("Pages are reserved, written, found and given back over HTTP", "[http][native]") {
+TEST_CASE("Pages are reserved, written, found and released over HTTP", "[http][native]") {
   const native_world w;
   w.make(2);
   const auto keys = many_keys(20);
@@ -197,7 +197,7 @@ TEST_CASE("Pages are reserved, written, found and given back over HTTP", "[http]
     slots.insert(x.at("slot").get<std::uint32_t>());
   CHECK(slots.size() == 20);
 
-  // The same token gets the same answer, another one does not.
+  // The same ticket gets the same answer, another one does not.
   json again{{"rank", 0}, {"keys", keys}, {"token", reserved.at("token")}};
   CHECK(w.must("reserve", again) == reserved);
   CHECK(native_world::statuses(w.must("reserve", {{"rank", 0}, {"keys", keys}})) == native_world::words(20, "busy"));
@@ -251,7 +251,7 @@ TEST_CASE("Pages are reserved, written, found and given back over HTTP", "[http]
   CHECK(w.get("/v1/stats").body.at("erased_pages") == 40);
 }
 
-TEST_CASE("What was reserved can be given up, one by one or all of it", "[http][native]") {
+TEST_CASE("A reservation can be aborted for single keys or as a whole", "[http][native]") {
   const native_world w;
   w.make(1, 16);
   const auto keys = many_keys(8);
@@ -301,7 +301,7 @@ TEST_CASE("A key is a digest or text, by one rule", "[http][native]") {
   }
 }
 
-TEST_CASE("A look at a key tells all, and changes nothing", "[http][native]") {
+TEST_CASE("Inspecting a key reports its full state and changes nothing", "[http][native]") {
   const native_world w;
   w.make(2);
   CHECK(w.get("/v1/namespaces/a/keys/child").code == 404);
@@ -325,7 +325,7 @@ TEST_CASE("A look at a key tells all, and changes nothing", "[http][native]") {
   CHECK(w.get("/v1/namespaces/a/keys/child").body == child);
 }
 
-TEST_CASE("What becomes of keys and pages is counted", "[http][native]") {
+TEST_CASE("Results of requests are counted per key", "[http][native]") {
   http::native::options options;
   options.counts = std::make_shared<http::item_counts>();
   const native_world w(options);
@@ -337,7 +337,7 @@ TEST_CASE("What becomes of keys and pages is counted", "[http][native]") {
   CHECK(options.counts->of(errc::not_found) == 10);
 }
 
-TEST_CASE("Tokens that the node makes are all different", "[http][native]") {
+TEST_CASE("Generated tokens are unique", "[http][native]") {
   const native_world w;
   w.make(1, 64);
   std::set<std::string> tokens;
@@ -346,7 +346,7 @@ TEST_CASE("Tokens that the node makes are all different", "[http][native]") {
   CHECK(tokens.size() == 20);
 }
 
-TEST_CASE("Many clients at once never get one slot twice", "[http][native]") {
+TEST_CASE("No slot is given to two of many concurrent clients", "[http][native]") {
   const native_world w({}, 4);
   constexpr int clients = 6;
   constexpr int per_client = 30;

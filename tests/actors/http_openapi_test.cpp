@@ -49,7 +49,7 @@ void collect_references(const json& x, std::set<std::string>& out) {
 
 } // namespace
 
-TEST_CASE("The description has every route, and every route is there", "[http][openapi]") {
+TEST_CASE("The OpenAPI description lists every route and every listed route exists", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   CHECK(document.at("openapi").get<std::string>().starts_with("3."));
   const auto described = described_operations(document);
@@ -88,7 +88,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
     CHECK(served.contains(name));
   }
 
-  // And what the tables say is what a router knows.
+  // The tables match the routes of a router.
   http::router routes;
   http::native::add_routes(routes, nullptr, {});
   caf::actor_system_config options;
@@ -109,7 +109,7 @@ TEST_CASE("The description has every route, and every route is there", "[http][o
   }
 }
 
-TEST_CASE("The description refers to nothing that it lacks, and has nothing unused", "[http][openapi]") {
+TEST_CASE("The OpenAPI description has no dangling references and no unused parts", "[http][openapi]") {
   const auto document = json::parse(http::native::openapi_text());
   std::set<std::string> references;
   collect_references(document, references);
@@ -124,7 +124,7 @@ TEST_CASE("The description refers to nothing that it lacks, and has nothing unus
     }
 }
 
-TEST_CASE("Answers have the shape that the description gives them", "[http][openapi]") {
+TEST_CASE("Replies match the OpenAPI description", "[http][openapi]") {
   const http_world w([](http::router& r, const auto& service) {
     http::native::add_routes(r, service, {});
     http::admin_options admin;
@@ -136,7 +136,7 @@ TEST_CASE("Answers have the shape that the description gives them", "[http][open
   std::set<std::string> unseen;
   constexpr std::array<std::string_view, 3> of_a_node{"get /v1/status", "get /v1/config", "get /v1/log"};
   for (const auto& [name, operation] : described)
-    // Those of a whole node are looked at with one.
+    // Routes of a whole node are checked with one.
     if (!name.ends_with("handshake") && name.find("/handshake/") == std::string::npos &&
         std::ranges::find(of_a_node, name) == of_a_node.end())
       unseen.insert(operation.at("operationId").get<std::string>());
@@ -212,7 +212,7 @@ TEST_CASE("Answers have the shape that the description gives them", "[http][open
   CHECK(check("post " + a + "/clear", at + "/clear") == 200);
   CHECK(check("delete " + a, at) == 409);
   CHECK(check("delete " + a, at + "?force=true") == 204);
-  // Those are looked at with a directory.
+  // Routes of the directory are checked with one.
   std::erase_if(unseen, [](const std::string& x) { return x.starts_with("handshake_"); });
   CHECK(unseen.empty());
 }

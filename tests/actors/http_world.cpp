@@ -56,7 +56,7 @@ http_world::http_world(const add_routes& add, const config::http_config& config,
     how.shard_count = shards;
     shards_.push_back(spawn_actor<registry>(*system_, how, std::vector<namespace_spec>{}, metrics_));
   }
-  // Sent before anybody else knows the shards, so it is the first message each of them gets.
+  // Sent before the shards are known elsewhere, so it is the first message that each of them receives.
   for (const auto& x : shards_)
     caf::anon_send(x, bind_atom_v, registry_peers{shards_, {}, {}, {}});
   namespaces_config how;

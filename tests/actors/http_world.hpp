@@ -19,7 +19,7 @@
 
 namespace troupe::test {
 
-/// What a server answered.
+/// A server's reply.
 struct http_answer {
   int code = 0;
   std::string head;
@@ -56,7 +56,7 @@ public:
 
 private:
   struct system_options;
-  /// Outlives whoever counts.
+  /// Outlives the servers that count into it.
   std::atomic<std::uint64_t> asked_shards_{0};
   std::unique_ptr<system_options> options_;
   std::unique_ptr<caf::actor_system> system_;

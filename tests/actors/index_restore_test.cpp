@@ -1,4 +1,4 @@
-// What a start makes of an index: shards, allocators and the store afterwards.
+// The effects of a start on an index: shards, allocators and the store afterwards.
 
 #include "actors/node/registry/registry.hpp"
 #include "actors/node/supervisor/index_restore.hpp"
@@ -147,7 +147,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "index: pages of any namespace are there again, at their slots", "[index]") {
+TEST_CASE_METHOD(world, "index: pages of any namespace are restored at their slots", "[index]") {
   for (std::uint32_t i = 0; i < shard_count; ++i)
     put(key_in(i), {i, 9});
   run now(system, options, store);
@@ -158,7 +158,7 @@ TEST_CASE_METHOD(world, "index: pages of any namespace are there again, at their
   CHECK(store->table().pages().size() == shard_count);
 }
 
-TEST_CASE_METHOD(world, "index: a slot that pages of two shards claim is free, and neither page is there", "[index]") {
+TEST_CASE_METHOD(world, "index: a slot claimed by pages of two shards is freed and both pages are dropped", "[index]") {
   const bool second_is_newer = GENERATE(true, false);
   put(key_in(0), {4, 9});
   put(key_in(1), {4, second_is_newer ? 10U : 8U});
@@ -168,12 +168,13 @@ TEST_CASE_METHOD(world, "index: a slot that pages of two shards claim is free, a
   CHECK_FALSE(now.exists(space.id, key_in(1)));
   CHECK(now.exists(space.id, key_in(2)));
   CHECK(now.rank().free == slots - 1);
-  // Gone for good when service begins, so that no crash brings one of them back.
+  // Deleted before service begins, so that no crash restores one of them.
   CHECK(stored(key_in(0)) + stored(key_in(1)) == 0);
   CHECK(stored(key_in(2)) == 1);
 }
 
-TEST_CASE_METHOD(world, "index: of three that claim a slot none has it, though a shard knows of one only", "[index]") {
+TEST_CASE_METHOD(world, "index: a slot claimed by three pages is freed even if one shard holds only one of them",
+                 "[index]") {
   put(key_in(0), {4, 9});
   put(key_in(0, 1), {4, 10});
   put(key_in(1), {4, 8});
@@ -185,7 +186,7 @@ TEST_CASE_METHOD(world, "index: of three that claim a slot none has it, though a
   CHECK(now.rank().free == slots);
 }
 
-TEST_CASE_METHOD(world, "index: what is not believed claims no slot", "[index]") {
+TEST_CASE_METHOD(world, "index: an untrusted record claims no slot", "[index]") {
   put(key_in(0), {4, 9}, life + 1); // an earlier registration of the rank
   put(key_in(1), {slots, 9});       // no such slot
   put(key_in(2), {6, 0});           // never given out
@@ -198,7 +199,7 @@ TEST_CASE_METHOD(world, "index: what is not believed claims no slot", "[index]")
   CHECK(now.rank().free == slots - 1);
 }
 
-TEST_CASE_METHOD(world, "index: after a run that left it aside there are ranks, and no pages", "[index]") {
+TEST_CASE_METHOD(world, "index: after a run that did not use it the ranks are restored without pages", "[index]") {
   put(key_in(0), {4, 9});
   REQUIRE(leave_index_aside(options));
   run now(system, options, store);
@@ -209,15 +210,15 @@ TEST_CASE_METHOD(world, "index: after a run that left it aside there are ranks, 
   CHECK(store->table().ranks()[0].incarnation != life);
 }
 
-TEST_CASE_METHOD(world, "index: without a word of the last run nothing in it is believed", "[index]") {
+TEST_CASE_METHOD(world, "index: without the epoch of the last run no page is restored", "[index]") {
   put(key_in(0), {4, 9});
-  SECTION("the file is gone") {
+  SECTION("the epoch file is missing") {
     std::filesystem::remove(directory.path() / "epoch");
   }
-  SECTION("the index is of before there were epochs") {
+  SECTION("the index was written before epochs existed") {
     store->identity_.epoch = 0;
   }
-  SECTION("a backup of the index was put back") {
+  SECTION("a backup of the index was restored") {
     store->identity_.epoch = 76;
   }
   run now(system, options, store);
@@ -225,7 +226,7 @@ TEST_CASE_METHOD(world, "index: without a word of the last run nothing in it is 
   CHECK(stored(key_in(0)) == 0);
 }
 
-TEST_CASE_METHOD(world, "index: a start begins an epoch that the index has noted", "[index]") {
+TEST_CASE_METHOD(world, "index: a start writes a new epoch to the index", "[index]") {
   put(key_in(0), {4, 9});
   { run now(system, options, store); }
   const auto epoch = store::read_epoch(directory.path()).value();
@@ -241,7 +242,7 @@ TEST_CASE_METHOD(world, "index: a start begins an epoch that the index has noted
   CHECK(again.exists(space.id, key_in(0)));
 }
 
-TEST_CASE_METHOD(world, "index: a namespace whose name is taken does not keep a node from starting", "[index]") {
+TEST_CASE_METHOD(world, "index: a duplicate namespace name does not prevent a start", "[index]") {
   auto other = space;
   other.spec.model = "another";
   other.id = other.spec.id();

@@ -47,7 +47,8 @@ struct scrubbing_world : io_worker_world {
 
 } // namespace
 
-TEST_CASE_METHOD(scrubbing_world, "io worker: pages that nobody asks for are looked at, and a shard hears of a bad one",
+TEST_CASE_METHOD(scrubbing_world,
+                 "io worker: the scrub reads pages that were not requested and reports a corrupt one to its shard",
                  "[io_worker]") {
   save({page(1), page(2), page(3)}, ones);
   flip(page(2));
@@ -65,11 +66,12 @@ TEST_CASE_METHOD(scrubbing_world, "io worker: pages that nobody asks for are loo
   CHECK(stats().scrub_unsound_pages == 1);
   CHECK(stats().scrub_passes == 1);
   CHECK(stats().read_pages == 0);
-  // What is in memory is what was saved, whatever became of the slab.
+  // Pages in memory keep their saved bytes, whatever happens to the slab.
   CHECK(holds(page(1), fetch({page(1)}).frames[0], ones));
 }
 
-TEST_CASE_METHOD(scrubbing_world, "io worker: a shard that refuses to list its pages is asked again", "[io_worker]") {
+TEST_CASE_METHOD(scrubbing_world, "io worker: the scrub retries after a shard has refused to list its pages",
+                 "[io_worker]") {
   const auto asked = shard.take_one<list_pages_request>();
   shard.reply(asked, caf::make_message(caf::make_error(errc::busy, std::string("later"))));
   run();
@@ -79,7 +81,7 @@ TEST_CASE_METHOD(scrubbing_world, "io worker: a shard that refuses to list its p
   CHECK(stats().scrub_passes == 1);
 }
 
-TEST_CASE_METHOD(io_worker_world, "io worker: nothing is looked at unasked where that is off", "[io_worker]") {
+TEST_CASE_METHOD(io_worker_world, "io worker: nothing is scrubbed when the scrub is off", "[io_worker]") {
   bind();
   save({page(1)}, ones);
   advance(std::chrono::minutes(5));

@@ -80,7 +80,7 @@ struct io_worker_world : sim {
 
   std::span<std::byte> frame(const page_frame& x) { return extents->memory().subspan(x.offset, slot_size); }
 
-  /// What a client's copy engine does.
+  /// Does the work of a client's copy engine.
   void gather(const page_ref& what, const page_frame& where, std::byte byte) {
     std::ranges::fill(frame(where).subspan(io::page_header_bytes, page_size), byte);
     io::seal_page(frame(where), {{1, 2}, what.key, 0, what.where, page_size});
@@ -134,7 +134,7 @@ struct io_worker_world : sim {
     });
   }
 
-  /// Lets the engine end what it holds, as far as its thread is concerned, and the worker hear of it.
+  /// Completes the I/O that the engine holds and delivers the completions to the worker.
   void release_all() {
     engine->release_all();
     run();

@@ -22,7 +22,7 @@ constexpr std::byte twos{0x22};
 
 } // namespace
 
-TEST_CASE_METHOD(world, "io worker: a page is read from memory while it is there, and from the slab when it has left",
+TEST_CASE_METHOD(world, "io worker: a page is read from memory while resident and from the slab afterwards",
                  "[io_worker]") {
   save({page(3), page(6)}, ones);
   CHECK(stats().written_pages == 2);
@@ -41,7 +41,7 @@ TEST_CASE_METHOD(world, "io worker: a page is read from memory while it is there
   CHECK(stats().frames == frames_per_extent);
 }
 
-TEST_CASE_METHOD(world, "io worker: a fetch is answered when its last page is there, with a code for each",
+TEST_CASE_METHOD(world, "io worker: a fetch is answered when its last page has been read, with a code per page",
                  "[io_worker]") {
   save({page(0), page(1)}, ones);
   save({page(2), page(3), page(4), page(5)}, twos);
@@ -65,7 +65,8 @@ TEST_CASE_METHOD(world, "io worker: a fetch is answered when its last page is th
   CHECK(stats().in_flight == 0);
 }
 
-TEST_CASE_METHOD(world, "io worker: a fence waits for the kernel and then keeps the old owner out", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: a fence waits for I/O in progress and then rejects the old generation",
+                 "[io_worker]") {
   hold_all();
   save({page(2)}, ones);
   const auto fencing = begin(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{2, 1}}});
@@ -80,7 +81,7 @@ TEST_CASE_METHOD(world, "io worker: a fence waits for the kernel and then keeps 
   CHECK(codes_of(place({page(2), page(2, 2)})) == std::vector{errc::stale, errc::ok});
 }
 
-TEST_CASE_METHOD(strict_world, "io worker: written through, a fill is answered when the slab has the pages",
+TEST_CASE_METHOD(strict_world, "io worker: a write-through fill is answered when its pages are in the slab",
                  "[io_worker]") {
   const auto placed = place({page(0), page(1)});
   gather(page(0), placed.frames[0], ones);
@@ -97,7 +98,7 @@ TEST_CASE_METHOD(strict_world, "io worker: written through, a fill is answered w
   CHECK(codes_of(client().answer_to(number)) == std::vector{errc::ok, errc::no_space});
 }
 
-TEST_CASE_METHOD(world, "io worker: a page that was scribbled on is not written, and its shard hears of it",
+TEST_CASE_METHOD(world, "io worker: a page corrupted in memory is not written and is reported to its shard",
                  "[io_worker]") {
   bind();
   CHECK(ask(worker, bind_atom_v, registry_peers{}).code() == errc::exists);
@@ -120,7 +121,8 @@ TEST_CASE_METHOD(world, "io worker: a page that was scribbled on is not written,
   CHECK(x.tier(1) == page_tier::memory);
 }
 
-TEST_CASE_METHOD(world, "io worker: frames of a dead client are nobody's until it is at rest", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: frames of a disconnected client are not reused until it is quiesced",
+                 "[io_worker]") {
   place({page(0), page(1), page(2), page(3)}, 7);
   CHECK(ask(worker, owner_died_atom_v, owner_id{7}).code() == errc::ok);
   CHECK(ask(worker, fence_atom_v, slot_batch{std::vector<slot_ref>{{0, 1}, {1, 1}, {2, 1}, {3, 1}}}).code() ==
@@ -135,7 +137,7 @@ TEST_CASE_METHOD(world, "io worker: frames of a dead client are nobody's until i
   CHECK(ask(worker, owner_at_rest_atom_v, owner_id{7}).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(world, "io worker: who waits for memory is told when the time is over", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: a request that waits for memory is answered at its deadline", "[io_worker]") {
   place({page(0), page(1), page(2), page(3)});
   const auto waiting = begin(worker, place_atom_v, owner_id{1}, request({page(4)}, std::chrono::milliseconds(300)));
   advance(std::chrono::milliseconds(200));
@@ -145,7 +147,7 @@ TEST_CASE_METHOD(world, "io worker: who waits for memory is told when the time i
   CHECK(ask(worker, place_atom_v, owner_id{1}, request({page(5)}, duration::zero())).code() == errc::timeout);
 }
 
-TEST_CASE_METHOD(world, "io worker: memory that the host gives later is used then", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: memory that the host grants later is used", "[io_worker]") {
   save({page(0), page(1), page(2), page(3)}, ones);
   extents->limit(2);
   extents->failure = errc::limit_exceeded;
@@ -159,7 +161,7 @@ TEST_CASE_METHOD(world, "io worker: memory that the host gives later is used the
   CHECK(stats().demotions == 1);
 }
 
-TEST_CASE_METHOD(world, "io worker: all memory that it borrows is wished to lie near its rank", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: all its extents are requested on the NUMA node of its rank", "[io_worker]") {
   extents->limit(2);
   save({page(0), page(1), page(2), page(3)}, ones);
   save({page(4)}, ones);
@@ -169,7 +171,7 @@ TEST_CASE_METHOD(world, "io worker: all memory that it borrows is wished to lie 
     CHECK(wish == 3U);
 }
 
-TEST_CASE_METHOD(world, "io worker: a drain writes what is in memory only, and refuses the rest", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: a drain writes dirty pages and refuses new requests", "[io_worker]") {
   hold_all();
   save({page(2)}, ones);
   const auto placed = place({page(3)});
@@ -187,7 +189,7 @@ TEST_CASE_METHOD(world, "io worker: a drain writes what is in memory only, and r
   CHECK(stats().written_pages == 2);
 }
 
-TEST_CASE_METHOD(world, "io worker: its end answers everybody and gives the slab back", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: its shutdown answers all requests and releases the slab", "[io_worker]") {
   save({page(0), page(1), page(2), page(3)}, ones);
   hold_all();
   save({page(5)}, ones);
@@ -202,7 +204,7 @@ TEST_CASE_METHOD(world, "io worker: its end answers everybody and gives the slab
   CHECK(io::slab_file::open({slab_path(), {1, 2}, "small", 0, slot_size, slots}, false));
 }
 
-TEST_CASE_METHOD(world, "io worker: a slab that was truncated is not written any more", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: a truncated slab is not written any more", "[io_worker]") {
   save({page(0), page(7)}, ones);
   save({page(1), page(2), page(3), page(4)}, twos);
   std::filesystem::resize_file(slab_path(), 2 * slot_size);
@@ -214,7 +216,7 @@ TEST_CASE_METHOD(world, "io worker: a slab that was truncated is not written any
   advance(std::chrono::seconds(5));
 }
 
-TEST_CASE_METHOD(world, "io worker: latencies go to the metrics", "[io_worker]") {
+TEST_CASE_METHOD(world, "io worker: latencies are sent to the metrics", "[io_worker]") {
   save({page(0), page(1)}, ones);
   fetch({page(0)});
   advance(std::chrono::seconds(2));

@@ -12,7 +12,7 @@
 
 namespace troupe::test {
 
-/// What a client has for one rank, and what the node has for it.
+/// The actors of a client and of the node for one rank.
 struct linked_rank {
   explicit linked_rank(caf::actor_system& system) : copier(system), load(system), save(system), worker(system) {}
   probe copier;
@@ -101,7 +101,7 @@ struct link_world : sim {
     run();
   }
 
-  /// Lets one rank come to its binding.
+  /// Completes the binding of one rank.
   void bind_rank(std::size_t rank) {
     auto& x = *ranks[rank];
     answer(x.copier, mapping(rank));
@@ -125,7 +125,7 @@ struct link_world : sim {
     check_unbound(false);
   }
 
-  /// Whether all of the client's actors, or none of them, were told that there is no node any more since the last call.
+  /// Whether all of the client's actors, or none of them, were unbound since the last call.
   void check_unbound(bool told = true) {
     const auto was_told = [](probe& x) { return !x.take<unbind_atom>().empty(); };
     CHECK(was_told(lookup) == told);
@@ -134,10 +134,10 @@ struct link_world : sim {
       CHECK(was_told(x->save) == told);
     }
   }
-  /// Whether the node was told that the client leaves, once.
+  /// Whether the node was notified once that the client detaches.
   void check_left() { CHECK(node.take_one<caf::leave_atom, owner_id>().get<owner_id>(1) == owner); }
 
-  /// The request to the copy engine of a rank to come to rest.
+  /// The request to the copy engine of a rank to quiesce.
   received resting(std::size_t rank) { return ranks[rank]->copier.take_one<unbind_atom, owner_id>(); }
   /// All of them have nothing under way of that attachment.
   void rest(owner_id of = owner) {
@@ -147,7 +147,7 @@ struct link_world : sim {
       answer(ranks[rank]->copier, x);
     }
   }
-  /// What the node was told of attachments that are over, since the last call.
+  /// The attachments that were reported to the node as quiesced since the last call.
   std::vector<owner_id> at_rest() {
     std::vector<owner_id> out;
     for (const auto& x : node.take<owner_at_rest_atom, owner_id>())

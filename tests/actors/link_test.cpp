@@ -37,7 +37,7 @@ TEST_CASE_METHOD(link_world, "link: waits are answered when it is attached, and 
   CHECK(attached_as() == owner);
 }
 
-TEST_CASE_METHOD(link_world, "link: a wait ends after its limit with the last error, the others go on", "[link]") {
+TEST_CASE_METHOD(link_world, "link: a wait ends at its limit with the last error and other waits continue", "[link]") {
   const auto short_wait = wait(std::chrono::milliseconds(300));
   const auto short_bind = bind(std::chrono::milliseconds(300));
   const auto long_wait = wait(std::chrono::hours(1));
@@ -60,7 +60,7 @@ TEST_CASE_METHOD(link_world, "link: a wait ends after its limit with the last er
   CHECK(client().answer_to(endless).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(link_world, "link: a node of this process that refuses is not asked again", "[link]") {
+TEST_CASE_METHOD(link_world, "link: a refusal by a node in the same process is final", "[link]") {
   const auto waiting = wait();
   const auto binding = bind();
   auto expected = GENERATE(errc::unsupported, errc::unknown_namespace, errc::limit_exceeded, errc::timeout);
@@ -81,7 +81,7 @@ TEST_CASE_METHOD(link_world, "link: a node of this process that refuses is not a
   CHECK(lookup.take<bind_atom, lookup_binding>().empty());
 }
 
-TEST_CASE_METHOD(link_world, "link: a node that dies before it answers answers nobody's wait by itself", "[link]") {
+TEST_CASE_METHOD(link_world, "link: the death of a node before its answer does not end waits", "[link]") {
   const auto waiting = wait();
   node.die();
   run();
@@ -89,7 +89,7 @@ TEST_CASE_METHOD(link_world, "link: a node that dies before it answers answers n
   CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
 }
 
-TEST_CASE_METHOD(link_world, "link: binds everything with streams and windows of its own", "[link]") {
+TEST_CASE_METHOD(link_world, "link: binds every actor with its own streams and windows", "[link]") {
   const auto bound = bind();
   attach();
   const auto looking = binding_lookup();
@@ -186,7 +186,8 @@ TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attac
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "link: a window of less than a page each way is refused, with the way out", "[link]") {
+TEST_CASE_METHOD(link_world, "link: a window of less than a page per direction is refused with the setting to change",
+                 "[link]") {
   auto narrow = welcome();
   auto way_out = "memory.client_bytes";
   SECTION("because the node allows no more") {
@@ -210,7 +211,7 @@ TEST_CASE_METHOD(link_world, "link: a window of less than a page each way is ref
   check_left();
 }
 
-TEST_CASE_METHOD(link_world, "link: a namespace whose pages have no size that can be counted is refused", "[link]") {
+TEST_CASE_METHOD(link_world, "link: a namespace whose page size is zero or overflows is refused", "[link]") {
   auto strange = welcome();
   // Together these make a page of 2^64 - 4096 bytes, and a slot of none.
   SECTION("too big") {
@@ -226,7 +227,7 @@ TEST_CASE_METHOD(link_world, "link: a namespace whose pages have no size that ca
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "link: a rank that the node does not have is refused", "[link]") {
+TEST_CASE_METHOD(link_world, "link: a rank that the node does not serve is refused", "[link]") {
   auto one_rank = welcome();
   one_rank.ranks.pop_back();
   attach(one_rank);
@@ -235,7 +236,7 @@ TEST_CASE_METHOD(link_world, "link: a rank that the node does not have is refuse
   CHECK(refused.code() == errc::out_of_range);
   CHECK(refused.failure.text.find("rank 1") != std::string::npos);
   check_left();
-  CHECK(at_rest() == std::vector{owner}); // nothing of it has heard of the memory
+  CHECK(at_rest() == std::vector{owner}); // none of its actors has been bound to the memory
   CHECK(ranks[0]->copier.take<bind_atom, owner_id, arena_info>().empty());
 }
 
@@ -248,12 +249,10 @@ TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at 
   CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
   CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
   rest();
-  CHECK(at_rest().empty()); // a node of this process does not come back
+  CHECK(at_rest().empty()); // a node of this process does not restart
 }
 
-TEST_CASE_METHOD(link_world,
-                 "link: a node that dies in the middle of binding answers who waits, later answers are "
-                 "ignored",
+TEST_CASE_METHOD(link_world, "link: a node death while binding answers the waits and later replies are ignored",
                  "[link]") {
   attach();
   const auto bound = bind();
@@ -271,7 +270,7 @@ TEST_CASE_METHOD(link_world,
   CHECK(attached_as() == 0);
 }
 
-TEST_CASE_METHOD(link_world, "link: bound anew, it leaves the node and attaches again", "[link]") {
+TEST_CASE_METHOD(link_world, "link: a new binding detaches from the node and attaches again", "[link]") {
   work();
   const auto again = bind();
   check_left();
@@ -291,7 +290,7 @@ TEST_CASE_METHOD(link_world, "link: bound anew, it leaves the node and attaches 
   CHECK(attached_as() == owner + 1);
 }
 
-TEST_CASE_METHOD(link_world, "link: actors that were brought before are unbound, those brought last are bound",
+TEST_CASE_METHOD(link_world, "link: actors of the previous binding are unbound and those of the last one are bound",
                  "[link]") {
   work();
   probe other(system());
@@ -309,7 +308,7 @@ TEST_CASE_METHOD(link_world, "link: actors that were brought before are unbound,
   CHECK(client().answer_to(again).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(link_world, "link: answers to an earlier binding bind nothing and answer nobody", "[link]") {
+TEST_CASE_METHOD(link_world, "link: replies to an earlier binding are ignored", "[link]") {
   attach();
   const auto first = bind();
   const auto old_lookup = binding_lookup();
@@ -340,7 +339,8 @@ TEST_CASE_METHOD(link_world, "link: answers to an earlier binding bind nothing a
   CHECK(client().answer_to(second).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(link_world, "link: its end answers everybody, unbinds the client and leaves the node", "[link]") {
+TEST_CASE_METHOD(link_world, "link: its shutdown answers all waits, unbinds the client and detaches from the node",
+                 "[link]") {
   attach();
   const auto bound = bind();
   const auto waiting = wait();
@@ -351,7 +351,7 @@ TEST_CASE_METHOD(link_world, "link: its end answers everybody, unbinds the clien
   check_left();
 }
 
-TEST_CASE_METHOD(link_world, "link: it does not end before its copy engines are at rest, and says so to the node",
+TEST_CASE_METHOD(link_world, "link: its shutdown waits until its copy engines are drained and notifies the node",
                  "[link]") {
   work();
   end(tie);
@@ -365,7 +365,7 @@ TEST_CASE_METHOD(link_world, "link: it does not end before its copy engines are 
   answer(ranks[1]->copier, second);
   CHECK(tie_lives());
   CHECK(at_rest().empty());
-  SECTION("when they are") {
+  SECTION("when they are drained") {
     answer(ranks[0]->copier, first);
     CHECK(at_rest() == std::vector{owner});
   }
@@ -383,7 +383,7 @@ TEST_CASE_METHOD(link_world, "link: it does not end before its copy engines are 
 
 namespace {
 
-/// A link to a host on a network of which nothing answers unless a test says so.
+/// A link to a host on a network that does not answer unless the test lets it.
 struct far_world : sim {
   far_world()
       : sim([](caf::actor_system_config& how) {
@@ -408,8 +408,8 @@ struct far_world : sim {
 
 } // namespace
 
-TEST_CASE("link: a node that cannot be reached is tried again after a pause that grows", "[link]") {
-  // How many pauses of failed tries there are before the time is over, told by the try that finds a listener there.
+TEST_CASE("link: an unreachable node is retried with a growing back-off", "[link]") {
+  // The number of pauses between failed attempts before the time is over, by the attempt that finds a listener there.
   const auto first_try_after = [](duration silent) {
     far_world w;
     w.advance(silent);
@@ -425,7 +425,7 @@ TEST_CASE("link: a node that cannot be reached is tried again after a pause that
   CHECK(early >= std::chrono::milliseconds(100));
   CHECK(early <= std::chrono::milliseconds(220));
   CHECK(first_try_after(std::chrono::seconds(60)) <= std::chrono::milliseconds(1620));
-  // At any moment of a minute of failures somebody tries within the longest pause, and mostly later than at first.
+  // At any moment of a minute of failures an attempt follows within the longest pause, mostly later than at first.
   duration longest{};
   for (int i = 0; i < 8; ++i)
     longest = std::max(longest, first_try_after(std::chrono::seconds(10) + i * std::chrono::milliseconds(217)));
@@ -433,9 +433,7 @@ TEST_CASE("link: a node that cannot be reached is tried again after a pause that
   CHECK(longest <= std::chrono::milliseconds(1620));
 }
 
-TEST_CASE_METHOD(far_world,
-                 "link: who waits for a node that cannot be reached hears which one, and it is tried "
-                 "again and again",
+TEST_CASE_METHOD(far_world, "link: a wait for an unreachable node ends with its address and the node is retried",
                  "[link]") {
   const auto waiting = begin(tie, wait_attached_atom_v, duration(std::chrono::seconds(5)));
   const auto longer = begin(tie, wait_attached_atom_v, duration(std::chrono::hours(1)));
@@ -445,14 +443,13 @@ TEST_CASE_METHOD(far_world,
   CHECK(ended.failure.text.find("mars:4600") != std::string::npos);
   CHECK_FALSE(client().answer_to(longer).came);
   advance(std::chrono::minutes(10));
-  // Neither tries nor their time limits pile up.
+  // Neither attempts nor their timeouts accumulate.
   CHECK(pending_timeouts() < 5);
   end(tie);
   CHECK(client().answer_to(longer).code() == errc::shutting_down);
 }
 
-TEST_CASE("link: at its end it lets go of who connects, which may have a thread that the end of the system waits for",
-          "[link]") {
+TEST_CASE("link: its shutdown releases the dialer whose thread would delay the end of the system", "[link]") {
   sim world;
   probe entrance(world.system());
   const auto held = entrance.as<caf::strong_actor_ptr>();

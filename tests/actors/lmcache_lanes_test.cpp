@@ -19,7 +19,7 @@
 
 namespace lmcache_lanes_test {
 
-/// Threads of the server of LMCache's clients, in memory that everybody else is done with.
+/// Threads of the LMCache server that use memory which all other parts have released.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -30,7 +30,7 @@ namespace {
 constexpr std::chrono::seconds patience{60};
 constexpr std::uint64_t page_bytes = 256;
 
-/// What happens to an arena, for several threads.
+/// The events of an arena's life, for several threads.
 struct arena_story {
   std::mutex mutex;
   std::condition_variable changed;
@@ -50,7 +50,7 @@ struct arena_story {
   }
 };
 
-/// Who asks where it is has to wait until the test says so.
+/// Memory whose address is returned only when the test allows it.
 class slow_extents final : public io::extent_source {
 public:
   explicit slow_extents(std::shared_ptr<arena_story> story) : story_(std::move(story)) {}
@@ -73,8 +73,8 @@ private:
   memory_extents memory_{1, std::uint64_t{2} << 20U};
 };
 
-/// A node of which clients can attach, with a shard and a rank: all that is asked for succeeds. What attachments that
-/// end have said is told to who made it, in its order.
+/// A node that clients can attach to, with a shard and a rank, where every request succeeds. Messages about ended
+/// attachments are forwarded to the test in their order.
 caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& told) {
   return {
       [self](const attach_request& wanted, const caf::actor&) {
@@ -126,7 +126,7 @@ lane_order sealing() {
 
 } // namespace
 
-TEST_CASE("lmcache lanes: the memory that a lane works in stays until it is done", "[lmcache]") {
+TEST_CASE("lmcache lanes: memory stays mapped until the lane that uses it is done", "[lmcache]") {
   const auto story = std::make_shared<arena_story>();
   auto extents = std::make_shared<slow_extents>(story);
   system_config settings{config::caf_config{}};
@@ -150,7 +150,7 @@ TEST_CASE("lmcache lanes: the memory that a lane works in stays until it is done
   CHECK(story->wait([&] { return story->gone; }));
 }
 
-TEST_CASE("lmcache lanes: a worker's frames are its own until what it has asked for is done", "[lmcache]") {
+TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are done", "[lmcache]") {
   const bool says_so = GENERATE(true, false);
   INFO((says_so ? "it unregisters" : "its connection ends"));
   const auto story = std::make_shared<arena_story>();
@@ -203,8 +203,8 @@ TEST_CASE("lmcache lanes: a worker's frames are its own until what it has asked 
     ask(operation::unregister_context, "gone");
   else
     put(lmcache::client_number{1});
-  // Behind which it is known that the worker has ended. The client of lookups of its namespace leaves with it, and says
-  // that it is at rest.
+  // After this reply the worker is known to have ended. The lookup client of its namespace detaches with it and reports
+  // that it is quiesced.
   ask(operation::noop, "answered");
   std::deque<std::string> told;
   while (told.empty() || told.back() != "answered")
@@ -370,7 +370,7 @@ struct registrations_world {
     self->receive([&](std::string& x) { out = std::move(x); }, caf::after(patience) >> [] {});
     return out;
   }
-  /// What is answered by now: a worker that registers later is.
+  /// The requests that have been answered: a worker that registers later is among them.
   std::vector<std::string> answered() {
     std::vector<std::string> out;
     for (std::int32_t process = 2; process < 6; ++process) {
@@ -391,7 +391,8 @@ struct registrations_world {
 
 } // namespace
 
-TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a lane writes into its memory",
+TEST_CASE_METHOD(registrations_world,
+                 "lmcache lanes: a registration is not answered while a lane writes into the worker's memory",
                  "[lmcache]") {
   begin_retrieve();
   const auto how = GENERATE(0, 1, 2, 3, 4, 5);
@@ -406,7 +407,7 @@ TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a l
     ask(operation::register_kv_cache, "b");
     asked.emplace_back("b");
     break;
-  case 2: // by another connection, of which the worker knows before the node does
+  case 2: // by another connection, which the worker uses before the node knows it
     ask(operation::register_kv_cache, "a", 2);
     put(lmcache::client_number{1});
     break;
@@ -417,7 +418,7 @@ TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a l
   case 4:
     ask(operation::unregister_kv_cache, "a");
     break;
-  case 5: // and from now on it copies itself
+  case 5: // from now on it copies by itself
     ask(operation::register_context, "a");
     break;
   }
@@ -433,7 +434,8 @@ TEST_CASE_METHOD(registrations_world, "lmcache lanes: none is answered while a l
   CHECK(told == asked);
 }
 
-TEST_CASE_METHOD(registrations_world, "lmcache lanes: a server that ends answers everything, behind its lanes",
+TEST_CASE_METHOD(registrations_world,
+                 "lmcache lanes: a server that shuts down answers every request after its lanes are done",
                  "[lmcache]") {
   begin_retrieve();
   ask(operation::register_kv_cache, "again");

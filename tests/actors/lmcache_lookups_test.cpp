@@ -26,7 +26,7 @@ std::vector<key_digest> keys_of(std::uint32_t count) {
   return test_task(count).keys.items;
 }
 
-/// A namespace as a shard knows it, and who leases what there.
+/// A namespace as a shard knows it, and its leases by owner.
 struct served {
   namespace_spec spec;
   std::set<key_digest> here;
@@ -36,7 +36,7 @@ struct served {
     const auto keys = keys_of(to);
     here.insert(keys.begin() + from, keys.end());
   }
-  /// By all leases together.
+  /// The keys that all leases hold together.
   std::set<key_digest> all_held() const {
     std::set<key_digest> out;
     for (const auto& [lease, keys] : held)
@@ -61,7 +61,7 @@ struct lookups_world : sim {
   std::uint64_t last_number = 0;
   std::size_t matches = 0;
   std::size_t renewals = 0;
-  /// Attachments that have come to rest, and attachments that are refused as long as their namespace is being removed.
+  /// Attachments that are quiesced, and attachments that are refused as long as their namespace is being removed.
   std::size_t rests = 0;
   std::size_t busy = 0;
   /// It has ended attachments, and clients do not know it yet.
@@ -109,7 +109,7 @@ struct lookups_world : sim {
     return std::nullopt;
   }
 
-  /// What node and shards are asked for, until nothing is any more.
+  /// Answers requests to node and shards until there are none.
   void serve() {
     for (bool any = true; any;) {
       run();
@@ -251,7 +251,7 @@ struct lookups_world : sim {
     x.request = request;
     return send(std::move(x));
   }
-  /// What is found by now, if that is known.
+  /// The result of the lookup, if it is known.
   std::optional<std::uint64_t> status(const std::string& request, lmcache::client_number client = scheduler) {
     return number_in(ask_status(request, duration::zero(), client));
   }
@@ -279,7 +279,7 @@ struct world_for_one_asker : lookups_world {
 
 } // namespace
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: what other nodes have brought here is found, and held",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages fetched from other nodes are found and leased",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 3);
@@ -293,7 +293,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: what other nodes have brought 
   CHECK(wanted.waited == duration::zero());
   CHECK(space.all_held() == first_keys(3));
   CHECK_FALSE(status("a"));
-  // What follows was here already, and they may have what is behind that.
+  // The next pages are local by now, and the peers may have the ones behind them.
   pass(std::chrono::milliseconds(300));
   space.add(3, 8);
   brought(first, 3);
@@ -315,7 +315,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: what other nodes have brought 
   CHECK(space.held.empty());
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: nobody is asked where there is no cluster, or all is here",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: no peer is asked without a cluster or when all keys are local",
                  "[lmcache][cluster]") {
   has_peers = GENERATE(false, true);
   auto& space = enroll(1);
@@ -328,7 +328,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: nobody is asked where there is
   CHECK(space.all_held() == first_keys(has_peers ? 10 : 6));
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: while one waits for other nodes, all else is answered",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: other requests are answered while a lookup waits for peers",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -351,7 +351,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: while one waits for other node
   CHECK(number_in(waits) == 10U);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: peers that fail, or say nothing in time, cost time and nothing else",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out costs only time",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -363,11 +363,11 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: peers that fail, or say nothin
   } else {
     const auto waits = ask_status("a", std::chrono::minutes(1));
     pass(fetch_time);
-    // It is up to the cluster to say so.
+    // The cluster decides when to answer.
     CHECK(answers[waits].empty());
     pass(std::chrono::milliseconds(2100));
     CHECK(number_in(waits) == 4U);
-    // What is said now comes too late.
+    // This reply comes too late.
     space.add(4, 10);
     matches = 0;
     brought(wanted, 6);
@@ -381,8 +381,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: peers that fail, or say nothin
   CHECK(space.held.empty());
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: one that nobody waits for any more lets go of what it holds",
-                 "[lmcache][cluster]") {
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: an abandoned lookup releases its leases", "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
   look_up("a", 10);
@@ -412,7 +411,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: one that nobody waits for any 
   CHECK(peers.inbox_size() == 0);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: where workers look different, only what all find is held",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: only the prefix that all workers find is leased",
                  "[lmcache][cluster]") {
   auto& one = enroll(1, 2);
   auto& two = enroll(2, 3);
@@ -439,7 +438,8 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: where workers look different, 
   CHECK(two.held.empty());
 }
 
-TEST_CASE_METHOD(world_for_one_asker, "lmcache lookups: as many ask other nodes as may, one more finds what is here",
+TEST_CASE_METHOD(world_for_one_asker,
+                 "lmcache lookups: a lookup beyond the limit of peer requests finds local pages only",
                  "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
@@ -448,7 +448,7 @@ TEST_CASE_METHOD(world_for_one_asker, "lmcache lookups: as many ask other nodes 
   look_up("b", 10);
   CHECK(status("b") == 4U);
   CHECK(peers.inbox_size() == 0);
-  // One that was given up is asked for all the same, until it is answered.
+  // A cancelled lookup keeps its place until its peers have answered.
   end_session("a");
   look_up("c", 10);
   CHECK(status("c") == 4U);
@@ -459,7 +459,8 @@ TEST_CASE_METHOD(world_for_one_asker, "lmcache lookups: as many ask other nodes 
   CHECK(status("d") == 4U);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: what nobody can load any more is not found", "[lmcache][cluster]") {
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages that can no longer be loaded are not found",
+                 "[lmcache][cluster]") {
   auto& space = enroll(1);
   space.add(0, 4);
   look_up("a", 10);
@@ -471,7 +472,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: what nobody can load any more 
   CHECK(space.held.empty());
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease that was taken before others were asked is renewed in time",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease taken before peers were asked is renewed in time",
                  "[lmcache][cluster]") {
   lease = std::chrono::milliseconds(2100);
   auto& space = enroll(1);
@@ -486,14 +487,14 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a lease that was taken before 
   CHECK(status("a") == 6U);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace that is removed by force is left, and registered again",
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace removed by force is detached and registered again",
                  "[lmcache]") {
   auto& space = enroll(1);
   space.add(0, 4);
   look_up("a", 4);
   CHECK(status("a") == 4U);
   CHECK(ping(1));
-  // What the node does to clients that it sends away.
+  // The shard dies, as for clients that the node disconnects.
   shards[0].die();
   serve();
   // Both the worker's attachment and that of lookups.
@@ -516,8 +517,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a namespace that is removed by
   CHECK(rests == 2);
 }
 
-TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not come is answered with no, in time",
-                 "[lmcache]") {
+TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store that gets no frames is refused in time", "[lmcache]") {
   enroll(1);
   const auto number = prepare_store(1);
   const bool has_slots = GENERATE(false, true);
@@ -537,7 +537,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not co
   CHECK(answers[number].front() == lmcache::wire::refusal(operation::prepare_store));
   if (!has_slots)
     return;
-  // What comes too late is given back.
+  // Leases that are granted too late are released.
   frame_reply late{5, {}};
   late.frames.items.assign(3, page_frame{});
   frames.reply(placing.front(), caf::make_message(late));
@@ -547,7 +547,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a store whose frames do not co
 }
 
 TEST_CASE_METHOD(lookups_world,
-                 "lmcache lookups: clients of the server come to rest, also when they cannot leave any more",
+                 "lmcache lookups: clients of the server are quiesced even if they cannot detach any more",
                  "[lmcache]") {
   enroll(1);
   has_sent_away = GENERATE(false, true);

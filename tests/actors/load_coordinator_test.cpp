@@ -50,9 +50,10 @@ TEST_CASE_METHOD(world, "load coordinator: a bad page is reported and unpublishe
   reply(shard, release());
 }
 
-TEST_CASE_METHOD(world,
-                 "load coordinator: the deadline answers a task whose fetch hangs, the lease stays until it ends",
-                 "[load_coordinator]") {
+TEST_CASE_METHOD(
+    world,
+    "load coordinator: a task whose fetch hangs is answered at its deadline and keeps its lease until the fetch ends",
+    "[load_coordinator]") {
   const auto number = begin(load, test_task(2));
   locate(locate_one());
   const auto hanging = fetch();
@@ -66,7 +67,8 @@ TEST_CASE_METHOD(world,
   reply(shard, release());
 }
 
-TEST_CASE_METHOD(world, "load coordinator: a registry that does not answer is asked again", "[load_coordinator]") {
+TEST_CASE_METHOD(world, "load coordinator: a request that the registry does not answer is retried",
+                 "[load_coordinator]") {
   const auto number = begin(load, test_task(1, 0, 1200 * ms));
   const auto first = locate_one();
   advance(request_timeout);
@@ -78,8 +80,7 @@ TEST_CASE_METHOD(world, "load coordinator: a registry that does not answer is as
   CHECK(results(number) == std::vector{errc::ok});
 }
 
-TEST_CASE_METHOD(world, "load coordinator: what is cancelled writes no block, but for those being written",
-                 "[load_coordinator][cancel]") {
+TEST_CASE_METHOD(world, "load coordinator: a cancelled task writes no further block", "[load_coordinator][cancel]") {
   const auto first = begin(load, tagged(1, test_task(2)));
   locate(locate_one());
   give(fetch());
@@ -110,7 +111,7 @@ TEST_CASE_METHOD(world, "load coordinator: unbinding answers every task", "[load
   give(fetches[1]);
   const auto filling = scatter();
 
-  SECTION("by the loss of the node") {
+  SECTION("when the node is lost") {
     CHECK(ask(load, unbind_atom_v).code() == errc::ok);
     CHECK(results(numbers[0]) == std::vector{errc::unreachable});
     CHECK(results(numbers[1]) == std::vector{errc::unreachable});
@@ -122,7 +123,7 @@ TEST_CASE_METHOD(world, "load coordinator: unbinding answers every task", "[load
     CHECK(results(numbers[2]) == std::vector{errc::ok});
     CHECK(shard.take<release_request>().empty());
   }
-  SECTION("by its end, which waits for what is written at this moment") {
+  SECTION("when it shuts down, after the blocks that are being written") {
     end(load);
     CHECK(results(numbers[0]) == std::vector{errc::shutting_down});
     CHECK(results(numbers[1]) == std::vector{errc::shutting_down});

@@ -35,7 +35,7 @@ const shared_slab second{"node-1/a.slab", 6};
 
 } // namespace
 
-TEST_CASE_METHOD(world, "load coordinator: pages in the slab are read from the file that the node has named",
+TEST_CASE_METHOD(world, "load coordinator: pages in the slab are read from the file that the node named",
                  "[load_coordinator]") {
   bind(first);
   const auto number = begin(load, test_task(2));
@@ -57,7 +57,7 @@ TEST_CASE_METHOD(world, "load coordinator: pages in the slab are read from the f
   reply(shard, shard.take_one<release_request>());
 }
 
-TEST_CASE_METHOD(world, "load coordinator: bound anew, it reads from the file of the new binding and no other",
+TEST_CASE_METHOD(world, "load coordinator: after a new binding it reads only from the file of that binding",
                  "[load_coordinator]") {
   bind(first);
   const auto old = begin(load, test_task(1));
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(world, "load coordinator: bound anew, it reads from the file of
   reply(reader, order, read_reply{codes({errc::ok})});
   CHECK(results(number) == std::vector{errc::ok});
   reply(shard, shard.take_one<release_request>());
-  // To a node that shares nothing: over the network.
+  // For a client of a node without shared storage: over the network.
   bind({}, 79);
   begin(load, test_task(1));
   const auto located = locate_one();
@@ -85,8 +85,7 @@ TEST_CASE_METHOD(world, "load coordinator: bound anew, it reads from the file of
   CHECK(worker.take<fetch_atom, frame_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(world, "load coordinator: its end waits for blocks that are read into from a file",
-                 "[load_coordinator]") {
+TEST_CASE_METHOD(world, "load coordinator: its shutdown waits for file reads into blocks", "[load_coordinator]") {
   bind(first);
   const auto number = begin(load, test_task(2));
   locate_in_slab(locate_one());
@@ -97,7 +96,7 @@ TEST_CASE_METHOD(world, "load coordinator: its end waits for blocks that are rea
   CHECK(results(number) == std::vector{errc::ok, errc::unreachable});
 }
 
-TEST_CASE_METHOD(sim, "slab reading: an order is read from the file into blocks, a code for each page",
+TEST_CASE_METHOD(sim, "slab reading: an order is read from the file into blocks with a code per page",
                  "[slab_reading]") {
   const scratch_directory scratch;
   constexpr namespace_id space{1, 2};

@@ -30,7 +30,7 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "lookup coordinator: the shortest answer wins, what is beyond it is given back",
+TEST_CASE_METHOD(world, "lookup coordinator: the shortest reply counts and leases beyond it are released",
                  "[lookup_coordinator]") {
   const auto number = begin(lookup, find(20));
   match(first, 20);
@@ -47,7 +47,7 @@ TEST_CASE_METHOD(world, "lookup coordinator: the shortest answer wins, what is b
   CHECK(ask(lookup, release_atom_v, found.lease).code() == errc::not_found);
 }
 
-TEST_CASE_METHOD(world, "lookup coordinator: a silent shard ends a lookup in time, after tries",
+TEST_CASE_METHOD(world, "lookup coordinator: a lookup fails in time after retries if a shard does not answer",
                  "[lookup_coordinator]") {
   const auto number = begin(lookup, find(20));
   match(first, 20);
@@ -57,7 +57,7 @@ TEST_CASE_METHOD(world, "lookup coordinator: a silent shard ends a lookup in tim
   CHECK(second.take<release_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(world, "lookup coordinator: unbinding and its end answer every lookup", "[lookup_coordinator]") {
+TEST_CASE_METHOD(world, "lookup coordinator: unbinding and shutdown answer every lookup", "[lookup_coordinator]") {
   const auto a = begin(lookup, find(20));
   const auto b = begin(lookup, find(3));
   const auto stats = begin(lookup, stats_atom_v);
@@ -84,7 +84,7 @@ TEST_CASE_METHOD(world, "lookup coordinator: unbinding and its end answer every 
   CHECK(counted.code() != errc::ok);
 }
 
-TEST_CASE_METHOD(world, "lookup coordinator: adds up what the shards count", "[lookup_coordinator]") {
+TEST_CASE_METHOD(world, "lookup coordinator: statistics of the shards are summed", "[lookup_coordinator]") {
   const auto number = begin(lookup, stats_atom_v);
   registry_stats counts;
   counts.keys = 3;
@@ -97,7 +97,8 @@ TEST_CASE_METHOD(world, "lookup coordinator: adds up what the shards count", "[l
   CHECK(sum.evicted_keys == 8);
 }
 
-TEST_CASE_METHOD(world, "lookup coordinator: shards that fail to count, one answer", "[lookup_coordinator]") {
+TEST_CASE_METHOD(world, "lookup coordinator: statistics get one reply when several shards fail",
+                 "[lookup_coordinator]") {
   const auto number = begin(lookup, stats_atom_v);
   for (auto* shard : {&first, &second})
     shard->reply_error(shard->take_one<stats_atom>(), errc::shutting_down);

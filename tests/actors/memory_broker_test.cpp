@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-/// Io workers of several ranks on one small arena, and who distributes it.
+/// Io workers of several ranks on one small arena, and the actor that distributes it.
 
 namespace memory_broker_test {
 
@@ -19,7 +19,7 @@ using std::chrono::seconds;
 struct world : sim {
   static constexpr std::uint64_t slot_size = 8192;
   static constexpr std::uint32_t per_extent = 4;
-  /// With a rest in which no frame fits, as extents have.
+  /// With a remainder in which no frame fits, as in real extents.
   static constexpr std::uint64_t extent_size = per_extent * slot_size + 4096;
   static constexpr owner_id client_id = 1;
 
@@ -78,7 +78,7 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "memory broker: a rank that has nothing gets what another one has more of", "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: a rank without memory gets an extent of a rank with more", "[memory]") {
   const auto a = add_rank(0);
   const auto b = add_rank(1);
   save(a, 0, 12);
@@ -102,7 +102,7 @@ TEST_CASE_METHOD(world, "memory broker: a rank that has nothing gets what anothe
   }
 }
 
-TEST_CASE_METHOD(world, "memory broker: a rank without traffic gives to one that has it, and allocators hear of it",
+TEST_CASE_METHOD(world, "memory broker: an idle rank gives extents to a busy one and allocators are notified",
                  "[memory]") {
   probe slots_of_a(system());
   probe slots_of_b(system());
@@ -123,7 +123,7 @@ TEST_CASE_METHOD(world, "memory broker: a rank without traffic gives to one that
   // At once, since it has some.
   CHECK(client().answer_to(growing).value<std::uint32_t>() == 4);
   advance(milliseconds(100));
-  // Its allocator is told to have fewer pages before any is given up.
+  // Its allocator is notified of the smaller number of pages before any page is dropped.
   CHECK(frames_said(slots_of_a) == 8);
   CHECK(stats(a).extents == 3);
   fence(a, 0, 4);
@@ -133,8 +133,7 @@ TEST_CASE_METHOD(world, "memory broker: a rank without traffic gives to one that
   CHECK(frames_said(slots_of_b) == 8);
 }
 
-TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for what may come, and not for ever",
-                 "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for extents for a limited time", "[memory]") {
   probe slots_of_b(system());
   const auto a = add_rank(0);
   const auto b = add_rank(1, &slots_of_b);
@@ -142,7 +141,7 @@ TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for wh
   REQUIRE(extents->available() == 0);
   const auto growing = begin(b, grow_atom_v, std::uint32_t{2});
   CHECK_FALSE(client().answer_to(growing).came);
-  // All of it is pinned, so nobody can give.
+  // All of it is pinned, so no rank can give an extent.
   advance(milliseconds(1100));
   CHECK(client().answer_to(growing).value<std::uint32_t>() == 0);
   const auto again = begin(b, grow_atom_v, std::uint32_t{2});
@@ -154,7 +153,7 @@ TEST_CASE_METHOD(world, "memory broker: an allocator without memory waits for wh
   CHECK(stats(b).extents == 1);
 }
 
-TEST_CASE_METHOD(world, "memory broker: what comes back for a rank that has ended is the arena's", "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: extents returned for a rank that has ended go to the arena", "[memory]") {
   const auto a = add_rank(0);
   const auto b = add_rank(1);
   save(a, 0, 16);
@@ -172,7 +171,7 @@ TEST_CASE_METHOD(world, "memory broker: what comes back for a rank that has ende
   CHECK(ask(broker, memory_report{{9, 9}, 7, true, 0, 0, {}}).code() == errc::not_found);
 }
 
-TEST_CASE_METHOD(world, "memory broker: a wish lasts while an extent is fetched for it", "[memory]") {
+TEST_CASE_METHOD(world, "memory broker: a request stays open while its extent is being reclaimed", "[memory]") {
   const auto a = add_rank(0);
   const auto b = add_rank(1);
   save(a, 0, 16);
@@ -182,14 +181,14 @@ TEST_CASE_METHOD(world, "memory broker: a wish lasts while an extent is fetched 
   advance(phase);
   REQUIRE(stats(b).extents == 0);
   fence(a, 0, 4);
-  // Nobody else may have it meanwhile.
+  // No other rank may get it meanwhile.
   extents->failure = errc::full;
   advance(milliseconds(10));
   CHECK(stats(b).extents == 1);
   CHECK(client().answer_to(wanted).came);
 }
 
-TEST_CASE_METHOD(world, "memory broker: an extent without pages is given, though the pages beside it are young",
+TEST_CASE_METHOD(world, "memory broker: an empty extent is given away even if the rank's other pages are recent",
                  "[memory]") {
   probe slots_of_b(system());
   const auto a = add_rank(0);

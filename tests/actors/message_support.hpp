@@ -85,7 +85,7 @@ private:
   bool empty_batches_;
 };
 
-/// How many fields `inspect` walks.
+/// Counts the fields that `inspect` visits.
 class field_counter {
 public:
   using result_type = std::size_t;
@@ -98,7 +98,7 @@ public:
   }
 };
 
-/// How many fields an aggregate has: so many values it can be made of, and no more.
+/// Counts the fields of an aggregate: the largest number of values that can initialize it.
 struct any_field {
   template <class T>
   operator T() const; // NOLINT(google-explicit-constructor): never called, only has to convert

@@ -3,7 +3,7 @@
 
 namespace messages_handle_test {
 
-TEST_CASE("messages: handle types keep every field on the way to another node", "[messages]") {
+TEST_CASE("messages: handle types keep every field when sent to another node", "[messages]") {
   troupe::test::check_types(static_cast<const troupe::test::handle_types*>(nullptr));
 }
 

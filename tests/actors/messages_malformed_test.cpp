@@ -6,7 +6,7 @@
 
 namespace messages_malformed_test {
 
-/// What arrives from another node can be anything: an error, never a crash and never a hang.
+/// Messages from another node may be arbitrary bytes: they cause an error, never a crash and never a hang.
 
 namespace {
 
@@ -50,7 +50,7 @@ caf::message sample(const named_probes& actors, std::uint64_t seed) {
 
 } // namespace
 
-TEST_CASE("messages: a batch that is no whole number of records is an error", "[messages]") {
+TEST_CASE("messages: a batch with a partial record is an error", "[messages]") {
   sim s;
   check_packed<key_digest>(s.system());
   check_packed<location>(s.system());
@@ -67,7 +67,7 @@ TEST_CASE("messages: a batch that is no whole number of records is an error", "[
   check_packed<std::uint8_t>(s.system());
 }
 
-TEST_CASE("messages: a malformed batch makes its whole message an error", "[messages]") {
+TEST_CASE("messages: a malformed batch invalidates its whole message", "[messages]") {
   sim s;
   buffer bytes;
   caf::binary_serializer sink(s.system(), bytes);
@@ -80,7 +80,7 @@ TEST_CASE("messages: a malformed batch makes its whole message an error", "[mess
   CHECK(from_caf(failed).code == errc::invalid_argument);
 }
 
-TEST_CASE("messages: cut short at any byte is an error", "[messages]") {
+TEST_CASE("messages: a message truncated at any byte is an error", "[messages]") {
   sim s;
   named_probes actors(s.system());
   const auto whole = save_message(s.system(), sample(actors, 3));
@@ -91,7 +91,7 @@ TEST_CASE("messages: cut short at any byte is an error", "[messages]") {
   }
 }
 
-TEST_CASE("messages: flipped bytes are an error or another message, nothing worse", "[messages]") {
+TEST_CASE("messages: flipped bytes yield an error or another valid message", "[messages]") {
   sim s;
   named_probes actors(s.system());
   const auto seed = GENERATE(range(std::uint64_t{0}, std::uint64_t{20}));

@@ -3,7 +3,7 @@
 
 namespace messages_node_test {
 
-TEST_CASE("messages: node types keep every field on the way to another node", "[messages]") {
+TEST_CASE("messages: node types keep every field when sent to another node", "[messages]") {
   troupe::test::check_types(static_cast<const troupe::test::node_types*>(nullptr));
 }
 

@@ -3,7 +3,7 @@
 
 namespace messages_slot_test {
 
-TEST_CASE("messages: types for slot clients keep every field on the way to another node", "[messages]") {
+TEST_CASE("messages: types for slot clients keep every field when sent to another node", "[messages]") {
   troupe::test::check_types(static_cast<const troupe::test::slot_types*>(nullptr));
 }
 

@@ -3,7 +3,7 @@
 
 namespace messages_transfer_test {
 
-TEST_CASE("messages: transfer types keep every field on the way to another node", "[messages]") {
+TEST_CASE("messages: transfer types keep every field when sent to another node", "[messages]") {
   troupe::test::check_types(static_cast<const troupe::test::transfer_types*>(nullptr));
 }
 

@@ -69,7 +69,7 @@ node_stats some_stats() {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, each under its own name", "[metrics]") {
+TEST_CASE_METHOD(world, "metrics actor: each counter of the node is exposed under its own name", "[metrics]") {
   CHECK_FALSE(value("troupe_clients"));
   tell(some_stats());
   const std::pair<const char*, double> of_node[] = {
@@ -144,7 +144,7 @@ TEST_CASE_METHOD(world, "metrics actor: what the node counts is on the page, eac
   CHECK(value("troupe_scrub_passes_total", second) == 69);
 }
 
-TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metrics]") {
+TEST_CASE_METHOD(world, "metrics actor: newer counters replace older ones", "[metrics]") {
   tell(some_stats());
   auto later_stats = some_stats();
   later_stats.clients = 0;
@@ -155,7 +155,8 @@ TEST_CASE_METHOD(world, "metrics actor: newer counts replace older ones", "[metr
   CHECK(value("troupe_slots", {"rank=\"1\"", "state=\"live\""}) == 69);
 }
 
-TEST_CASE_METHOD(world, "metrics actor: samples of each kind are counted and timed, strange ones apart", "[metrics]") {
+TEST_CASE_METHOD(world, "metrics actor: samples are counted and timed by kind and unknown kinds are counted separately",
+                 "[metrics]") {
   for (std::uint32_t i = 0; i < request_kind_count; ++i)
     tell(latency_batch{std::vector(i + 1, sample(static_cast<request_kind>(i), 10, 1'500'000))});
   tell(latency_batch{});
@@ -178,7 +179,7 @@ TEST_CASE_METHOD(world, "metrics actor: samples of each kind are counted and tim
   CHECK(value("troupe_request_seconds_count", {"kind=\"read\""}) == 1.0 + static_cast<double>(request_kind::read));
 }
 
-TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest names do not end it", "[metrics]") {
+TEST_CASE_METHOD(world, "metrics actor: extreme numbers and unusual names are handled", "[metrics]") {
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
   tell(latency_batch{std::vector{sample(request_kind::read, ~0U, most), sample(request_kind::read, 0, 0)}});
   CHECK(value("troupe_request_seconds_count", {"kind=\"read\""}) == 2);
@@ -191,7 +192,7 @@ TEST_CASE_METHOD(world, "metrics actor: the largest numbers and the strangest na
   CHECK(value("troupe_refused_slots_total", {"namespace=\"a\"", "rank=\"4294967295\""}).value_or(0) > 1.8e19);
 }
 
-TEST_CASE_METHOD(world, "metrics actor: of a rank that is not served any more, nothing is left", "[metrics]") {
+TEST_CASE_METHOD(world, "metrics actor: series of a rank that is no longer served are removed", "[metrics]") {
   auto stats = some_stats();
   tell(stats);
   CHECK(value("troupe_slots", {"rank=\"1\"", "state=\"free\""}) == 50);

@@ -24,7 +24,7 @@ struct made_world : registry_world {
       return {};
     };
     spaces = spawn<namespaces>(how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-    // Only the node itself says so, and once.
+    // Only the node itself reports it, and only once.
     CHECK(ask(spaces, bind_atom_v, node.as<node_actor>()).code() == errc::ok);
     CHECK(ask(spaces, bind_atom_v, node.as<node_actor>()).code() == errc::exists);
     spec = small_space(1);
@@ -64,7 +64,7 @@ struct made_world : registry_world {
 
 } // namespace
 
-TEST_CASE("namespaces: one that a client makes is known everywhere when that is answered", "[namespaces]") {
+TEST_CASE("namespaces: a namespace created by a client is known everywhere when the reply is sent", "[namespaces]") {
   made_world w;
   const auto first = w.begin(w.spaces, make_namespace_request{w.spec});
   const auto second = w.begin(w.spaces, make_namespace_request{w.spec});
@@ -83,14 +83,14 @@ TEST_CASE("namespaces: one that a client makes is known everywhere when that is 
   const auto info = w.ask(w.shards[1], describe_request{w.id}).value<describe_reply>().spaces.at(0);
   CHECK(info.options.origin == namespace_origin::client);
   CHECK(info.ranks[0].slots == 8);
-  // Its ranks are nobody's to register.
+  // No client can register its ranks.
   CHECK(w.ask(w.spaces, register_rank_request{w.id, 0, 8}).code() == errc::not_owner);
   // Made again: there it is.
   CHECK(w.ask(w.spaces, make_namespace_request{w.spec}).code() == errc::ok);
   CHECK(w.keeper.take<open_space_request>().empty());
 }
 
-TEST_CASE("namespaces: what cannot be made leaves nothing behind", "[namespaces]") {
+TEST_CASE("namespaces: a failed creation leaves nothing behind", "[namespaces]") {
   made_world w;
   SECTION("it does not fit the node") {
     w.spec.world_size = 5;
@@ -103,7 +103,7 @@ TEST_CASE("namespaces: what cannot be made leaves nothing behind", "[namespaces]
     w.run();
     CHECK(w.client().answer_to(number).code() == errc::no_space);
   }
-  SECTION("its name is another's, whose salt it does not hear") {
+  SECTION("its name belongs to a namespace whose salt is not disclosed") {
     auto other = w.spec;
     other.salt = "another secret";
     w.make();
@@ -112,7 +112,7 @@ TEST_CASE("namespaces: what cannot be made leaves nothing behind", "[namespaces]
     CHECK(refused.failure.text.find("secret") == std::string::npos);
     w.id = other.id();
   }
-  SECTION("a slot client has made it") {
+  SECTION("a slot client has created it") {
     REQUIRE(w.ask(w.spaces, add_namespace_request{w.spec, {}}).code() == errc::ok);
     CHECK(w.ask(w.spaces, make_namespace_request{w.spec}).code() == errc::identity_mismatch);
     REQUIRE(w.ask(w.spaces, remove_namespace_request{w.id, false}).code() == errc::ok);
@@ -123,7 +123,7 @@ TEST_CASE("namespaces: what cannot be made leaves nothing behind", "[namespaces]
   CHECK_FALSE(w.names->kept_here(w.id));
 }
 
-TEST_CASE("namespaces: one that a client made goes when the node says that nobody uses it", "[namespaces]") {
+TEST_CASE("namespaces: a namespace created by a client is removed when the node reports it unused", "[namespaces]") {
   made_world w;
   w.make();
   auto number = w.begin(w.spaces, remove_namespace_request{w.id, false});
@@ -151,7 +151,8 @@ TEST_CASE("namespaces: one that a client made goes when the node says that nobod
   CHECK(w.known());
 }
 
-TEST_CASE("namespaces: one that a slot client adds as well stays the client's, and goes altogether", "[namespaces]") {
+TEST_CASE("namespaces: a namespace that a slot client adds too stays the client's and is removed completely",
+          "[namespaces]") {
   made_world w;
   w.make();
   CHECK(w.ask(w.spaces, add_namespace_request{w.spec, {}}).code() == errc::ok);
@@ -169,7 +170,7 @@ TEST_CASE("namespaces: one that a slot client adds as well stays the client's, a
   CHECK(w.known());
 }
 
-TEST_CASE("namespaces: what one shard refuses to remove is gone from none", "[namespaces]") {
+TEST_CASE("namespaces: a removal that one shard refuses removes nothing from the others", "[namespaces]") {
   made_world w;
   w.make();
   // A reservation, in one shard.

@@ -104,7 +104,7 @@ struct spaces_world : registry_world {
 
 } // namespace
 
-TEST_CASE("namespaces: one of the config made again keeps its allocators, and with them its pages",
+TEST_CASE("namespaces: creating a config namespace again keeps its allocators and pages",
           "[namespaces][registry_actor]") {
   spaces_world w;
   const auto keys = w.keys_of(0, 4);
@@ -129,7 +129,7 @@ TEST_CASE("namespaces: one of the config made again keeps its allocators, and wi
   }
   CHECK(w.slots().live == 4);
 
-  // What differs is named.
+  // The error names the difference.
   auto other = w.space;
   other.dtype = "fp8";
   const auto different = w.ask(w.spaces, add_namespace_request{other, {}});
@@ -150,7 +150,7 @@ TEST_CASE("namespaces: one of the config made again keeps its allocators, and wi
   CHECK(w.counts().keys >= 4);
 }
 
-TEST_CASE("namespaces: a shard takes no other allocator for a rank, and no other peers",
+TEST_CASE("namespaces: a shard refuses a second allocator for a rank and a second set of peers",
           "[namespaces][registry_actor]") {
   spaces_world w;
   probe other(w.system());
@@ -165,7 +165,7 @@ TEST_CASE("namespaces: a shard takes no other allocator for a rank, and no other
   CHECK(w.slots().reserved == 2);
 }
 
-TEST_CASE("namespaces: one that is removed gives back the memory of its ranks", "[namespaces][memory]") {
+TEST_CASE("namespaces: removing a namespace releases the memory of its ranks", "[namespaces][memory]") {
   spaces_world w;
   const auto before = w.memory->used();
   for (int round = 0; round < 3; ++round) {
@@ -179,7 +179,7 @@ TEST_CASE("namespaces: one that is removed gives back the memory of its ranks", 
   }
 }
 
-TEST_CASE("namespaces: a rank beyond the memory is refused with numbers, and nothing has changed",
+TEST_CASE("namespaces: a rank that exceeds the memory is refused with numbers and has no effect",
           "[namespaces][memory]") {
   spaces_world w;
   w.make();
@@ -199,7 +199,7 @@ TEST_CASE("namespaces: a rank beyond the memory is refused with numbers, and not
   CHECK(w.memory->used() == used + bytes_of_slots(most / 4, 2));
 }
 
-TEST_CASE("namespaces: a rank that was cleared can have another number of slots", "[namespaces][memory]") {
+TEST_CASE("namespaces: a cleared rank can be registered with another number of slots", "[namespaces][memory]") {
   spaces_world w;
   w.make();
   REQUIRE(w.add_rank(0, 4).code() == errc::ok);
@@ -222,7 +222,7 @@ TEST_CASE("namespaces: a rank that was cleared can have another number of slots"
     CHECK(w.memory->used() == bytes_of_slots(6, 2));
     CHECK(w.add_rank(0, 6).code() == errc::ok);
   }
-  SECTION("but not while somebody writes, who finishes") {
+  SECTION("but not while a writer is active, which may finish") {
     const auto more = w.keys_of(0, 1, 900);
     const auto given = w.allocate(0, more);
     CHECK(w.add_rank(0, 6).code() == errc::busy);
@@ -232,7 +232,7 @@ TEST_CASE("namespaces: a rank that was cleared can have another number of slots"
     CHECK(w.slots_known() == 4);
     CHECK(w.save(1, w.keys_of(1, 2, 700)).size() == 2);
   }
-  SECTION("nor while a slot rests whose writer may be late") {
+  SECTION("nor while a slot is quarantined for a late writer") {
     const auto slots = w.save(0, w.keys_of(0, 1, 900));
     for (const auto& shard : w.shards)
       CHECK(w.ask(shard, reclaim_request{w.id, 0, std::vector<slot_number>{*slots.begin()}}).code() == errc::ok);
@@ -244,7 +244,7 @@ TEST_CASE("namespaces: a rank that was cleared can have another number of slots"
   }
 }
 
-TEST_CASE("namespaces: a rank that only some shards took is told to the others with the same allocator",
+TEST_CASE("namespaces: a rank that only some shards added is added to the others with the same allocator",
           "[namespaces]") {
   spaces_world w(true);
   const add_namespace_request made{w.spec, {true, true, 4}};
@@ -260,7 +260,7 @@ TEST_CASE("namespaces: a rank that only some shards took is told to the others w
   CHECK(w.save(0, w.keys_of(0, 2, 500)).size() == 2);
 }
 
-TEST_CASE("namespaces: one that a shard refuses to remove is gone from none", "[namespaces]") {
+TEST_CASE("namespaces: a namespace that one shard refuses to remove stays on all shards", "[namespaces]") {
   spaces_world w;
   w.make();
   REQUIRE(w.add_rank(0, 4).code() == errc::ok);
@@ -284,7 +284,7 @@ TEST_CASE("namespaces: one that a shard refuses to remove is gone from none", "[
     CHECK(w.ask(shard, describe_request{w.id}).code() == errc::unknown_namespace);
 }
 
-TEST_CASE("namespaces: the death of an allocator ends them, since its slots are lost", "[namespaces]") {
+TEST_CASE("namespaces: the death of an allocator ends the actor because its slots are lost", "[namespaces]") {
   spaces_world w(true);
   const add_namespace_request made{w.spec, {true, true, 4}};
   REQUIRE(w.ask_observed<add_namespace_request>(made).first.code() == errc::ok);

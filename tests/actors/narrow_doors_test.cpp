@@ -11,7 +11,7 @@ using namespace troupe;
 
 namespace {
 
-/// Whether an actor with this handle takes a message of these types.
+/// Whether an actor with this handle accepts a message of these types.
 template <class Handle, class... Ts>
 constexpr bool takes = caf::response_type_unbox<caf::signatures_of_t<Handle>, caf::detail::type_list<Ts...>>::valid;
 
@@ -32,7 +32,7 @@ constexpr bool takes_what_only_the_node_says =
 
 } // namespace
 
-TEST_CASE("narrow doors: a client's handles take what clients say, and nothing else", "[reception]") {
+TEST_CASE("client handles: they accept only the messages of clients", "[reception]") {
   // The question is one that can be answered with yes.
   STATIC_REQUIRE(takes_what_only_the_node_says<registry_actor>);
   STATIC_REQUIRE(takes_what_only_the_node_says<io_worker_actor>);
@@ -50,8 +50,7 @@ TEST_CASE("narrow doors: a client's handles take what clients say, and nothing e
   STATIC_REQUIRE(takes<client_worker_actor, place_atom, frame_request>);
 }
 
-TEST_CASE("narrow doors: what a node tells a client has no other handles, whether it is far or in this process",
-          "[reception]") {
+TEST_CASE("client handles: replies to clients contain no other handles, for local and remote clients", "[reception]") {
   STATIC_REQUIRE(std::is_same_v<decltype(attach_reply::shards), std::vector<client_shard_actor>>);
   STATIC_REQUIRE(std::is_same_v<decltype(rank_endpoint::worker), client_worker_actor>);
   STATIC_REQUIRE(std::is_same_v<decltype(coordinator_binding::shards), std::vector<client_shard_actor>>);

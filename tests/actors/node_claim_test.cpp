@@ -42,7 +42,7 @@ struct claiming_node {
 
 } // namespace
 
-TEST_CASE("A node holds the claim on its data directory while it runs, and gives it back at its end",
+TEST_CASE("A node holds the claim on its data directory while it runs and releases it at shutdown",
           "[node_start][claims]") {
   claiming_node x;
   {
@@ -67,7 +67,7 @@ TEST_CASE("A node holds the claim on its data directory while it runs, and gives
   CHECK((*again)->stop(x.system, seconds(30)));
 }
 
-TEST_CASE("A node that has lost its claim says so, refuses saves, and touches nothing", "[node_start][claims]") {
+TEST_CASE("A node that has lost its claim reports it, refuses saves and writes nothing", "[node_start][claims]") {
   claiming_node x;
   auto node = x.start();
   REQUIRE(node);
@@ -83,7 +83,7 @@ TEST_CASE("A node that has lost its claim says so, refuses saves, and touches no
   node = fail(errc::cancelled, "gone");
   CHECK(x.claim().number == 2);
   CHECK(x.claim().record->holder == "survivor");
-  // It comes back, at once.
+  // It restarts at once.
   auto back = x.start();
   REQUIRE(back);
   CHECK(x.claim().number == 3);
@@ -91,7 +91,7 @@ TEST_CASE("A node that has lost its claim says so, refuses saves, and touches no
   CHECK((*back)->stop(x.system, seconds(30)));
 }
 
-TEST_CASE("A node that has lost its claim says what to do, by who has it", "[node_start][claims]") {
+TEST_CASE("A node that has lost its claim reports what to do depending on the new owner", "[node_start][claims]") {
   const auto held_by = [](io::claim_kind kind) {
     return text_of_lost_claim(io::claim_record{"other", 5, kind, io::claim_phase::holding, claim_lease, 1, "ours"});
   };
@@ -105,16 +105,15 @@ TEST_CASE("A node that has lost its claim says what to do, by who has it", "[nod
   CHECK(missing(text_of_lost_claim(std::nullopt), {"lost to another node", "start the node again", "data_dir"}) == "");
 }
 
-TEST_CASE("A node that another one has taken its data_dir from says so, also where its own claim is gone",
-          "[node_start][claims]") {
+TEST_CASE("A node whose data_dir was taken over reports it, also if its own claim is missing", "[node_start][claims]") {
   claiming_node x;
   auto node = x.start();
   REQUIRE(node);
   const auto condition = (*node)->services().condition;
   io::claim_directory claims(x.options.data_dir);
   REQUIRE(claims.make(2, {"second", 5, io::claim_kind::owner, io::claim_phase::holding, claim_lease, 1, "ours"}));
-  SECTION("its own is there") {}
-  SECTION("its own is gone") {
+  SECTION("its own claim exists") {}
+  SECTION("its own claim is missing") {
     static_cast<void>(claims.remove_below(2));
   }
   REQUIRE(eventually([&] { return condition->has(trouble::claim_lost); }));
@@ -122,7 +121,7 @@ TEST_CASE("A node that another one has taken its data_dir from says so, also whe
   static_cast<void>((*node)->stop(x.system, seconds(30))); // its index cannot be closed in good order
 }
 
-TEST_CASE("A node that shares nothing, or nothing of its index, makes no claim", "[node_start][claims]") {
+TEST_CASE("A node that does not share its index writes no claim", "[node_start][claims]") {
   claiming_node x;
   SECTION("nothing") {
     x.options.storage.shared = false;
@@ -142,7 +141,7 @@ TEST_CASE("A node that shares nothing, or nothing of its index, makes no claim",
   CHECK((*node)->stop(x.system, seconds(30)));
 }
 
-TEST_CASE("A node is refused a directory whose owner lives elsewhere", "[node_start][claims]") {
+TEST_CASE("A node refuses a directory whose owner is alive on another host", "[node_start][claims]") {
   claiming_node x;
   std::filesystem::create_directories(x.options.data_dir);
   std::filesystem::permissions(x.options.data_dir, std::filesystem::perms::owner_all);

@@ -20,7 +20,7 @@ namespace node_client_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// What a client runs, with its threads, against a node that is played by probes.
+/// The parts of a client with their threads, against a node that probes play.
 
 namespace {
 
@@ -76,7 +76,7 @@ private:
 
 struct world {
   world() {
-    // The client's calls block: somebody has to answer meanwhile.
+    // The client's calls block, so the test answers them from another thread.
     std::thread engine([this] {
       link_options where;
       where.local = node.as<reception_actor>();
@@ -165,7 +165,7 @@ struct world {
   probe worker{system};
   caf::scoped_actor caller{system};
   std::atomic<bool> bound{false};
-  /// In the place of the cache's memory, which is somebody else's here.
+  /// Stands for the cache's memory, which another part owns here.
   std::shared_ptr<int> kept = std::make_shared<int>();
   const std::weak_ptr<int> is_kept = kept;
   std::unique_ptr<node_client> client = std::make_unique<node_client>(system, node_client::options{});
@@ -173,7 +173,7 @@ struct world {
 
 } // namespace
 
-TEST_CASE("node client: it leaves at once, and says that it is at rest when its last copy has ended", "[node_client]") {
+TEST_CASE("node client: it detaches at once and reports that it is quiesced after its last copy", "[node_client]") {
   world w;
   w.begin_save();
   std::atomic<bool> ended{false};
@@ -182,7 +182,7 @@ TEST_CASE("node client: it leaves at once, and says that it is at rest when its 
     ended = true;
   });
   CHECK(w.await<caf::leave_atom, owner_id>(w.node).get<owner_id>(1) == owner);
-  // The copy writes to a frame of the node, and its task is over.
+  // The copy writes to a frame of the node, and its task has ended.
   CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
   CHECK_FALSE(ended);
   w.gate->open();
@@ -190,21 +190,22 @@ TEST_CASE("node client: it leaves at once, and says that it is at rest when its 
   engine.join();
 }
 
-TEST_CASE("node client: where a copy does not end in time, it says so, and nothing to the node", "[node_client]") {
+TEST_CASE("node client: a copy that does not end in time is an error and is not reported to the node",
+          "[node_client]") {
   world w;
   w.begin_save();
   const auto stopped = w.client->stop(std::chrono::milliseconds(50));
   REQUIRE_FALSE(stopped);
   CHECK(stopped.error().code == errc::timeout);
-  // Whoever asks again learns when it may let go of the memory.
+  // A second call returns when the memory may be released.
   CHECK(w.client->stop(std::chrono::milliseconds(50)).error().code == errc::timeout);
   w.gate->open();
   CHECK(w.client->stop(patience));
-  CHECK(w.client->stop(patience)); // nothing is left to end
+  CHECK(w.client->stop(patience)); // all copies have ended
   CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
 }
 
-TEST_CASE("node client: a copy that outlives it keeps the memory it works on", "[node_client]") {
+TEST_CASE("node client: a copy that outlives the client keeps its memory mapped", "[node_client]") {
   world w;
   w.begin_save();
   CHECK_FALSE(w.client->stop(std::chrono::milliseconds(50)));
@@ -217,8 +218,7 @@ TEST_CASE("node client: a copy that outlives it keeps the memory it works on", "
   CHECK(w.is_kept.expired());
 }
 
-TEST_CASE("node client: a load whose blocks are being written is answered when that is over, also at the end",
-          "[node_client]") {
+TEST_CASE("node client: a load is answered after its blocks have been written, also at shutdown", "[node_client]") {
   world w;
   w.begin_load();
   std::thread engine([&] { CHECK(w.client->stop(patience)); });

@@ -39,8 +39,7 @@ cluster_actor::behavior_type one_peer(cluster_actor::pointer) {
 
 } // namespace
 
-TEST_CASE_METHOD(node_with_http, "node over HTTP: a namespace of the config stays as the config has it",
-                 "[node_http]") {
+TEST_CASE_METHOD(node_with_http, "node over HTTP: a namespace of the config cannot be changed", "[node_http]") {
   CHECK(post("/v1/namespaces", spec()).code == 201);
   CHECK(post("/v1/namespaces/small/ranks", {{"rank", 0}, {"slots", node_slots}}).code == 204);
   const auto other = post("/v1/namespaces/small/ranks", {{"rank", 0}, {"slots", node_slots + 1}});
@@ -69,14 +68,14 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: a namespace of the config stay
     CHECK(answer.code == 409);
     CHECK(answer.says("slab files"));
   }
-  // Looking, erasing and clearing are for everybody who may.
+  // Every authorized caller may inspect, erase and clear.
   CHECK(post("/v1/namespaces/small/exists", {{"keys", keys}}).code == 200);
   CHECK(post("/v1/namespaces/small/locate", {{"rank", 0}, {"keys", keys}}).code == 200);
   CHECK(post("/v1/namespaces/small/erase", {{"keys", keys}}).code == 200);
   CHECK(post("/v1/namespaces/small/clear", json::object()).code == 200);
 }
 
-TEST_CASE_METHOD(node_with_http, "node over HTTP: slots of the config's namespaces are known", "[node_http]") {
+TEST_CASE_METHOD(node_with_http, "node over HTTP: slots of the config's namespaces are reported", "[node_http]") {
   const auto ranks = get("/v1/namespaces/small").body().at("ranks");
   REQUIRE(ranks.size() == world_size);
   for (const auto& x : ranks)
@@ -86,7 +85,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: slots of the config's namespac
 
 TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are refused, however they are registered",
                  "[node_http][memory]") {
-  // What 8 MiB have no room for, and what any size of memory has none for.
+  // Sizes that do not fit into 8 MiB, and sizes that fit into no memory.
   for (const std::uint64_t pages : {1'000'000, 67'108'864}) {
     const auto refused = post("/rank/0/initialize", {{"num_pages", pages}, {"role", "worker"}});
     INFO(refused.text);
@@ -98,7 +97,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are re
   REQUIRE(post("/v1/namespaces", {{"name", "a"}, {"model", "m"}}).code == 201);
   CHECK(post("/v1/namespaces/a/ranks", {{"rank", 0}, {"slots", 1'000'000}}).code == 507);
   CHECK(get("/ready").code == 200);
-  // An engine that was cleared comes back with another file.
+  // An engine that was cleared restarts with another file.
   CHECK(post("/rank/0/initialize", {{"num_pages", 2000}, {"role", "worker"}}).code == 409);
   const auto given =
       post("/keys/batch_allocate", {{"rank", 0}, {"keys", json::array({json::array({"k", ""})})}}).body();
@@ -114,7 +113,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: ranks beyond the memory are re
   CHECK(post("/rank/0/initialize", {{"num_pages", 3000}, {"role", "worker"}}).code == 200);
 }
 
-TEST_CASE("node over HTTP: ranks of an earlier run that do not fit keep a node from starting, and are not forgotten",
+TEST_CASE("node over HTTP: ranks of an earlier run that do not fit prevent a start and are kept",
           "[node_http][memory]") {
   node_with_http x(false);
   x.options.registry.durability = "strict";
@@ -134,7 +133,7 @@ TEST_CASE("node over HTTP: ranks of an earlier run that do not fit keep a node f
   CHECK(x.get("/v1/namespaces/a").body().at("ranks").at(0).at("slots") == 200'000);
 }
 
-TEST_CASE_METHOD(node_with_http, "node over HTTP: a slab that is gone makes the node not ready, and nothing is saved",
+TEST_CASE_METHOD(node_with_http, "node over HTTP: a missing slab makes the node not ready and saves fail",
                  "[node_http][condition]") {
   CHECK(get("/ready").code == 200);
   CHECK(get("/metrics").says("\ntroupe_slab_damaged{namespace=\"small\",rank=\"1\"} 0\n"));
@@ -164,7 +163,7 @@ TEST_CASE_METHOD(node_with_http, "node over HTTP: a slab that is gone makes the 
   }
 }
 
-TEST_CASE_METHOD(node_with_http, "node over HTTP: every metric is in a table of the docs, and nothing else is",
+TEST_CASE_METHOD(node_with_http, "node over HTTP: the tables of the docs list exactly the metrics that exist",
                  "[node_http][metrics]") {
   std::ifstream file{std::filesystem::path{TROUPE_SOURCE_DIR} / "docs" / "http-api.md"};
   if (!file) {

@@ -23,7 +23,7 @@ caf::node_id another(std::uint8_t which) {
   return caf::make_node_id(1, host);
 }
 
-/// Watched by a door, in the place of a pidfd.
+/// A process watched by a listener, in the place of a pidfd.
 class seen_process final : public watched_process {
 public:
   bool gone() override { return is_gone; }
@@ -68,8 +68,7 @@ ino_t file_of(int descriptor) {
 
 } // namespace
 
-TEST_CASE_METHOD(origin_world, "node: a client that comes over TCP is elsewhere, whichever process it says it is",
-                 "[node]") {
+TEST_CASE_METHOD(origin_world, "node: a client over TCP is remote whatever process id it sends", "[node]") {
   probe link(system(), another(7));
   for (const std::int32_t said : {1, 2, process_table::own, 4711}) {
     const auto reply = attach_by_door(link, request_of(said)).value<attach_reply>();
@@ -90,7 +89,7 @@ TEST_CASE_METHOD(origin_world, "node: a client that comes over TCP is elsewhere,
   }
 }
 
-TEST_CASE_METHOD(origin_world, "node: a client by the Unix socket is the process that connected, and gets the memory",
+TEST_CASE_METHOD(origin_world, "node: a client on the Unix socket is the connected process and gets the memory",
                  "[node]") {
   const auto process = std::make_shared<seen_process>();
   probe link(system(), another(7));
@@ -117,7 +116,7 @@ TEST_CASE_METHOD(origin_world, "node: a client by the Unix socket is the process
   CHECK(rested() == std::vector{reply.owner});
 }
 
-TEST_CASE_METHOD(origin_world, "node: a client that never asked for memory is not waited for, whatever else it asked",
+TEST_CASE_METHOD(origin_world, "node: a disconnected client that never requested memory is quiesced at once",
                  "[node]") {
   const auto process = std::make_shared<seen_process>();
   probe link(system(), another(7));
@@ -132,7 +131,7 @@ TEST_CASE_METHOD(origin_world, "node: a client that never asked for memory is no
   CHECK(rested() == std::vector{reply.owner});
 }
 
-TEST_CASE_METHOD(origin_world, "node: what was refused hands nothing over", "[node]") {
+TEST_CASE_METHOD(origin_world, "node: a refused client gets no descriptors", "[node]") {
   probe link(system(), another(7));
   const auto known = connected(another(7), std::make_shared<seen_process>());
   CHECK(attach_by_door(link, request("no such namespace")).code() == errc::unknown_namespace);
@@ -143,7 +142,7 @@ TEST_CASE_METHOD(origin_world, "node: what was refused hands nothing over", "[no
   CHECK(known.handover->take().empty());
 }
 
-TEST_CASE_METHOD(origin_world, "node: a process that cannot be watched shares no memory, and is told why", "[node]") {
+TEST_CASE_METHOD(origin_world, "node: a process that cannot be watched gets no memory and the reason", "[node]") {
   local_process hidden;
   hidden.unwatched = "its process is hidden";
   peers->came(greeting_name(system(), another(7)), hidden);
@@ -157,20 +156,21 @@ TEST_CASE_METHOD(origin_world, "node: a process that cannot be watched shares no
   CHECK(hidden.handover->take().empty());
 }
 
-TEST_CASE_METHOD(origin_world, "node: nobody attaches with a handle of another process", "[node]") {
+TEST_CASE_METHOD(origin_world, "node: a client cannot attach with a handle of another process", "[node]") {
   probe link(system(), another(7));
   probe victim(system(), another(8));
   connected(another(8), std::make_shared<seen_process>());
   const auto theirs = attach_by_door(victim).value<attach_reply>();
   CHECK(attach_by_door(link, request(), victim.as<>()).code() == errc::invalid_argument);
-  // Nor with one of the node's process.
+  // A handle of the node's own process is refused too.
   probe local(system());
   CHECK(attach_by_door(link, request_of(2), local.as<>()).code() == errc::invalid_argument);
   CHECK(dead().empty());
   CHECK(theirs.owner != 0);
 }
 
-TEST_CASE_METHOD(origin_world, "handshakes: nobody has an actor of another process notified", "[node][handshake]") {
+TEST_CASE_METHOD(origin_world, "handshakes: a client cannot register an actor of another process for notifications",
+                 "[node][handshake]") {
   probe behind(system());
   const auto watched = spawn<directory_door>(behind.as<directory_actor>(), supervisor.address(), nullptr);
   probe asker(system(), another(7));

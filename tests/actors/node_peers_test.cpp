@@ -3,7 +3,7 @@
 
 namespace node_peers_test {
 
-/// What a node says to others of its cluster.
+/// The messages of a node to peers of its cluster.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -22,7 +22,7 @@ struct peer_world : node_world {
 
 } // namespace
 
-TEST_CASE_METHOD(peer_world, "node: of a cluster, it tells others of it which namespaces it has", "[node][cluster]") {
+TEST_CASE_METHOD(peer_world, "node: it sends the list of its namespaces to peers of its cluster", "[node][cluster]") {
   CHECK(ask(supervisor, hello()).code() == errc::unsupported);
   join();
   const auto welcome = ask(supervisor, hello()).value<cluster_welcome>();
@@ -38,8 +38,7 @@ TEST_CASE_METHOD(peer_world, "node: of a cluster, it tells others of it which na
   CHECK(ask(supervisor, old).code() == errc::unsupported);
 }
 
-TEST_CASE_METHOD(peer_world, "node: an engine can ask for what other nodes have, another node cannot",
-                 "[node][cluster]") {
+TEST_CASE_METHOD(peer_world, "node: engines can request pages of peers and peers cannot", "[node][cluster]") {
   probe before(system());
   CHECK_FALSE(attach(before).value<attach_reply>().cluster);
   join();
@@ -63,7 +62,7 @@ TEST_CASE_METHOD(peer_world, "node: an engine can ask for what other nodes have,
   CHECK(attach(stranger, wanted).code() == errc::identity_mismatch);
 }
 
-TEST_CASE_METHOD(peer_world, "node: where its slabs lie it tells other nodes of its cluster, and nobody else",
+TEST_CASE_METHOD(peer_world, "node: it sends the location of its slabs to peers of its cluster only",
                  "[node][cluster]") {
   join();
   auto wanted = request();
@@ -78,7 +77,7 @@ TEST_CASE_METHOD(peer_world, "node: where its slabs lie it tells other nodes of 
   REQUIRE(of_node.ranks.size() == 2);
   CHECK(of_node.ranks[0].slab == slab0);
   CHECK(of_node.ranks[1].slab == shared_slab{});
-  // Who maps its memory has no use for them.
+  // A client that maps the node's memory does not need them.
   probe neighbour(system());
   wanted.home.clear();
   CHECK(attach(neighbour, wanted).value<attach_reply>().ranks[0].slab == shared_slab{});

@@ -6,7 +6,7 @@ namespace node_spaces_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// How a node lets clients attach to namespaces that are made for them.
+/// Attaching to namespaces that the node creates for its clients.
 
 namespace {
 
@@ -41,7 +41,7 @@ struct making_world : node_world {
     return {space, {{0, 12, 99, worker.as<io_worker_actor>(), allocator.as<allocator_actor>()}}};
   }
 
-  /// What the namespaces actor is asked.
+  /// The requests to the namespaces actor.
   received asked() { return namespaces.take_one<make_namespace_request>(); }
 
   /// A client attaches to the namespace, which is made, and asks for something: so it may have frames.
@@ -59,7 +59,8 @@ struct making_world : node_world {
 
 } // namespace
 
-TEST_CASE_METHOD(making_world, "node: a namespace is made for who attaches to it, and is as any other then", "[node]") {
+TEST_CASE_METHOD(making_world, "node: a namespace is created by the first attach and is then like any other",
+                 "[node]") {
   const auto first = begin(supervisor, wanted(), link.as<>());
   run();
   const auto wish = asked();
@@ -83,7 +84,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is made for who attaches to it
     REQUIRE(reply.ranks.size() == 1);
     CHECK(reply.ranks[0].slots == 12);
   }
-  // Its io worker is told of the dead, and its death ends the node.
+  // Its io worker is notified of dead clients, and the death of the io worker ends the node.
   link.die();
   run();
   CHECK(worker.take<owner_died_atom, owner_id>().size() == 1);
@@ -93,7 +94,8 @@ TEST_CASE_METHOD(making_world, "node: a namespace is made for who attaches to it
   CHECK(namespaces.take<make_namespace_request>().empty());
 }
 
-TEST_CASE_METHOD(making_world, "node: whoever waits for a namespace that cannot be made hears why", "[node]") {
+TEST_CASE_METHOD(making_world, "node: clients that wait for a namespace that cannot be created receive the reason",
+                 "[node]") {
   const auto number = begin(supervisor, wanted(), link.as<>());
   run();
   namespaces.reply_error(asked(), errc::no_space);
@@ -106,8 +108,7 @@ TEST_CASE_METHOD(making_world, "node: whoever waits for a namespace that cannot 
   CHECK(namespaces.take<make_namespace_request>().empty());
 }
 
-TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that was attached touches its memory",
-                 "[node]") {
+TEST_CASE_METHOD(making_world, "node: a namespace is released when no former client can access its memory", "[node]") {
   const auto reply = attach_and_ask();
   const auto id = space.id();
   CHECK(ask(supervisor, leave_space_request{id, false}).code() == errc::busy);
@@ -131,7 +132,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is let go when no client that 
   CHECK(namespaces.take<make_namespace_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(making_world, "node: a namespace is let go when those who may touch its memory are overdue",
+TEST_CASE_METHOD(making_world, "node: a namespace is released when clients that may access its memory are overdue",
                  "[node]") {
   const auto reply = attach_and_ask();
   const auto id = space.id();
@@ -141,7 +142,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is let go when those who may t
   CHECK_FALSE(client().answer_to(waits).came);
   advance(std::chrono::seconds(2));
   CHECK(client().answer_to(waits).code() == errc::ok);
-  // It may still say so.
+  // It may still report that it is quiesced.
   CHECK(ask(supervisor, owner_at_rest_atom_v, reply.owner).code() == errc::ok);
 }
 

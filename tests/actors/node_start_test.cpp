@@ -113,7 +113,7 @@ public:
     return results_of(*done);
   }
 
-  /// What a forward pass leaves behind, saved on this rank.
+  /// Saves the results of a forward pass on this rank.
   std::vector<errc> compute_and_save(rank_number rank, const std::vector<key_digest>& keys) {
     for (std::uint32_t i = 0; i < keys.size(); ++i)
       devices[rank]->fill(i, keys[i], rank);
@@ -221,7 +221,7 @@ std::vector<key_digest> some_keys(std::uint64_t count, std::uint64_t salt = 0) {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "whole node: what ranks save is found when all have it, and loaded byte for byte",
+TEST_CASE_METHOD(world, "whole node: pages are found when all ranks have saved them and loaded byte for byte",
                  "[node_start]") {
   start();
   const auto keys = some_keys(40);
@@ -246,7 +246,7 @@ TEST_CASE_METHOD(world, "whole node: what ranks save is found when all have it, 
     for (std::uint32_t block = 0; block < 50; ++block)
       CHECK(reader.devices[rank]->is_poisoned(block));
   }
-  // What was saved goes to the slabs behind it.
+  // Saved pages are written to the slabs afterwards.
   CHECK(eventually([&] {
     const auto x = stats();
     return std::ranges::all_of(x.ranks, [](const auto& rank) { return rank.io.in_flight == 0; });
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(world, "whole node: what ranks save is found when all have it, 
   }
 }
 
-TEST_CASE_METHOD(world, "whole node: more memory than the host has is refused, and nothing keeps running",
+TEST_CASE_METHOD(world, "whole node: more memory than the host has is refused and no thread is left running",
                  "[node_start]") {
   const auto bytes = std::exchange(options.memory.bytes, 64 * config::tebibyte);
   CHECK(config::validate(options).empty());
@@ -279,7 +279,7 @@ TEST_CASE_METHOD(world, "whole node: more memory than the host has is refused, a
   start();
 }
 
-TEST_CASE_METHOD(world, "whole node: memory that is spread over NUMA nodes serves as any other does", "[node_start]") {
+TEST_CASE_METHOD(world, "whole node: memory interleaved over NUMA nodes works like any other", "[node_start]") {
   const auto usable = io::usable_numa_nodes();
   options.memory.numa = "spread";
   if (usable.empty())
@@ -298,7 +298,7 @@ TEST_CASE_METHOD(world, "whole node: memory that is spread over NUMA nodes serve
   }
 }
 
-TEST_CASE_METHOD(world, "whole node: memory of a NUMA node that the host does not have is refused, by key",
+TEST_CASE_METHOD(world, "whole node: memory of a NUMA node that the host lacks is refused with the config key",
                  "[node_start]") {
   if (io::usable_numa_nodes().empty()) {
     WARN("skipped: the kernel tells of no NUMA nodes");
@@ -315,7 +315,7 @@ TEST_CASE_METHOD(world, "whole node: memory of a NUMA node that the host does no
   start();
 }
 
-TEST_CASE_METHOD(world, "whole node: a rank that comes late gets memory that another one has filled", "[node_start]") {
+TEST_CASE_METHOD(world, "whole node: a late rank gets memory that another rank has filled", "[node_start]") {
   // Two extents, and pages of the first rank for more than both of them.
   options.memory.bytes = 2 * io::extent_alignment;
   const auto slot = io::slot_bytes(options.namespaces[0].geometry.page_bytes());
@@ -344,7 +344,7 @@ TEST_CASE_METHOD(world, "whole node: a rank that comes late gets memory that ano
   CHECK(counted.ranks[1].io.extents == 1);
 }
 
-TEST_CASE_METHOD(world, "whole node: several tasks at once on few page buffers, every byte right", "[node_start]") {
+TEST_CASE_METHOD(world, "whole node: concurrent tasks on few page buffers load every byte correctly", "[node_start]") {
   start();
   auto both = client();
   std::vector<std::vector<key_digest>> runs;
@@ -370,7 +370,7 @@ TEST_CASE_METHOD(world, "whole node: several tasks at once on few page buffers, 
     CHECK(both.first_wrong(0, runs[i], 20 * i) == 11);
 }
 
-TEST_CASE_METHOD(world, "whole node: started again over its slabs it is empty and serves nothing of them",
+TEST_CASE_METHOD(world, "whole node: a restart over existing slabs without an index serves no old page",
                  "[node_start]") {
   const auto keys = some_keys(30);
   start();
@@ -399,7 +399,7 @@ TEST_CASE_METHOD(world, "whole node: started again over its slabs it is empty an
   CHECK(second.matched(keys) == 0);
 }
 
-TEST_CASE_METHOD(world, "whole node: a second one on the same directory is refused, and the first goes on",
+TEST_CASE_METHOD(world, "whole node: a second node on the same directory is refused and the first continues",
                  "[node_start]") {
   start();
   // Its slabs would be others: it is the directory that is in use.
@@ -414,8 +414,7 @@ TEST_CASE_METHOD(world, "whole node: a second one on the same directory is refus
   CHECK(one.compute_and_save(0, keys) == std::vector(keys.size(), errc::ok));
 }
 
-TEST_CASE_METHOD(world, "whole node: a start that fails half way leaves nothing running and nothing locked",
-                 "[node_start]") {
+TEST_CASE_METHOD(world, "whole node: a failed start leaves no thread and no lock behind", "[node_start]") {
   const auto before = system.registry().running();
   const auto obstacle = options.data_dir / "small.rank-1.slab";
   std::filesystem::create_directories(obstacle);
@@ -428,14 +427,13 @@ TEST_CASE_METHOD(world, "whole node: a start that fails half way leaves nothing 
   start();
 }
 
-TEST_CASE_METHOD(world, "whole node: when it stops, clients hear so and nothing of them waits for ever",
-                 "[node_start]") {
+TEST_CASE_METHOD(world, "whole node: its shutdown notifies clients and leaves no request waiting", "[node_start]") {
   start();
   const auto keys = some_keys(5);
   auto left_over = client();
   CHECK(left_over.compute_and_save(0, keys) == std::vector(keys.size(), errc::ok));
   stop();
-  // At once, or as soon as the link has heard of it.
+  // At once, or as soon as the link is notified.
   const auto loading = left_over.ask<transfer_result>(left_over.load[0], left_over.task(keys, 0));
   if (loading)
     CHECK(results_of(*loading) == std::vector(keys.size(), errc::unreachable));

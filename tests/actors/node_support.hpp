@@ -28,9 +28,9 @@ public:
   static constexpr std::int32_t own = 99;
 
   std::set<std::int32_t> alive{1, 2, own};
-  /// How many are watched.
+  /// The number of watched processes.
   std::size_t watched = 0;
-  /// How often somebody looked.
+  /// The number of checks.
   std::size_t looks = 0;
 
   process_watcher watcher() {
@@ -74,11 +74,11 @@ struct node_world : sim {
   probe namespaces{system()};
   std::shared_ptr<::troupe::config::node_config> options = node_options();
   node_actor supervisor;
-  /// Who has come by the Unix socket.
+  /// The peers that connected by the Unix socket.
   std::shared_ptr<connected_peers> peers = std::make_shared<connected_peers>();
-  /// Whether clients may make namespaces.
+  /// Whether clients may create namespaces.
   bool makes = false;
-  /// Of the first rank, which other nodes may read.
+  /// The slab of the first rank, which other nodes may read.
   shared_slab slab0{"node-1/space.rank-0.slab", 4711};
 
   node_world() { start(); }
@@ -129,7 +129,7 @@ struct node_world : sim {
     return out;
   }
 
-  /// Of whom the node has said since the last call that they are at rest, to each io worker.
+  /// The clients that the node has reported as quiesced to every io worker since the last call.
   std::vector<owner_id> rested() {
     std::vector<owner_id> out;
     for (const auto& x : worker0.take<owner_at_rest_atom, owner_id>())

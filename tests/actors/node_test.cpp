@@ -7,7 +7,7 @@ namespace node_test {
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE_METHOD(node_world, "node: a client gets what it needs to work", "[node]") {
+TEST_CASE_METHOD(node_world, "node: an attach reply has all that a client needs", "[node]") {
   probe link(system());
   const auto reply = attach(link).value<attach_reply>();
   CHECK(reply.owner != 0);
@@ -35,7 +35,7 @@ TEST_CASE_METHOD(node_world, "node: a client gets what it needs to work", "[node
   CHECK(other.ranks.empty());
 }
 
-TEST_CASE_METHOD(node_world, "node: a namespace it does not have is refused with those it has", "[node]") {
+TEST_CASE_METHOD(node_world, "node: an unknown namespace is refused with a list of the known ones", "[node]") {
   probe link(system());
   const auto refused = attach(link, request("tiny"));
   CHECK(refused.code() == errc::unknown_namespace);
@@ -44,7 +44,8 @@ TEST_CASE_METHOD(node_world, "node: a namespace it does not have is refused with
   CHECK(refused.failure.text.find("other") != std::string::npos);
 }
 
-TEST_CASE_METHOD(node_world, "node: another protocol is refused, as is a client that cannot be watched", "[node]") {
+TEST_CASE_METHOD(node_world, "node: another protocol version and a client that cannot be monitored are refused",
+                 "[node]") {
   probe link(system());
   auto wanted = request();
   wanted.protocol = protocol_version + 1;
@@ -53,7 +54,7 @@ TEST_CASE_METHOD(node_world, "node: another protocol is refused, as is a client 
   CHECK(dead().empty());
 }
 
-TEST_CASE_METHOD(node_world, "node: nobody attaches with an actor of the node", "[node]") {
+TEST_CASE_METHOD(node_world, "node: a client cannot attach with an actor of the node", "[node]") {
   for (auto* child : {&shard, &worker0, &allocator1, &metrics, &namespaces})
     CHECK(ask(supervisor, request(), child->as<caf::actor>()).code() == errc::invalid_argument);
   CHECK(dead().empty());
@@ -62,7 +63,7 @@ TEST_CASE_METHOD(node_world, "node: nobody attaches with an actor of the node", 
   CHECK(ask(supervisor, stats_atom_v).code() == errc::unreachable);
 }
 
-TEST_CASE_METHOD(node_world, "node: so many clients and no more, until one leaves or dies", "[node]") {
+TEST_CASE_METHOD(node_world, "node: the client limit holds until a client detaches or dies", "[node]") {
   probe a(system());
   probe b(system());
   probe c(system());
@@ -81,14 +82,14 @@ TEST_CASE_METHOD(node_world, "node: so many clients and no more, until one leave
   attached(a);
 }
 
-TEST_CASE_METHOD(node_world, "node: the dead and those who leave are declared dead to all, once", "[node]") {
+TEST_CASE_METHOD(node_world, "node: the death or detach of a client is reported to all children once", "[node]") {
   probe a(system());
   probe b(system());
   const auto first = attached(a);
   const auto second = attached(b);
   CHECK(ask(supervisor, caf::leave_atom_v, first, b.as<>()).code() == errc::not_found);
   CHECK(ask(supervisor, caf::leave_atom_v, first, caf::actor{}).code() == errc::not_found);
-  CHECK(dead().empty()); // nobody sends another one away
+  CHECK(dead().empty()); // a client cannot detach another one
   CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::ok);
   CHECK(dead() == std::vector{first});
   CHECK(ask(supervisor, caf::leave_atom_v, first, a.as<>()).code() == errc::not_found);
@@ -101,7 +102,7 @@ TEST_CASE_METHOD(node_world, "node: the dead and those who leave are declared de
   CHECK(dead() == std::vector{second});
 }
 
-TEST_CASE_METHOD(node_world, "node: a client whose process is not here is refused", "[node]") {
+TEST_CASE_METHOD(node_world, "node: a client whose process is on another host is refused", "[node]") {
   probe link(system());
   const auto refused = attach(link, request_of(3));
   CHECK(refused.code() == errc::unreachable);
@@ -114,15 +115,14 @@ TEST_CASE_METHOD(node_world, "node: a client whose process is not here is refuse
   CHECK(ask(supervisor, caf::leave_atom_v, owner, link.as<>()).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when its process is gone, and no sooner",
-                 "[node]") {
+TEST_CASE_METHOD(node_world, "node: a disconnected client is quiesced only when its process has exited", "[node]") {
   probe link(system());
   const auto owner = busy_client(link);
   SECTION("it dies") {
     link.die();
     run();
   }
-  SECTION("it leaves") {
+  SECTION("it detaches") {
     CHECK(ask(supervisor, caf::leave_atom_v, owner, link.as<>()).code() == errc::ok);
   }
   CHECK(dead() == std::vector{owner});
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when its p
   advance(std::chrono::milliseconds(100));
   CHECK(rested() == std::vector{owner});
   CHECK(processes.watched == 0);
-  // Nobody is left to be looked at.
+  // No process is watched any more.
   CHECK(pending_timeouts() == 0);
   const auto looks = processes.looks;
   advance(std::chrono::seconds(2));
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when its p
   CHECK(rested().empty());
 }
 
-TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when that is said, once", "[node]") {
+TEST_CASE_METHOD(node_world, "node: a disconnected client is quiesced once when it reports so", "[node]") {
   probe link(system());
   const auto process = GENERATE(1, process_table::own);
   const auto owner = busy_client(link, process);
@@ -165,9 +165,9 @@ TEST_CASE_METHOD(node_world, "node: a client that has gone is at rest when that 
   CHECK(pending_timeouts() == 0);
 }
 
-TEST_CASE_METHOD(node_world, "node: a client that never asked for anything is at rest when it has gone", "[node]") {
+TEST_CASE_METHOD(node_world, "node: a client that never sent a request is quiesced when it disconnects", "[node]") {
   probe link(system());
-  const auto first = attached(link); // and the answer was lost, say
+  const auto first = attached(link); // and the reply was lost, for example
   const auto second = attached(link);
   CHECK(dead() == std::vector{first});
   CHECK(rested() == std::vector{first});
@@ -178,7 +178,7 @@ TEST_CASE_METHOD(node_world, "node: a client that never asked for anything is at
   CHECK(processes.watched == 0);
 }
 
-TEST_CASE_METHOD(node_world, "node: the word of a death comes before that of the rest", "[node]") {
+TEST_CASE_METHOD(node_world, "node: the death of a client is reported before its quiescence", "[node]") {
   probe link(system());
   const auto owner = attached(link);
   link.die();
@@ -191,7 +191,9 @@ TEST_CASE_METHOD(node_world, "node: the word of a death comes before that of the
   }
 }
 
-TEST_CASE_METHOD(node_world, "node: clients that have gone and are not at rest count, and are counted", "[node]") {
+TEST_CASE_METHOD(node_world,
+                 "node: disconnected clients that are not quiesced count against the limit and in statistics",
+                 "[node]") {
   probe a(system());
   probe b(system());
   probe c(system());
@@ -217,10 +219,10 @@ TEST_CASE_METHOD(node_world, "node: clients that have gone and are not at rest c
   const auto stats = client().answer_to(counting).value<node_stats>();
   CHECK(stats.clients == 1);
   CHECK(stats.departed_clients == 2);
-  SECTION("one says so") {
+  SECTION("one reports it") {
     CHECK(ask(supervisor, owner_at_rest_atom_v, first).code() == errc::ok);
   }
-  SECTION("a process ends") {
+  SECTION("a process exits") {
     processes.alive.erase(2);
     advance(std::chrono::milliseconds(100));
   }
@@ -229,7 +231,7 @@ TEST_CASE_METHOD(node_world, "node: clients that have gone and are not at rest c
   CHECK(attach(e).code() == errc::limit_exceeded);
 }
 
-TEST_CASE_METHOD(node_world, "node: its end lets go of the processes of its clients", "[node]") {
+TEST_CASE_METHOD(node_world, "node: its shutdown stops watching the processes of its clients", "[node]") {
   probe a(system());
   probe b(system());
   busy_client(a);
@@ -241,7 +243,7 @@ TEST_CASE_METHOD(node_world, "node: its end lets go of the processes of its clie
   CHECK(processes.watched == 0);
 }
 
-TEST_CASE_METHOD(node_world, "node: a link that attaches again replaces itself", "[node]") {
+TEST_CASE_METHOD(node_world, "node: a second attach of a link replaces the first", "[node]") {
   probe link(system());
   const auto first = attached(link);
   const auto second = attached(link);
@@ -255,7 +257,7 @@ TEST_CASE_METHOD(node_world, "node: a link that attaches again replaces itself",
   CHECK(dead().size() == 1);
 }
 
-TEST_CASE_METHOD(node_world, "node: the death of a child ends it, and with it the other children", "[node]") {
+TEST_CASE_METHOD(node_world, "node: the death of a child ends it and the other children", "[node]") {
   probe link(system());
   attached(link);
   const auto counting = begin(supervisor, stats_atom_v);
@@ -270,13 +272,13 @@ TEST_CASE_METHOD(node_world, "node: the death of a child ends it, and with it th
   CHECK(ended == 5);
 }
 
-TEST_CASE_METHOD(node_world, "node: its end ends the children", "[node]") {
+TEST_CASE_METHOD(node_world, "node: its shutdown ends the children", "[node]") {
   end(supervisor);
   for (auto* child : {&shard, &worker0, &worker1, &allocator0, &allocator1, &metrics})
     CHECK(child->take<caf::exit_msg>().size() == 1);
 }
 
-TEST_CASE_METHOD(node_world, "node: a drain waits for the workers, and nobody attaches any more", "[node]") {
+TEST_CASE_METHOD(node_world, "node: a drain waits for the workers and refuses new clients", "[node]") {
   probe link(system());
   const auto first = begin(supervisor, drain_atom_v);
   const auto second = begin(supervisor, drain_atom_v);
@@ -284,11 +286,11 @@ TEST_CASE_METHOD(node_world, "node: a drain waits for the workers, and nobody at
   worker0.reply(worker0.take_one<drain_atom>(), caf::make_message());
   run();
   CHECK_FALSE(client().answer_to(first).came);
-  SECTION("which come to rest") {
+  SECTION("which are drained") {
     worker1.reply(worker1.take_one<drain_atom>(), caf::make_message());
     run();
   }
-  SECTION("but not for ever") {
+  SECTION("but only for a limited time") {
     advance(std::chrono::seconds(4));
   }
   CHECK(client().answer_to(first).code() == errc::ok);
@@ -297,7 +299,7 @@ TEST_CASE_METHOD(node_world, "node: a drain waits for the workers, and nobody at
   CHECK(ask(supervisor, drain_atom_v).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(node_world, "node: its end answers who waits for a drain or for statistics", "[node]") {
+TEST_CASE_METHOD(node_world, "node: its shutdown answers pending drains and statistics requests", "[node]") {
   const auto draining = begin(supervisor, drain_atom_v);
   const auto counting = begin(supervisor, stats_atom_v);
   end(supervisor);
@@ -305,7 +307,7 @@ TEST_CASE_METHOD(node_world, "node: its end answers who waits for a drain or for
   CHECK(client().answer_to(counting).code() == errc::shutting_down);
 }
 
-TEST_CASE_METHOD(node_world, "node: statistics of all children, or the first error, once", "[node]") {
+TEST_CASE_METHOD(node_world, "node: statistics get one reply with those of all children or the first error", "[node]") {
   probe link(system());
   attached(link);
   const auto number = begin(supervisor, stats_atom_v);
@@ -321,7 +323,7 @@ TEST_CASE_METHOD(node_world, "node: statistics of all children, or the first err
   worker0.reply(worker0.take_one<stats_atom>(), caf::make_message(io));
   run();
   CHECK_FALSE(client().answer_to(number).came);
-  SECTION("all answer") {
+  SECTION("all children answer") {
     worker1.reply(worker1.take_one<stats_atom>(), caf::make_message(io));
     run();
     const auto stats = client().answer_to(number).value<node_stats>();
@@ -334,18 +336,18 @@ TEST_CASE_METHOD(node_world, "node: statistics of all children, or the first err
     CHECK(stats.ranks[0].space_name == "small");
     CHECK(metrics.take<node_stats>().size() == 1);
   }
-  SECTION("one says no") {
+  SECTION("one child refuses") {
     worker1.reply_error(worker1.take_one<stats_atom>(), errc::shutting_down);
     run();
     CHECK(client().answer_to(number).code() == errc::shutting_down);
   }
-  SECTION("one is silent") {
+  SECTION("one child does not answer") {
     advance(std::chrono::seconds(6));
     CHECK(client().answer_to(number).code() == errc::timeout);
   }
 }
 
-TEST_CASE("node: statistics are gathered at their interval, also when some fail", "[node]") {
+TEST_CASE("node: statistics are collected at their interval even if some fail", "[node]") {
   node_world w;
   w.end(w.supervisor);
   w.options->statistics_interval = std::chrono::seconds(10);
@@ -355,14 +357,14 @@ TEST_CASE("node: statistics are gathered at their interval, also when some fail"
   CHECK(w.pending_timeouts() <= 6);
 }
 
-TEST_CASE("node: a client whose process is gone does not keep its place, though its link stays", "[node]") {
+TEST_CASE("node: a client whose process has exited frees its slot although its link stays", "[node]") {
   node_world w;
   w.end(w.supervisor);
   w.options->statistics_interval = std::chrono::seconds(1);
   w.start();
   probe first(w.system());
   probe second(w.system());
-  // What it has forked keeps the connection open, so that no link goes.
+  // A forked child keeps the connection open, so the link does not end.
   const auto a = w.busy_client(first, 1);
   w.busy_client(second, 2);
   w.advance(std::chrono::seconds(2));

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <utility>
 
-/// A whole node with slabs of its own, as those see it who come over HTTP.
+/// A whole node with slabs of its own, from the side of HTTP clients.
 
 namespace troupe::test {
 
@@ -111,7 +111,7 @@ struct node_with_http {
 
   template <class Reply, class Request>
   result<Reply> ask_shards(const Request& request) {
-    result<Reply> out = fail(errc::internal, "nobody was asked");
+    result<Reply> out = fail(errc::internal, "no request was sent");
     caf::scoped_actor self{system};
     for (const auto& shard : node->services().shards)
       self->request(shard, std::chrono::seconds(60), request)

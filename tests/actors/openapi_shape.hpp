@@ -7,7 +7,7 @@
 
 namespace troupe::test {
 
-/// Whether `x` has what `schema` asks for, as far as this API's schemas go; what is wrong with it.
+/// Checks `x` against `schema`, as far as this API's schemas go; returns what does not match.
 inline std::string what_is_wrong(const nlohmann::json& document, const nlohmann::json& schema, const nlohmann::json& x,
                                  const std::string& where) {
   if (schema.contains("$ref")) {

@@ -7,8 +7,8 @@ namespace own_process_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// A node has the handles of a client's link and coordinators, as those of whom it watches and who ask it. It may
-/// answer them, and that is all.
+/// A node has the handles of a client's link and coordinators, because it monitors the link and the others send it
+/// requests. It may only answer them.
 
 namespace {
 
@@ -39,7 +39,7 @@ private:
 
 } // namespace
 
-TEST_CASE_METHOD(link_world, "own process: nobody elsewhere binds a client's actors, or is told what it is attached to",
+TEST_CASE_METHOD(link_world, "own process: a remote sender cannot bind a client's actors or learn its attachment",
                  "[link]") {
   somebody_elsewhere other(*this);
   other.say(tie, bind_atom_v, parts(), duration(limit));
@@ -52,7 +52,7 @@ TEST_CASE_METHOD(link_world, "own process: nobody elsewhere binds a client's act
   CHECK(attached_as() == owner);
 }
 
-TEST_CASE_METHOD(link_world, "own process: ticks that others send do not make a link tick", "[link]") {
+TEST_CASE_METHOD(link_world, "own process: ticks from other senders do not start a timer of a link", "[link]") {
   attach();
   advance(timeout + std::chrono::milliseconds(20)); // that of the request to attach
   CHECK(pending_timeouts() == 0);
@@ -60,7 +60,7 @@ TEST_CASE_METHOD(link_world, "own process: ticks that others send do not make a 
     caf::anon_send(tie, caf::tick_atom_v);
   run();
   CHECK(pending_timeouts() == 0);
-  // One who waits costs one alarm, however often others ring.
+  // A wait costs one timer, however many ticks other senders send.
   const auto waiting = bind();
   const auto before = pending_timeouts();
   for (int i = 0; i < 5; ++i)
@@ -70,7 +70,7 @@ TEST_CASE_METHOD(link_world, "own process: ticks that others send do not make a 
   CHECK_FALSE(came(waiting));
 }
 
-TEST_CASE_METHOD(coordinator_world, "own process: nobody elsewhere gives a coordinator tasks, or takes its node away",
+TEST_CASE_METHOD(coordinator_world, "own process: a remote sender cannot give a coordinator tasks or unbind it",
                  "[save_coordinator]") {
   somebody_elsewhere other(*this);
   const auto save = spawn_bound<save_coordinator>();
@@ -93,7 +93,7 @@ TEST_CASE_METHOD(coordinator_world, "own process: nobody elsewhere gives a coord
   CHECK(another.inbox_size() == 0);
 }
 
-TEST_CASE_METHOD(coordinator_world, "own process: nobody elsewhere looks up, releases or counts",
+TEST_CASE_METHOD(coordinator_world, "own process: a remote sender cannot look up, release or read statistics",
                  "[lookup_coordinator]") {
   somebody_elsewhere other(*this);
   const auto lookup = spawn<lookup_coordinator>(4U, request_timeout);
@@ -111,7 +111,8 @@ TEST_CASE_METHOD(coordinator_world, "own process: nobody elsewhere looks up, rel
   CHECK(shard.inbox_size() == 0);
 }
 
-TEST_CASE_METHOD(coordinator_world, "own process: more tags than there can be tasks are refused, and cancel nothing",
+TEST_CASE_METHOD(coordinator_world,
+                 "own process: a cancel with more tags than possible tasks is refused and cancels nothing",
                  "[save_coordinator]") {
   const auto save = spawn_bound<save_coordinator>(4);
   auto mine = test_task(1);

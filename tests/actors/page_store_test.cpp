@@ -23,7 +23,7 @@ constexpr std::uint64_t page_size = 1024;
 constexpr std::uint64_t slot_size = io::slot_bytes(page_size);
 constexpr slot_number slots = 4;
 
-/// What a test sees of a store that its worker owns.
+/// The view of a test on a store that its worker owns.
 struct store_watch {
   std::atomic<bool> sound{true};
   std::atomic<std::size_t> buffers{0};
@@ -31,7 +31,7 @@ struct store_watch {
   std::atomic<bool> gone{false};
 };
 
-/// Pages in memory, moved by whoever submits.
+/// Pages in memory, moved by the thread that submits.
 class memory_pages final : public io::page_store {
 public:
   memory_pages(std::shared_ptr<store_watch> watch, io::completion_sink sink)
@@ -122,7 +122,7 @@ struct memory_world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(memory_world, "io worker: any store of pages will do", "[io_worker]") {
+TEST_CASE_METHOD(memory_world, "io worker: works with any implementation of the page store", "[io_worker]") {
   for (slot_number slot = 0; slot < slots; ++slot)
     CHECK(save(page(slot), static_cast<std::byte>(slot)) == errc::ok);
   for (slot_number slot = 0; slot < slots; ++slot)
@@ -130,7 +130,7 @@ TEST_CASE_METHOD(memory_world, "io worker: any store of pages will do", "[io_wor
   CHECK(save(page(slots), std::byte{}) == errc::out_of_range);
 }
 
-TEST_CASE_METHOD(memory_world, "io worker: a store that is not sound any more makes the node degraded", "[io_worker]") {
+TEST_CASE_METHOD(memory_world, "io worker: a damaged store makes the node degraded", "[io_worker]") {
   CHECK(save(page(0), std::byte{7}) == errc::ok);
   watch->sound = false;
   advance(std::chrono::seconds(2));
@@ -140,7 +140,7 @@ TEST_CASE_METHOD(memory_world, "io worker: a store that is not sound any more ma
   CHECK(load(page(0)) == std::byte{7});
 }
 
-TEST_CASE_METHOD(memory_world, "io worker: a store is stopped before it is given up", "[io_worker]") {
+TEST_CASE_METHOD(memory_world, "io worker: a store is stopped before it is destroyed", "[io_worker]") {
   CHECK(watch->buffers == 0);
   CHECK(save(page(0), std::byte{7}) == errc::ok);
   CHECK(watch->buffers == 1);

@@ -26,7 +26,7 @@ constexpr std::uint32_t blocks = 8;
 constexpr std::uint32_t batch_pages_max = 6;
 constexpr std::uint64_t number = 77;
 
-/// The copier of a node that fetches, the memory of that node, and whoever sends.
+/// The copier of a node that fetches, the memory of that node, and the sender.
 struct world : sim {
   const namespace_spec space = small_space();
   const std::uint64_t page_bytes = space.geometry.page_bytes();
@@ -106,7 +106,7 @@ struct world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(world, "passing copier: pages are sent from frame to frame, and sealed there", "[cluster]") {
+TEST_CASE_METHOD(world, "staging copier: pages are sent from frame to frame and sealed at the target", "[cluster]") {
   const std::vector items{item(1, 2), item(6, 0)};
   const auto request = begin(copier, gather_atom_v, order(items));
   REQUIRE(asked.size() == 1);
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(world, "passing copier: pages are sent from frame to frame, and
   CHECK_FALSE(client().answer_to(request).came);
   CHECK(send(6) == errc::ok);
   CHECK(send(1) == errc::ok);
-  // Nothing is sealed before whoever sends says that all is there.
+  // No page is sealed before the sender reports that all bytes are there.
   CHECK(verify(items[0]) != errc::ok);
   answer(0, with({errc::ok, errc::ok}));
   CHECK(codes(request) == std::vector(2, errc::ok));
@@ -125,7 +125,7 @@ TEST_CASE_METHOD(world, "passing copier: pages are sent from frame to frame, and
   CHECK_FALSE(passing->landing(1));
 }
 
-TEST_CASE_METHOD(world, "passing copier: behind a page that has not come no other is kept", "[cluster]") {
+TEST_CASE_METHOD(world, "staging copier: pages behind a missing page are discarded", "[cluster]") {
   const std::vector items{item(1, 0), item(2, 1), item(3, 2), item(4, 3)};
   const auto request = begin(copier, gather_atom_v, order(items));
   CHECK(send(1) == errc::ok);
@@ -138,7 +138,7 @@ TEST_CASE_METHOD(world, "passing copier: behind a page that has not come no othe
     CHECK(verify(items[i]) != errc::ok);
 }
 
-TEST_CASE_METHOD(world, "passing copier: what lies in the block, as from a file, is gathered from there", "[cluster]") {
+TEST_CASE_METHOD(world, "staging copier: a page read from a file is gathered from its block", "[cluster]") {
   const std::vector items{item(1, 0), item(2, 1), item(3, 2)};
   const auto request = begin(copier, gather_atom_v, order(items));
   CHECK(send(1) == errc::ok);
@@ -153,7 +153,7 @@ TEST_CASE_METHOD(world, "passing copier: what lies in the block, as from a file,
     CHECK(is_right(x));
 }
 
-TEST_CASE_METHOD(world, "passing copier: what nobody has written is not taken for a page, whatever the sender says",
+TEST_CASE_METHOD(world, "staging copier: a frame that was not written is no page, whatever the sender reports",
                  "[cluster]") {
   const std::vector items{item(1, 0), item(2, 1)};
   const auto request = begin(copier, gather_atom_v, order(items));
@@ -163,7 +163,8 @@ TEST_CASE_METHOD(world, "passing copier: what nobody has written is not taken fo
   CHECK(verify(items[1]) != errc::ok);
 }
 
-TEST_CASE_METHOD(world, "passing copier: a sender that fails, answers short, or is gone leaves nothing", "[cluster]") {
+TEST_CASE_METHOD(world, "staging copier: a sender that fails, answers short or disconnects leaves no page",
+                 "[cluster]") {
   const std::vector items{item(1, 0), item(2, 1)};
   const auto request = begin(copier, gather_atom_v, order(items));
   CHECK(send(1) == errc::ok);
@@ -176,7 +177,7 @@ TEST_CASE_METHOD(world, "passing copier: a sender that fails, answers short, or 
     answer(0, with({}));
     CHECK(codes(request) == std::vector{errc::internal, errc::cancelled});
   }
-  SECTION("gone") {
+  SECTION("disconnected") {
     asked.clear();
     run();
     CHECK(codes(request) == std::vector{errc::unreachable, errc::cancelled});
@@ -186,8 +187,7 @@ TEST_CASE_METHOD(world, "passing copier: a sender that fails, answers short, or 
   CHECK_FALSE(passing->landing(1));
 }
 
-TEST_CASE_METHOD(world, "passing copier: orders that nobody expects, or of another attachment, are refused",
-                 "[cluster]") {
+TEST_CASE_METHOD(world, "staging copier: unexpected orders and orders of another attachment are refused", "[cluster]") {
   CHECK(ask(copier, gather_atom_v, order({item(1, 0)}, number + 1)).code() == errc::expired);
   CHECK_FALSE(passing->landing(1));
   auto other = order({item(1, 0)});
@@ -199,7 +199,7 @@ TEST_CASE_METHOD(world, "passing copier: orders that nobody expects, or of anoth
   CHECK(asked.empty());
 }
 
-TEST_CASE_METHOD(world, "passing copier: a frame outside of the memory fails alone", "[cluster]") {
+TEST_CASE_METHOD(world, "staging copier: only the frame outside of the memory fails", "[cluster]") {
   const std::vector items{item(1, 0), item(2, 6), item(3, 1)};
   const auto request = begin(copier, gather_atom_v, order(items));
   CHECK(asked.at(0).first.blocks.items == std::vector<std::uint32_t>{1, 3});
@@ -210,7 +210,7 @@ TEST_CASE_METHOD(world, "passing copier: a frame outside of the memory fails alo
   CHECK(is_right(items[2]));
 }
 
-TEST_CASE_METHOD(world, "passing copier: when it ends, whoever waits is answered, and its memory stays for who writes",
+TEST_CASE_METHOD(world, "staging copier: its shutdown answers all requests and keeps its memory for active writers",
                  "[cluster]") {
   const auto request = begin(copier, gather_atom_v, order({item(1, 0)}));
   anon_send_exit(copier, caf::exit_reason::user_shutdown);

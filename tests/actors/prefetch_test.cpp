@@ -2,7 +2,7 @@
 #include "tests/actors/registry_support.hpp"
 #include "tests/catch.hpp"
 
-/// What shards tell io workers of lookups, and io workers shards of pages that are gone.
+/// Notifications of shards to io workers about lookups, and of io workers to shards about dropped pages.
 
 namespace prefetch_test {
 
@@ -88,7 +88,7 @@ struct telling_shard : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(admitting_world, "io worker: shards hear of pages that were given up before the frame is another's",
+TEST_CASE_METHOD(admitting_world, "io worker: shards are notified of dropped pages before their frames are reused",
                  "[io_worker]") {
   save({page(0), page(1), page(2), page(3)}, ones);
   CHECK(stats().written_pages == 0);
@@ -106,7 +106,7 @@ TEST_CASE_METHOD(admitting_world, "io worker: shards hear of pages that were giv
   CHECK(stats().written_pages == 1);
 }
 
-TEST_CASE_METHOD(admitting_world, "io worker: a drain waits until shards know what was given up", "[io_worker]") {
+TEST_CASE_METHOD(admitting_world, "io worker: a drain waits until shards have confirmed dropped pages", "[io_worker]") {
   save({page(0), page(1)}, ones);
   unpin(fetch({page(0)}).pin);
   const auto drained = begin(worker, drain_atom_v);
@@ -120,7 +120,8 @@ TEST_CASE_METHOD(admitting_world, "io worker: a drain waits until shards know wh
   CHECK(stats().written_pages == 1);
 }
 
-TEST_CASE_METHOD(promoting_world, "io worker: reads what a lookup has found, until its lease ends", "[io_worker]") {
+TEST_CASE_METHOD(promoting_world, "io worker: prefetches pages that a lookup has found until its lease ends",
+                 "[io_worker]") {
   CHECK(stats().demotions == 4);
   hold_all();
   look_up({page(0), page(1), page(7)});
@@ -136,7 +137,7 @@ TEST_CASE_METHOD(promoting_world, "io worker: reads what a lookup has found, unt
   CHECK(stats().read_pages == 1);
 }
 
-TEST_CASE_METHOD(telling_shard, "registry: the io worker of a rank is told of a lookup and of its end",
+TEST_CASE_METHOD(telling_shard, "registry: the io worker of a rank is notified of a lookup and of its end",
                  "[registry_actor]") {
   bind();
   const auto page = store();
@@ -154,7 +155,7 @@ TEST_CASE_METHOD(telling_shard, "registry: the io worker of a rank is told of a 
   run();
 }
 
-TEST_CASE_METHOD(telling_shard, "registry: a rank that is added later may bring an io worker, and one may have none",
+TEST_CASE_METHOD(telling_shard, "registry: a rank that is added later may have an io worker or none",
                  "[registry_actor]") {
   bind(false);
   store();
@@ -169,14 +170,15 @@ TEST_CASE_METHOD(telling_shard, "registry: a rank that is added later may bring 
   CHECK(worker.take<prefetch_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(telling_shard, "registry: as many io workers as allocators, or none", "[registry_actor]") {
+TEST_CASE_METHOD(telling_shard, "registry: the number of io workers is that of allocators or zero",
+                 "[registry_actor]") {
   registry_peers peers{{shard}, {slots.as<allocator_actor>()}, {space.id()}, {0}};
   peers.workers = {worker.as<io_worker_actor>(), worker.as<io_worker_actor>()};
   CHECK(ask(shard, bind_atom_v, peers).code() == errc::invalid_argument);
   bind();
 }
 
-TEST_CASE_METHOD(telling_shard, "registry: a page that was given up is listed no more, and its slot goes back",
+TEST_CASE_METHOD(telling_shard, "registry: a dropped page is no longer listed and its slot is released",
                  "[registry_actor]") {
   bind();
   const auto page = store();

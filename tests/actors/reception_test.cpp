@@ -9,7 +9,7 @@ namespace reception_test {
 using namespace troupe;
 using namespace troupe::test;
 
-/// What a client gets when it attaches, and what it can do with it.
+/// The handles that a client gets when it attaches, and what they allow.
 
 namespace {
 
@@ -20,7 +20,7 @@ struct reception_world : node_world {
   attach_reply mine = enter(link);
   attach_reply theirs = enter(other_link);
 
-  /// By the reception, as every client.
+  /// Attaches through the reception, as every client does.
   attach_reply enter(const probe& as) { return ask(door, request(), as.as<>()).value<attach_reply>(); }
 
   const client_shard_actor& desk() const { return mine.shards.front(); }
@@ -50,7 +50,7 @@ struct reception_world : node_world {
 
 } // namespace
 
-TEST_CASE_METHOD(reception_world, "reception: every client gets handles of its own", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: every client gets its own handles", "[reception]") {
   CHECK(mine.owner != theirs.owner);
   CHECK(mine.shards.front() != theirs.shards.front());
   CHECK(mine.ranks.size() == 2);
@@ -61,7 +61,7 @@ TEST_CASE_METHOD(reception_world, "reception: every client gets handles of its o
   CHECK(mine.ranks[0].worker.address() != worker0.as<>().address());
 }
 
-TEST_CASE_METHOD(reception_world, "reception: what is asked reaches the shard, and its answer the client",
+TEST_CASE_METHOD(reception_world, "reception: requests are forwarded to the shard and replies to the client",
                  "[reception]") {
   const auto asking = begin(desk(), match(mine.owner));
   const auto asked = shard.take_one<match_request>();
@@ -78,8 +78,8 @@ TEST_CASE_METHOD(reception_world, "reception: what is asked reaches the shard, a
   }
 }
 
-TEST_CASE_METHOD(reception_world, "reception: no answer names an actor behind it", "[reception]") {
-  // Who has sent something to another process can be addressed from there: the sender has to be the client's own.
+TEST_CASE_METHOD(reception_world, "reception: no reply reveals an actor behind it", "[reception]") {
+  // The sender of a message to another process can be addressed from there, so it must be the client's own relay.
   probe asker(system());
   const auto sent_by = [&](const auto& handle, caf::message request, probe& from, caf::message reply, auto take) {
     asker.request(caf::actor_cast<caf::strong_actor_ptr>(handle), std::move(request));
@@ -103,19 +103,19 @@ TEST_CASE_METHOD(reception_world, "reception: no answer names an actor behind it
   CHECK(asker.take_answers().front().sender == door);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: a shard that is gone or forgets is no reason to wait", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: a request ends if its shard dies or drops it", "[reception]") {
   const auto asking = begin(desk(), match(mine.owner));
-  SECTION("it forgets") {
-    shard.take<match_request>(); // and with it the last reference to who waits
+  SECTION("it drops the request") {
+    shard.take<match_request>(); // and with it the last reference to the waiting request
   }
-  SECTION("it is gone") {
+  SECTION("it has died") {
     end(supervisor);
     shard.take<match_request>();
   }
   CHECK(client().answer_to(asking).code() == errc::unreachable);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: nobody acts in another client's name", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: a client cannot act as another client", "[reception]") {
   for (const owner_id owner : {theirs.owner, owner_id{0}}) {
     CHECK(ask(desk(), match(owner)).code() == errc::not_owner);
     CHECK(ask(desk(), release_request{mine.space_id, {owner, 1}, 0}).code() == errc::not_owner);
@@ -133,7 +133,7 @@ TEST_CASE_METHOD(reception_world, "reception: nobody acts in another client's na
   CHECK(shard.take<abort_atom, finish_request>().empty());
 }
 
-TEST_CASE_METHOD(reception_world, "reception: frames are asked for, and given back, in the name of the client",
+TEST_CASE_METHOD(reception_world, "reception: frames are requested and released under the owner id of the client",
                  "[reception]") {
   const auto fetching = begin(io(), fetch_atom_v, batch());
   const auto asked = worker0.take_one<fetch_atom, owner_id, frame_request>();
@@ -155,7 +155,7 @@ TEST_CASE_METHOD(reception_world, "reception: frames are asked for, and given ba
   CHECK(client().answer_to(refused).code() == errc::limit_exceeded);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: frames to fill are for slots that are reserved for the client",
+TEST_CASE_METHOD(reception_world, "reception: frames are granted only for slots that are reserved for the client",
                  "[reception]") {
   CHECK(ask(io(), place_atom_v, batch()).code() == errc::not_owner);
   reserve(mine);
@@ -172,8 +172,7 @@ TEST_CASE_METHOD(reception_world, "reception: frames to fill are for slots that 
   CHECK(ask(io(), place_atom_v, batch()).code() == errc::not_owner);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: so many requests of a client at once, those of others aside",
-                 "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: concurrent requests are limited per client", "[reception]") {
   end(supervisor);
   options->actors.max_requests = 16;
   start();
@@ -194,7 +193,7 @@ TEST_CASE_METHOD(reception_world, "reception: so many requests of a client at on
   CHECK(shard.take<match_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: verbs of the node's own actors are none of a client's", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal messages of the node", "[reception]") {
   const auto refused = [&](const auto& handle, auto... xs) {
     client().request(caf::actor_cast<caf::strong_actor_ptr>(handle), caf::make_message(xs...));
     run();
@@ -221,7 +220,7 @@ TEST_CASE_METHOD(reception_world, "reception: verbs of the node's own actors are
   CHECK(worker0.inbox_size() == 0);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: exits, deaths and errors that others send end nothing", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: forged exit, down and error messages end no actor", "[reception]") {
   const auto tell = [&](auto message) {
     for (const auto& handle :
          {caf::actor_cast<caf::actor>(door), caf::actor_cast<caf::actor>(desk()), caf::actor_cast<caf::actor>(io())})
@@ -242,13 +241,14 @@ TEST_CASE_METHOD(reception_world, "reception: exits, deaths and errors that othe
   CHECK(enter(another).owner != 0);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: a client's handles end with it, and nobody else's", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: the handles of a client end with it and those of others stay",
+                 "[reception]") {
   const auto gone = mine;
   SECTION("it dies") {
     link.die();
     run();
   }
-  SECTION("it leaves") {
+  SECTION("it detaches") {
     link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(caf::leave_atom_v, mine.owner));
     run();
   }
@@ -263,7 +263,7 @@ TEST_CASE_METHOD(reception_world, "reception: a client's handles end with it, an
   CHECK(shard.take<match_request>().size() == 1);
 }
 
-TEST_CASE_METHOD(reception_world, "reception: names are short", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: names are limited in length", "[reception]") {
   probe another(system());
   auto wanted = request();
   auto& name = GENERATE(false, true) ? wanted.client_name : wanted.space_name;
@@ -274,7 +274,7 @@ TEST_CASE_METHOD(reception_world, "reception: names are short", "[reception]") {
         (wanted.client_name.size() == 256 ? errc::ok : errc::unknown_namespace));
 }
 
-TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: only the client itself can detach", "[reception]") {
   CHECK(ask(door, caf::leave_atom_v, mine.owner).code() == errc::not_found);
   caf::anon_send(door, caf::leave_atom_v, mine.owner);
   run();
@@ -283,7 +283,7 @@ TEST_CASE_METHOD(reception_world, "reception: only the client itself leaves", "[
   CHECK(dead().empty());
 }
 
-TEST_CASE_METHOD(reception_world, "reception: whoever knows the number of a client says that it is at rest",
+TEST_CASE_METHOD(reception_world, "reception: quiescence can be reported by any sender that knows the owner id",
                  "[reception]") {
   begin(io(), fetch_atom_v, batch());
   CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::busy);
@@ -297,7 +297,7 @@ TEST_CASE_METHOD(reception_world, "reception: whoever knows the number of a clie
   CHECK(rested().empty());
 }
 
-TEST_CASE_METHOD(reception_world, "reception: who sends without asking gets nothing back", "[reception]") {
+TEST_CASE_METHOD(reception_world, "reception: a message that is no request gets no reply", "[reception]") {
   probe sender(system());
   const auto send = [&](const auto& handle, caf::message content) {
     caf::actor_cast<caf::strong_actor_ptr>(handle)->enqueue(sender.as<caf::strong_actor_ptr>(), caf::make_message_id(),

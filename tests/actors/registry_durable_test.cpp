@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A store that writes when the test says so.
+/// A store that writes when the test calls `write`.
 class patient_store final : public store::metadata_store {
 public:
   const store::node_identity& identity() const noexcept override { return identity_; }
@@ -72,7 +72,7 @@ struct durable_world : sim {
     return {space.id(), 0, {7, n}, std::vector{page_ref{wanted.keys[0], granted.results[0].where}}};
   }
 
-  /// Reserves and commits one key; what was written.
+  /// Reserves and commits one key; returns the pages written.
   finish_request save(std::uint64_t n, slot_number slot) {
     auto page = reserve(n, slot);
     const auto number = begin(shard, commit_atom_v, page);
@@ -94,20 +94,20 @@ struct durable_world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(durable_world, "durable registry: a commit is answered when it is written, and not before",
+TEST_CASE_METHOD(durable_world, "durable registry: a commit is answered only after it is written",
                  "[registry_durable]") {
   const auto page = reserve(1, 3);
   const auto number = begin(shard, commit_atom_v, page);
   CHECK_FALSE(client().answer_to(number).came);
   CHECK(slots.take<publish_page_atom, slot_batch>().empty());
-  CHECK(complete(1)); // who reads now and finds it gone after a crash has a miss
+  CHECK(complete(1)); // a reader that gets it now has a miss if a crash removes it
   CHECK(disk->write() == 1);
   run();
   CHECK(client().answer_to(number).value<finish_reply>().results[0] == 0);
   CHECK(slots.take<publish_page_atom, slot_batch>().size() == 1);
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: a slot goes back when the page that it had is gone from the store",
+TEST_CASE_METHOD(durable_world, "durable registry: a slot is released after its page has been deleted from the store",
                  "[registry_durable]") {
   const auto page = reserve(1, 3);
   const auto committed = begin(shard, commit_atom_v, page);
@@ -124,7 +124,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: a slot goes back when the pag
   CHECK(client().answer_to(number).code() == errc::ok);
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: an eviction is answered after the slots have gone back",
+TEST_CASE_METHOD(durable_world, "durable registry: an eviction is answered after its slots have been released",
                  "[registry_durable]") {
   const auto committed = begin(shard, commit_atom_v, reserve(1, 3));
   disk->write();
@@ -138,7 +138,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: an eviction is answered after
   CHECK(client().answer_to(number).value<evict_reply>().slots == 1);
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: what changes during a write goes into the next, in order",
+TEST_CASE_METHOD(durable_world, "durable registry: changes during a write go into the next one in order",
                  "[registry_durable]") {
   std::vector<finish_request> pages;
   for (std::uint64_t n = 1; n <= 5; ++n)
@@ -158,7 +158,8 @@ TEST_CASE_METHOD(durable_world, "durable registry: what changes during a write g
   CHECK(disk->waiting.empty());
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: reads and refusals wait for nothing", "[registry_durable]") {
+TEST_CASE_METHOD(durable_world, "durable registry: reads and refusals do not wait for the store",
+                 "[registry_durable]") {
   const auto hanging = begin(shard, commit_atom_v, reserve(1, 3));
   const auto keys = test_task(1, 1).keys;
   CHECK(ask(shard, match_request{space.id(), {7, 90}, std::chrono::seconds(1), keys}).code() == errc::ok);
@@ -169,8 +170,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: reads and refusals wait for n
   CHECK(ask(shard, commit_atom_v, finish_request{space.id(), 9, {7, 1}, {}}).code() == errc::out_of_range);
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: a store that has too much to do gets the batch later",
-                 "[registry_durable]") {
+TEST_CASE_METHOD(durable_world, "durable registry: a batch is retried when the store is busy", "[registry_durable]") {
   const auto page = reserve(1, 3);
   disk->refuse = {errc::limit_exceeded, "too much"};
   const auto number = begin(shard, commit_atom_v, page);
@@ -182,7 +182,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: a store that has too much to 
   CHECK(client().answer_to(number).code() == errc::ok);
 }
 
-TEST_CASE("durable registry: whoever waits for a slow disk is not refused what cannot be taken back",
+TEST_CASE("durable registry: irreversible requests are accepted beyond the limit of a slow disk",
           "[registry_durable]") {
   registry_options how;
   how.max_waiting_for_store = 1;
@@ -192,7 +192,7 @@ TEST_CASE("durable registry: whoever waits for a slow disk is not refused what c
   const auto refused = w.reserve(3, 5);
   const auto waits = w.begin(w.shard, commit_atom_v, late);
   REQUIRE(w.ask(w.shard, commit_atom_v, refused).code() == errc::limit_exceeded);
-  SECTION("that a page is lost") {
+  SECTION("the loss of a page") {
     const auto number = w.begin(w.shard, give_up_request{w.space.id(), 0, gone.pages});
     CHECK_FALSE(w.client().answer_to(number).came);
     CHECK_FALSE(w.complete(1));
@@ -204,7 +204,7 @@ TEST_CASE("durable registry: whoever waits for a slow disk is not refused what c
     CHECK(w.client().answer_to(number).value<result_codes>().results[0] == 0);
     CHECK(w.listed() == 1);
   }
-  SECTION("that a namespace is removed") {
+  SECTION("the removal of a namespace") {
     const auto number = w.begin(w.shard, remove_namespace_request{w.space.id(), true});
     w.disk->write();
     w.run();
@@ -215,7 +215,7 @@ TEST_CASE("durable registry: whoever waits for a slow disk is not refused what c
   }
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: when the store fails, nobody is told that all is well, and it ends",
+TEST_CASE_METHOD(durable_world, "durable registry: a store failure fails all pending commits and ends the shard",
                  "[registry_durable]") {
   const auto first = reserve(1, 3);
   const auto second = reserve(2, 4);
@@ -225,7 +225,7 @@ TEST_CASE_METHOD(durable_world, "durable registry: when the store fails, nobody 
     disk->write(tl::unexpected<error>(error{errc::no_space, "the disk is full"}));
     run();
   }
-  SECTION("when it is given something") {
+  SECTION("when it refuses a batch") {
     disk->refuse = {errc::io_error, "an earlier write failed"};
     disk->write();
     run();
@@ -240,11 +240,12 @@ TEST_CASE_METHOD(durable_world, "durable registry: when the store fails, nobody 
   CHECK(ask(shard, stats_atom_v).code() == errc::unreachable);
 }
 
-TEST_CASE_METHOD(durable_world, "durable registry: its end answers who waits for the store", "[registry_durable]") {
+TEST_CASE_METHOD(durable_world, "durable registry: its shutdown answers requests that wait for the store",
+                 "[registry_durable]") {
   const auto number = begin(shard, commit_atom_v, reserve(1, 3));
   end(shard);
   CHECK(client().answer_to(number).code() == errc::shutting_down);
-  disk->write(); // late, and to nobody
+  disk->write(); // late, and without a receiver
   run();
 }
 

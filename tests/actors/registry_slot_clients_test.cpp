@@ -6,7 +6,7 @@ namespace registry_slot_clients_test {
 using namespace troupe;
 using namespace troupe::test;
 
-// Registry and allocator as slot clients use them: namespaces and ranks come at run time, nobody fences.
+// Registry and allocator as slot clients use them: namespaces and ranks are added at run time, without fences.
 
 namespace {
 
@@ -78,7 +78,7 @@ TEST_CASE("slot clients: allocate, confirm, exists, protect, erase", "[registry_
   CHECK(spaces[1].ranks[0].pages == 3);
   const erase_request gone{w.id, all_ranks, wanted.keys};
   CHECK(w.codes_of(w.ask(w.shards[0], gone).value<result_codes>()) == std::vector(3, errc::ok));
-  // Protected: the slots follow when the time is over, and then are free.
+  // Protected: the slots are reclaimed when the protection ends, and then are free.
   CHECK(w.rested().live == 3);
   w.advance(std::chrono::milliseconds(4900));
   CHECK(w.rested().live == 3);
@@ -86,7 +86,7 @@ TEST_CASE("slot clients: allocate, confirm, exists, protect, erase", "[registry_
   CHECK(w.rested().free == 8);
 }
 
-TEST_CASE("slot clients: a slot that is given back follows when its time is over, and rests", "[registry_actor]") {
+TEST_CASE("slot clients: a reclaimed slot is quarantined after its deadline", "[registry_actor]") {
   slot_client_world w(2);
   const auto wanted = w.allocation(0, 2);
   const auto given = w.ask(w.shards[0], wanted).value<reserve_reply>();
@@ -108,7 +108,7 @@ TEST_CASE("slot clients: a slot that is given back follows when its time is over
   CHECK(w.rested().free == 2);
 }
 
-TEST_CASE("slot clients: requests for one page wait for the first, and get its slot", "[registry_actor]") {
+TEST_CASE("slot clients: requests for one page wait for the first one and get its slot", "[registry_actor]") {
   slot_client_world w;
   probe slots(w.system());
   CHECK(w.ask(w.shards[0], add_rank_request{w.id, 1, 8, slots.as<allocator_actor>()}).code() == errc::ok);
@@ -128,7 +128,7 @@ TEST_CASE("slot clients: requests for one page wait for the first, and get its s
   // The second still wants a slot for its other key; its answer has both.
   take = slots.take_one<take_atom, std::uint32_t, duration>();
   CHECK(take.get<std::uint32_t>(1) == 1);
-  SECTION("it comes") {
+  SECTION("it is granted") {
     slots.reply(take, caf::make_message(take_reply{std::vector<slot_ref>{{7, 9}}}));
     w.run();
     const auto two = w.client().answer_to(second).value<reserve_reply>();
@@ -142,7 +142,8 @@ TEST_CASE("slot clients: requests for one page wait for the first, and get its s
   }
 }
 
-TEST_CASE("slot clients: who waits for another's slots is answered when the registry ends", "[registry_actor]") {
+TEST_CASE("slot clients: requests that wait for another's slot are answered when the registry ends",
+          "[registry_actor]") {
   slot_client_world w;
   probe slots(w.system());
   CHECK(w.ask(w.shards[0], add_rank_request{w.id, 1, 8, slots.as<allocator_actor>()}).code() == errc::ok);
@@ -153,7 +154,7 @@ TEST_CASE("slot clients: who waits for another's slots is answered when the regi
   CHECK(w.client().answer_to(second).code() == errc::shutting_down);
 }
 
-TEST_CASE("slot clients: a full rank evicts what is not protected", "[registry_actor]") {
+TEST_CASE("slot clients: a full rank evicts unprotected keys", "[registry_actor]") {
   slot_client_world w(4);
   const auto old = w.allocation(0, 4);
   w.ask(w.shards[0], w.pages(old, w.ask(w.shards[0], old).value<reserve_reply>()));
@@ -165,7 +166,7 @@ TEST_CASE("slot clients: a full rank evicts what is not protected", "[registry_a
   CHECK(w.rested().live == 1);
 }
 
-TEST_CASE("slot clients: a small full rank takes in new pages as fast as they come", "[registry_actor]") {
+TEST_CASE("slot clients: a small full rank accepts new pages without delay", "[registry_actor]") {
   slot_client_world w(4);
   // No time passes: whatever rested would not be back.
   for (std::uint64_t round = 0; round < 50; ++round) {
@@ -176,7 +177,7 @@ TEST_CASE("slot clients: a small full rank takes in new pages as fast as they co
   }
 }
 
-TEST_CASE("slot clients: a namespace is cleared and removed, and its slots come back", "[registry_actor]") {
+TEST_CASE("slot clients: clearing and removing a namespace releases its slots", "[registry_actor]") {
   slot_client_world w;
   const auto wanted = w.allocation(0, 5);
   w.ask(w.shards[0], w.pages(wanted, w.ask(w.shards[0], wanted).value<reserve_reply>()));

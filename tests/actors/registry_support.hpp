@@ -48,7 +48,7 @@ struct registry_world : sim {
     allocators = peers.allocators;
   }
 
-  /// As those of this world, but nobody has told them of their peers.
+  /// Shards like those of this world that are not bound to peers.
   registry_actor unbound_shard() { return spawn<registry>(registry_options{}, std::vector{space}, metrics_actor{}); }
   allocator_actor unbound_allocator() {
     allocator_options how;

@@ -36,7 +36,7 @@ TEST_CASE("registry and allocator: a key is complete when all ranks have it", "[
   CHECK(w.matched(0, 2, 901) == 1);
 }
 
-TEST_CASE("registry and allocator: an abort gives slots back by way of the quarantine", "[registry_actor]") {
+TEST_CASE("registry and allocator: an abort releases slots through quarantine", "[registry_actor]") {
   registry_world w;
   const auto wanted = w.reservation(1, 0, 3);
   const auto written = w.pages(wanted, w.ask(w.shards[0], wanted).value<reserve_reply>());
@@ -51,8 +51,7 @@ TEST_CASE("registry and allocator: an abort gives slots back by way of the quara
   CHECK(w.codes_of(w.ask(w.shards[0], commit_atom_v, written).value<finish_reply>()) == std::vector(3, errc::expired));
 }
 
-TEST_CASE("registry and allocator: a reservation waits for eviction, and gets its slots when the I/O has ended",
-          "[registry_actor]") {
+TEST_CASE("registry and allocator: a reservation waits for eviction and for the I/O on its slots", "[registry_actor]") {
   registry_world w;
   w.store(1, 0, 8);
   w.answer_fences();
@@ -81,8 +80,7 @@ TEST_CASE("registry and allocator: a reservation waits for eviction, and gets it
   CHECK(w.counts().evicted_keys >= 5);
 }
 
-TEST_CASE("registry and allocator: full after the wait, and whoever comes next finds the key free",
-          "[registry_actor]") {
+TEST_CASE("registry and allocator: a reservation that times out is full and leaves its keys free", "[registry_actor]") {
   registry_world w;
   w.store(1, 0, 6);
   CHECK(w.matched(0, 6) == 6); // leased: nothing may be evicted
@@ -102,7 +100,7 @@ TEST_CASE("registry and allocator: full after the wait, and whoever comes next f
   w.check_conservation();
 }
 
-TEST_CASE("registry and allocator: a fence that is never answered keeps nobody waiting for ever", "[registry_actor]") {
+TEST_CASE("registry and allocator: requests time out when a fence is never answered", "[registry_actor]") {
   registry_world w(2);
   w.store(1, 0, 2);
   const auto number = w.begin(w.shards[0], w.reservation(2, 100, 2));
@@ -115,7 +113,7 @@ TEST_CASE("registry and allocator: a fence that is never answered keeps nobody w
   CHECK(w.slots().free == 2);
 }
 
-TEST_CASE("registry and allocator: two writers of a key, one slot", "[registry_actor]") {
+TEST_CASE("registry and allocator: two writers of a key share one slot", "[registry_actor]") {
   registry_world w;
   const auto mine = w.ask(w.shards[0], w.reservation(1, 0, 2)).value<reserve_reply>();
   CHECK(w.codes_of(mine) == std::vector(2, errc::ok));
@@ -124,7 +122,7 @@ TEST_CASE("registry and allocator: two writers of a key, one slot", "[registry_a
   CHECK(w.slots().reserved == 3);
 }
 
-TEST_CASE("registry and allocator: what the dead held is released", "[registry_actor]") {
+TEST_CASE("registry and allocator: leases and reservations of a dead owner are released", "[registry_actor]") {
   registry_world w(64);
   w.store(1, 0, 40);
   CHECK(w.matched(0, 40) == 40);
@@ -133,7 +131,7 @@ TEST_CASE("registry and allocator: what the dead held is released", "[registry_a
   CHECK(w.counts().leases == 1);
   CHECK(w.counts().reservations == 20);
   CHECK(w.ask(w.shards[0], owner_died_atom_v, owner_id{7}).code() == errc::ok);
-  // In bounded parts, but without waiting for the clock.
+  // In bounded parts, but without a timer between them.
   CHECK(w.counts().leases == 0);
   CHECK(w.counts().reservations == 0);
   CHECK(w.slots().quarantined == 20);
@@ -144,7 +142,7 @@ TEST_CASE("registry and allocator: what the dead held is released", "[registry_a
   w.check_conservation();
 }
 
-TEST_CASE("registry and allocator: an owner that dies while its reservation waits for slots", "[registry_actor]") {
+TEST_CASE("registry and allocator: slots granted after the owner's death are released", "[registry_actor]") {
   registry_world w(4);
   w.store(1, 0, 4);
   const auto number = w.begin(w.shards[0], w.reservation(2, 100, 3, 0, 66));
@@ -159,8 +157,7 @@ TEST_CASE("registry and allocator: an owner that dies while its reservation wait
   w.check_conservation();
 }
 
-TEST_CASE("registry and allocator: a removal goes on when an allocator has answered, and asks for no more till then",
-          "[registry_actor]") {
+TEST_CASE("registry and allocator: a removal continues only when the allocator has answered", "[registry_actor]") {
   registry_world w(4);
   w.store(1, 0, 4);
   const auto reserving = w.begin(w.shards[0], w.reservation(2, 100, 3));
@@ -192,7 +189,7 @@ TEST_CASE("registry and allocator: a fence that fails frees nothing", "[registry
   w.check_conservation();
 }
 
-TEST_CASE("registry and allocator: reservations and leases end by the clock", "[registry_actor]") {
+TEST_CASE("registry and allocator: reservations and leases expire", "[registry_actor]") {
   registry_world w;
   w.store(1, 0, 2);
   CHECK(w.matched(0, 2) == 2);
@@ -208,7 +205,7 @@ TEST_CASE("registry and allocator: reservations and leases end by the clock", "[
   CHECK(w.slots().quarantined == 2);
 }
 
-TEST_CASE("registry and allocator: an unknown rank or an unbound registry has no slots, and says so",
+TEST_CASE("registry and allocator: a reservation for an unknown rank or an unbound registry is refused",
           "[registry_actor]") {
   registry_world w;
   CHECK(w.ask(w.shards[0], w.reservation(1, 0, 2, 5)).code() == errc::out_of_range);
@@ -216,7 +213,7 @@ TEST_CASE("registry and allocator: an unknown rank or an unbound registry has no
   CHECK(w.codes_of(w.ask(alone, w.reservation(1, 0, 2)).value<reserve_reply>()) == std::vector(2, errc::full));
 }
 
-TEST_CASE("registry and allocator: their end answers who waits", "[registry_actor]") {
+TEST_CASE("registry and allocator: their shutdown answers waiting requests", "[registry_actor]") {
   registry_world w(2);
   w.store(1, 0, 2);
   const auto reserving = w.begin(w.shards[0], w.reservation(2, 100, 2));
@@ -232,7 +229,7 @@ TEST_CASE("registry and allocator: their end answers who waits", "[registry_acto
   }
 }
 
-TEST_CASE("registry and allocator: the deaths of many owners leave one timer", "[registry_actor]") {
+TEST_CASE("registry and allocator: the deaths of many owners leave one timer per actor", "[registry_actor]") {
   registry_world w(64);
   // Each leaves more than one tick's work.
   for (std::uint64_t owner = 100; owner < 110; ++owner) {
@@ -246,7 +243,7 @@ TEST_CASE("registry and allocator: the deaths of many owners leave one timer", "
   CHECK(w.slots().free == 64);
 }
 
-TEST_CASE("registry and allocator: latencies go to the metrics", "[registry_actor]") {
+TEST_CASE("registry and allocator: latencies are sent to the metrics", "[registry_actor]") {
   registry_world w;
   w.store(1, 0, 2);
   w.advance(std::chrono::milliseconds(500));
@@ -278,10 +275,11 @@ TEST_CASE("registry and allocator: several shards share the ranks", "[registry_a
   w.check_conservation();
 }
 
-TEST_CASE("registry: other shards hear of children that are gone before an allocator has their slots back",
+TEST_CASE("registry: other shards are notified of removed children before their slots are released",
           "[registry_actor]") {
-  // An allocator that has slots back may ask the other shards for more. What they may evict depends on which of their
-  // keys have children, so the news of that must not come later. One probe is the allocator and the other shard.
+  // An allocator that has slots back may ask the other shards for more. The keys that they may evict depend on which of
+  // their keys have children, so notifications of that must not come later. One probe is the allocator and the other
+  // shard.
   sim w;
   const auto space = small_space();
   probe metrics(w.system());

@@ -89,7 +89,7 @@ struct far_client : sim {
 
 } // namespace
 
-TEST_CASE("remote worker: a page that is fetched lies in the client's memory when it is told so") {
+TEST_CASE("remote worker: a fetch is answered when its page is in the client's memory") {
   far_client w;
   w.bind();
   far_client::write_page(w.here(5), 1);
@@ -105,14 +105,14 @@ TEST_CASE("remote worker: a page that is fetched lies in the client's memory whe
   CHECK(w.ask(w.worker, unpin_atom_v, owner, told.pin).code() == errc::not_found);
 }
 
-TEST_CASE("remote worker: one that ends before it has a peer is not taken for a client that may still be written to") {
+TEST_CASE("remote worker: a worker that ends before it is bound does not count as an active client") {
   far_client w;
   CHECK(w.presence->load() == 1);
   w.end(w.worker);
   CHECK(w.presence->load() == 0);
 }
 
-TEST_CASE("remote worker: a page that is saved is got and looked at before the io worker hears of it") {
+TEST_CASE("remote worker: a saved page is read and verified before the io worker is notified") {
   far_client w;
   w.bind();
   const auto place = w.begin(w.worker, place_atom_v, owner, frame_request{{{w.page(1), w.page(2)}}, {}});
@@ -132,14 +132,14 @@ TEST_CASE("remote worker: a page that is saved is got and looked at before the i
   CHECK(w.client().answer_to(fill).value<io_reply>().results == said.gathered);
 }
 
-TEST_CASE("remote worker: what is reached must be the memory that was offered") {
+TEST_CASE("remote worker: a binding to memory other than the offered one is refused") {
   far_client w;
   w.memory->bytes()[3] = std::byte{6};
   CHECK(w.ask(w.worker, bind_atom_v, w.offer).code() == errc::identity_mismatch);
   CHECK(w.ask(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}}).code() == errc::identity_mismatch);
 }
 
-TEST_CASE("remote worker: where no pages move between hosts, clients there are told so") {
+TEST_CASE("remote worker: a client is refused when remote transfers are off") {
   far_client w(false);
   CHECK(w.ask(w.worker, bind_atom_v, w.offer).code() == errc::unsupported);
   CHECK(w.ask(w.worker, place_atom_v, owner, frame_request{{{w.page(1)}}, {}}).code() == errc::unreachable);
@@ -148,17 +148,17 @@ TEST_CASE("remote worker: where no pages move between hosts, clients there are t
   CHECK(w.presence->load() == 0);
 }
 
-TEST_CASE("remote worker: a client that is lost has its requests answered, and the node hears of it") {
+TEST_CASE("remote worker: requests of a lost client are answered and the node is notified") {
   far_client w;
   w.bind();
   w.network->held = true;
   const auto fetch = w.begin(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}});
   w.give_frames<fetch_atom>(70, 5);
   CHECK_FALSE(w.client().answer_to(fetch).came);
-  SECTION("because its memory is gone") {
+  SECTION("because its memory is unreachable") {
     w.network->lose_all();
   }
-  SECTION("because it takes nothing") {
+  SECTION("because its transfers make no progress") {
     w.advance(std::chrono::milliseconds(2200));
   }
   w.run();
@@ -168,14 +168,14 @@ TEST_CASE("remote worker: a client that is lost has its requests answered, and t
   CHECK(w.client().answer_to(fetch).code() == errc::unreachable);
   w.unpinned(70);
   CHECK(w.ask(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}}).code() == errc::unreachable);
-  // It may be touched until the attachment is over, too.
+  // It may also be accessed until the attachment ends.
   CHECK(w.presence->load() == 1);
   caf::anon_send(w.worker, unbind_atom_v, owner);
   w.run();
   CHECK(w.presence->load() == 0);
 }
 
-TEST_CASE("remote worker: a client behind a slow line is waited for as long as something moves") {
+TEST_CASE("remote worker: a client on a slow network does not time out while bytes move") {
   far_client w;
   w.bind();
   far_client::write_page(w.here(5), 1);
@@ -194,7 +194,7 @@ TEST_CASE("remote worker: a client behind a slow line is waited for as long as s
   w.unpinned(70);
 }
 
-TEST_CASE("remote worker: what moves when the attachment ends is waited for") {
+TEST_CASE("remote worker: the end of an attachment waits for transfers in progress") {
   far_client w;
   w.bind();
   w.network->held = true;
@@ -210,7 +210,7 @@ TEST_CASE("remote worker: what moves when the attachment ends is waited for") {
   CHECK(w.client().answer_to(fetch).code() == errc::unreachable);
 }
 
-TEST_CASE("remote worker: one that ends with its node lets go of what moves") {
+TEST_CASE("remote worker: a shutdown with the node drops transfers in progress") {
   far_client w;
   w.bind();
   w.network->held = true;

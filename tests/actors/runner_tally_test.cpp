@@ -26,14 +26,14 @@ load_ended some_load(std::uint64_t right, std::uint64_t wrong, std::uint64_t mis
 
 } // namespace
 
-TEST_CASE("tally: each request is handed out once, in order, until all are or the run is given up", "[runner]") {
+TEST_CASE("tally: each request is issued once and in order until the last one or a cancellation", "[runner]") {
   tally sums(0, 3, 100, true);
   CHECK(sums.next() == 0U);
   CHECK(sums.next() == 1U);
   SECTION("all") {
     CHECK(sums.next() == 2U);
   }
-  SECTION("given up") {
+  SECTION("cancelled") {
     sums.note(run_given_up{{errc::unreachable, "first"}});
     sums.give_up({errc::cancelled, "second"});
     REQUIRE(sums.given_up().has_value());
@@ -43,7 +43,7 @@ TEST_CASE("tally: each request is handed out once, in order, until all are or th
   CHECK_FALSE(sums.next().has_value());
 }
 
-TEST_CASE("tally: of a part of a run that does not count, what was wrong counts all the same", "[runner]") {
+TEST_CASE("tally: failures of the warm-up count although its transfers do not", "[runner]") {
   tally before(0, 2, 100, true);
   CHECK(before.next() == 0U);
   CHECK(before.next() == 1U);
@@ -72,7 +72,7 @@ TEST_CASE("tally: of a part of a run that does not count, what was wrong counts 
   CHECK_FALSE(after.next().has_value());
 }
 
-TEST_CASE("tally: time of loads and saves that overlap counts once for both together", "[runner]") {
+TEST_CASE("tally: time in which loads and saves overlap counts once in their combined bandwidth", "[runner]") {
   tally sums(0, 1, 1000, false);
   sums.note(transfer_began{transfer_kind::load, at(10)});
   sums.note(transfer_began{transfer_kind::save, at(15)});
@@ -88,7 +88,7 @@ TEST_CASE("tally: time of loads and saves that overlap counts once for both toge
   CHECK(std::abs(report.together_gbps - 6000 / 15e6) < 1e-9);
 }
 
-TEST_CASE("tally: a report is the sum of what players have said", "[runner]") {
+TEST_CASE("tally: a report is the sum of the players' notes", "[runner]") {
   tally sums(0, 2, 100, true);
   sums.note(lookup_ended{std::chrono::microseconds(7)});
   sums.note(transfer_began{transfer_kind::load, at(10)});

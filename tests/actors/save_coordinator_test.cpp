@@ -41,14 +41,14 @@ TEST_CASE_METHOD(world, "save coordinator: a task that is refused is answered wi
   CHECK(ask(save, test_task(0)).value<transfer_result>().results.empty());
 }
 
-TEST_CASE_METHOD(world, "save coordinator: a registry that does not answer is asked again until the deadline",
+TEST_CASE_METHOD(world, "save coordinator: a request that the registry does not answer is retried until the deadline",
                  "[save_coordinator]") {
   const auto number = begin(save, test_task(1, 0, 1200 * ms));
   const auto first = reserve();
   advance(request_timeout);
   const auto second = reserve();
   CHECK(second.get<reserve_request>(0).ticket == first.get<reserve_request>(0).ticket);
-  grant(first); // nobody waits for this one any more
+  grant(first); // no task waits for it any more
   CHECK(copier.take<gather_atom, copy_order>().empty());
   advance(request_timeout);
   CHECK(shard.take<reserve_request>().size() == 1);
@@ -58,7 +58,7 @@ TEST_CASE_METHOD(world, "save coordinator: a registry that does not answer is as
   CHECK(shard.take<reserve_request>().empty());
 }
 
-TEST_CASE_METHOD(world, "save coordinator: the deadline answers a task whose fill hangs, and nothing is committed",
+TEST_CASE_METHOD(world, "save coordinator: a task whose fill hangs is answered at its deadline without a commit",
                  "[save_coordinator]") {
   const auto number = begin(save, test_task(2));
   grant(reserve());
@@ -73,7 +73,7 @@ TEST_CASE_METHOD(world, "save coordinator: the deadline answers a task whose fil
   CHECK(abort().get<finish_request>(1).pages.size() == 2);
 }
 
-TEST_CASE_METHOD(world, "save coordinator: peers that die in the middle fail the task and not the coordinator",
+TEST_CASE_METHOD(world, "save coordinator: the death of an actor that it uses fails the task and not the coordinator",
                  "[save_coordinator]") {
   const auto number = begin(save, test_task(1));
   SECTION("the registry") {
@@ -116,8 +116,7 @@ TEST_CASE_METHOD(world, "save coordinator: peers that die in the middle fail the
   CHECK(results(next) == std::vector{errc::ok});
 }
 
-TEST_CASE_METHOD(world,
-                 "save coordinator: what is cancelled before it is gathered is not taken over, the rest is saved",
+TEST_CASE_METHOD(world, "save coordinator: pages cancelled before the gather are not saved and the others are",
                  "[save_coordinator][cancel]") {
   const auto first = begin(save, tagged(1, test_task(2)));
   grant(reserve());
@@ -155,7 +154,7 @@ TEST_CASE_METHOD(world,
   CHECK(shard.take<abort_atom, finish_request>().empty());
 }
 
-TEST_CASE_METHOD(world, "save coordinator: a place that finds no room after a cancel is given up",
+TEST_CASE_METHOD(world, "save coordinator: a frame request is not retried after a cancel",
                  "[save_coordinator][cancel]") {
   const auto number = begin(save, tagged(1, test_task(1)));
   grant(reserve());
@@ -170,8 +169,7 @@ TEST_CASE_METHOD(world, "save coordinator: a place that finds no room after a ca
   CHECK(copier.take<gather_atom, copy_order>().empty());
 }
 
-TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once, whatever it waits for",
-                 "[save_coordinator]") {
+TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once in any state", "[save_coordinator]") {
   std::vector<std::uint64_t> numbers;
   for (std::uint64_t i = 0; i < 4; ++i)
     numbers.push_back(begin(save, test_task(1, 10 * i, std::chrono::hours(1))));
@@ -204,7 +202,7 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
   for (const auto number : numbers)
     CHECK(results(number) == std::vector{expected});
 
-  // All that was under way is answered now, to nobody.
+  // Replies to the requests in flight arrive now and have no receiver.
   grant(reserves[0]);
   give(places[0]);
   fill(fills[0]);
@@ -226,20 +224,20 @@ TEST_CASE_METHOD(world, "save coordinator: unbinding answers every task at once,
   }
 }
 
-TEST_CASE_METHOD(world, "save coordinator: a binding that cannot be is refused, the one before stays",
+TEST_CASE_METHOD(world, "save coordinator: an invalid binding is refused and the previous one stays",
                  "[save_coordinator]") {
   const auto number = begin(save, test_task(1));
   auto bad = binding();
   SECTION("no shards") {
     bad.shards.clear();
   }
-  SECTION("nobody's") {
+  SECTION("without an owner") {
     bad.owner = 0;
   }
-  SECTION("a window of more than may be pinned") {
+  SECTION("a window above the pin limit") {
     bad.window_pages = 1025;
   }
-  SECTION("a window of nothing") {
+  SECTION("an empty window") {
     bad.window_pages = 0;
   }
   CHECK(ask(save, bind_atom_v, bad).failure.text != "");
@@ -251,7 +249,7 @@ TEST_CASE_METHOD(world, "save coordinator: a binding that cannot be is refused, 
   CHECK(results(number) == std::vector{errc::ok});
 }
 
-TEST_CASE_METHOD(world, "save coordinator: not bound, everything is answered", "[save_coordinator]") {
+TEST_CASE_METHOD(world, "save coordinator: every task is answered while it is not bound", "[save_coordinator]") {
   const auto fresh = spawn_coordinator<save_coordinator>();
   CHECK(ask(fresh, test_task(1)).code() == errc::unreachable);
   CHECK(ask(fresh, unbind_atom_v).code() == errc::ok);

@@ -31,7 +31,7 @@ struct received {
   }
 };
 
-/// What came of a request.
+/// The outcome of a request.
 struct answer {
   bool came = false;
   /// Empty for success.
@@ -91,13 +91,14 @@ public:
   /// The answer to a request of this probe, which is taken out; `came` is false if there is none.
   answer answer_to(std::uint64_t number);
 
-  /// How many answers were not taken out: those to requests that were answered twice, if all others were taken.
+  /// The number of replies that were not taken out: replies to requests that were answered twice, if all others were
+  /// taken.
   std::size_t answers_left();
 
   /// Takes all answers, as they came.
   std::vector<received> take_answers();
 
-  /// Messages and answers that nobody has taken out.
+  /// Messages and replies that were not taken out.
   std::size_t inbox_size();
 
   /// Takes all messages of these types out of the inbox, answers aside.
@@ -117,7 +118,7 @@ public:
   void reply(const received& to, caf::message content);
   void reply_error(const received& to, errc code);
 
-  /// Ends the actor: who watches it hears so, who waits for its answers hears nothing, as when a machine dies.
+  /// Ends the actor as a crash of its machine does: its monitors are notified, its pending requests are not answered.
   void die();
 
 private:

@@ -4,7 +4,7 @@
 #include "tests/catch.hpp"
 #include "tests/memory_extents.hpp"
 
-/// What serves namespaces that clients make, where some of it cannot be opened.
+/// Serving namespaces of clients where a part of one cannot be opened.
 
 namespace space_keeper_test {
 
@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// Ranks in memory only, of which the last cannot be had as long as the test says so.
+/// Ranks in memory only, of which the last one fails as long as the test wants.
 class refusing_files final : public space_files {
 public:
   std::vector<file> list() const override { return {}; }
@@ -54,7 +54,7 @@ struct keeper_world : sim {
 
   errc open() { return ask(keeper, open_space_request{space, false}).code(); }
 
-  /// How many ranks lookups may ask whether their pages are in memory.
+  /// The number of ranks that a lookup may ask whether their pages are in memory.
   std::size_t resident() const {
     std::size_t out = 0;
     for (rank_number rank = 0; rank < space.world_size; ++rank)
@@ -71,7 +71,7 @@ struct keeper_world : sim {
 
 } // namespace
 
-TEST_CASE_METHOD(keeper_world, "space keeper: what cannot be opened leaves nothing behind, and can be opened later",
+TEST_CASE_METHOD(keeper_world, "namespace files: a failed open leaves nothing behind and can be retried",
                  "[space_keeper]") {
   CHECK(open() == errc::io_error);
   CHECK(resident() == 0);

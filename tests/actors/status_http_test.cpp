@@ -22,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What is wrong with an answer, by the description of the API.
+/// The mismatch between a reply and the description of the API; empty if there is none.
 std::string misfit(const std::string& path, const json& answer) {
   const auto document = json::parse(http::native::openapi_text());
   const auto& schema = document.at("paths")
@@ -48,7 +48,7 @@ std::vector<std::string> anchors_of_operations() {
 
 } // namespace
 
-TEST_CASE_METHOD(node_with_http, "status: one document says how a node is", "[status]") {
+TEST_CASE_METHOD(node_with_http, "status: one document reports the health of a node", "[status]") {
   REQUIRE(post("/rank/0/initialize", {{"num_pages", 100}, {"role", "worker"}}).code == 200);
   CHECK(post("/v1/namespaces/small/match", {{"keys", {"a", "b", "c"}}}).code == 200);
   const auto got = get("/v1/status");
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(node_with_http, "status: one document says how a node is", "[st
   CHECK(x.at("tiers").at("memory").at("limit_bytes") == options.memory.bytes);
   CHECK(x.at("tiers").at("disk").at("slots") == world_size * node_slots);
   REQUIRE(x.at("namespaces").size() == 2);
-  // In the order of their names: what engines keep in files of their own, and what the node keeps.
+  // In the order of their names: a namespace of a slot client and one whose pages the node stores.
   const auto& theirs = x.at("namespaces").at(0);
   CHECK(theirs.at("name") == "hf3fs");
   CHECK(theirs.at("ranks").at(0).at("kept_by") == "engine");
@@ -90,7 +90,7 @@ TEST_CASE_METHOD(node_with_http, "status: one document says how a node is", "[st
     CHECK(w.at("severity") == "notice");
 }
 
-TEST_CASE_METHOD(node_with_http, "status: what has happened since is that of the last minute, too", "[status]") {
+TEST_CASE_METHOD(node_with_http, "status: traffic since the start is part of the last minute", "[status]") {
   // The first totals are those of the start.
   REQUIRE(eventually([&] { return get("/v1/status").body().at("last_minute").at("seconds").get<double>() > 0; },
                      std::chrono::milliseconds(10)));
@@ -101,7 +101,8 @@ TEST_CASE_METHOD(node_with_http, "status: what has happened since is that of the
   CHECK(x.at("namespaces").at(0).at("last_minute").at("lookups") == 1);
 }
 
-TEST_CASE_METHOD(node_with_http, "status: a damaged slab is told with the way out, and where to read on", "[status]") {
+TEST_CASE_METHOD(node_with_http, "status: a damaged slab is reported with the remedy and a link to the docs",
+                 "[status]") {
   std::filesystem::remove(options.data_dir / "small.rank-1.slab");
   json x;
   REQUIRE(eventually([&] { return (x = get("/v1/status").body()).at("health") == "degraded"; },
@@ -115,7 +116,7 @@ TEST_CASE_METHOD(node_with_http, "status: a damaged slab is told with the way ou
   CHECK(w.at("runbook") == "docs/operations.md#slab_damaged");
 }
 
-TEST_CASE("status: every warning has its section among the runbooks", "[status]") {
+TEST_CASE("status: every warning has a section in the runbooks", "[status]") {
   const auto anchors = anchors_of_operations();
   const auto is_there = [&](const std::string& anchor) {
     INFO(anchor);
@@ -137,7 +138,7 @@ TEST_CASE("status: every warning has its section among the runbooks", "[status]"
     is_there(w.runbook);
 }
 
-TEST_CASE("status: a namespace says how much it can hold, and what bounds it", "[status]") {
+TEST_CASE("status: a namespace reports its capacity and the tier that bounds it", "[status]") {
   using namespace http::node_status;
   constexpr std::uint64_t mebibyte = 1U << 20U;
   const room_of_node room{256 * mebibyte, 16 * mebibyte, 64 * mebibyte};
@@ -151,7 +152,7 @@ TEST_CASE("status: a namespace says how much it can hold, and what bounds it", "
   auto smaller = in_slab;
   smaller.io.slab_slots = smaller.slots.total = 80;
   CHECK(capacity_of(space, {&in_slab, &smaller}, room) == space_capacity{80, 180, 180 * mebibyte, "disk"});
-  // In whole pages of each extent, which both ranks have to share.
+  // In whole pages of each extent, which both ranks share.
   rank_stats in_memory;
   in_memory.io.frame_bytes = 3 * mebibyte;
   CHECK(capacity_of(space, {&in_memory, &in_memory}, room) == space_capacity{40, 80, 240 * mebibyte, "memory"});
@@ -166,7 +167,7 @@ TEST_CASE("status: a namespace says how much it can hold, and what bounds it", "
   CHECK(capacity_of(space, {}, room) == space_capacity{});
 }
 
-TEST_CASE("status: no more is listed than can be read, and the rest is counted", "[status]") {
+TEST_CASE("status: lists are limited in length and the rest is counted", "[status]") {
   http::node_status::status_report x;
   for (std::size_t i = 0; i < http::node_status::spaces_most + 3; ++i) {
     namespace_info space;
@@ -197,8 +198,7 @@ struct node_with_salt : node_with_http {
   }
 };
 
-TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts, and the log as it was written",
-                 "[status]") {
+TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts and the log unchanged", "[status]") {
   log::set_level("info");
   log::get("node")->info("a line of \"this\" test");
   const auto lines = get("/v1/log").body();
@@ -209,7 +209,7 @@ TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts, and
   const auto config = get("/v1/config");
   CHECK(config.code == 200);
   CHECK(config.body().at("namespaces").at(0).at("name") == "small");
-  // Who needs no token has the role of an administrator, and is any program of this host.
+  // A caller that needs no token has the role of an administrator and may be any program of this host.
   for (const auto* path : {"/v1/config", "/v1/status", "/v1/namespaces", "/v1/namespaces/small"}) {
     const auto x = get(path);
     INFO(path);
@@ -218,7 +218,8 @@ TEST_CASE_METHOD(node_with_salt, "status: the config is shown without salts, and
   }
 }
 
-TEST_CASE_METHOD(node_with_http, "page: it is there for everybody, and may do nothing but ask its node", "[page]") {
+TEST_CASE_METHOD(node_with_http, "web page: it needs no token and its policy allows requests to its node only",
+                 "[page]") {
   for (const auto& [path, type, text] :
        {std::tuple{"/", "text/html", http::page::html()}, std::tuple{"/page.css", "text/css", http::page::css()},
         std::tuple{"/page.js", "text/javascript", http::page::js()}}) {
@@ -230,7 +231,7 @@ TEST_CASE_METHOD(node_with_http, "page: it is there for everybody, and may do no
     CHECK(reply.head.find("\r\nContent-Type: " + std::string(type)) != std::string::npos);
     CHECK(reply.head.find("\r\nContent-Security-Policy: default-src 'none'; script-src 'self'") != std::string::npos);
   }
-  // Nothing of it is of another site.
+  // It loads nothing from another site.
   for (const auto text : {http::page::html(), http::page::css(), http::page::js()}) {
     CHECK(text.size() > 1000);
     auto rest = std::string(text);

@@ -43,7 +43,7 @@ public:
   std::size_t in_window() const { return in_window_; }
   std::size_t most() const { return most_; }
 
-  /// How often each page was moved by the copy engine and got a good answer.
+  /// The number of successful copies of each page.
   const std::map<key_digest, int>& moved() const { return moved_; }
 
   /// Answers one request; false if there is none.
@@ -167,7 +167,7 @@ void check_all_end_well(std::uint64_t seed, std::uint32_t window, std::uint32_t 
     for (auto some = random() % 4; some > 0; --some)
       others.step();
   }
-  // Where all batches were refused, the timer asks again. That is bounded: each round has a chance to be taken.
+  // When all batches were refused, the timer retries. That is bounded: each round has a chance to be accepted.
   for (int rounds = 0; rounds < 10'000 && (others.step() || w.pending_timeouts() > 0); ++rounds)
     if (others.waiting() == 0)
       w.advance(std::chrono::milliseconds(100));
@@ -183,7 +183,7 @@ void check_all_end_well(std::uint64_t seed, std::uint32_t window, std::uint32_t 
 
 } // namespace
 
-TEST_CASE("window: tasks with more pages than it has all end, each pin once, and it is never exceeded",
+TEST_CASE("window: tasks larger than the window all end, release each pin once and never exceed it",
           "[transfer_room]") {
   for (std::uint64_t seed = 1; seed <= 12; ++seed)
     for (const std::uint32_t window : {1U, 2U, 5U})
@@ -193,7 +193,7 @@ TEST_CASE("window: tasks with more pages than it has all end, each pin once, and
       }
 }
 
-TEST_CASE_METHOD(room_world, "window: all of it is used, the oldest task first, then the next", "[transfer_room]") {
+TEST_CASE_METHOD(room_world, "window: it is used up, by the oldest task first", "[transfer_room]") {
   const auto load = spawn_with<load_coordinator>(3);
   const auto first = begin(load, test_task(5, 0, std::chrono::hours(1)));
   const auto second = begin(load, test_task(4, 100, std::chrono::hours(1)));
@@ -227,7 +227,7 @@ TEST_CASE_METHOD(room_world, "window: all of it is used, the oldest task first, 
   CHECK(done.timing.io >= std::chrono::milliseconds(20));
 }
 
-TEST_CASE_METHOD(room_world, "window: the deadline of a load that waits for room answers it, it is not fetched later",
+TEST_CASE_METHOD(room_world, "window: a load that waits for room is answered at its deadline and not fetched later",
                  "[transfer_room]") {
   const auto load = spawn_with<load_coordinator>(2);
   const auto holds_all = begin(load, test_task(2, 0, 1000 * ms));
@@ -239,7 +239,7 @@ TEST_CASE_METHOD(room_world, "window: the deadline of a load that waits for room
   const auto hanging = worker.take_one<fetch_atom, frame_request>();
   advance(700 * ms);
   CHECK(results(waits) == std::vector(3, errc::timeout));
-  // Nothing is pinned for it, so its lease goes back at once.
+  // No frame is pinned for it, so its lease is released at once.
   const auto released = shard.take_one<release_request>();
   CHECK(released.get<release_request>(0).lease == locates[1].get<locate_request>(0).lease);
   reply(shard, released);
@@ -258,7 +258,7 @@ TEST_CASE_METHOD(room_world, "window: the deadline of a load that waits for room
   CHECK(results(patient) == std::vector(2, errc::ok));
 }
 
-TEST_CASE_METHOD(room_world, "window: a save that waits for room until its deadline gives its slots back",
+TEST_CASE_METHOD(room_world, "window: a save that waits for room until its deadline releases its slots",
                  "[transfer_room]") {
   const auto save = spawn_with<save_coordinator>(2);
   const auto holds_all = begin(save, test_task(2, 0, std::chrono::hours(1)));
@@ -285,7 +285,7 @@ TEST_CASE_METHOD(room_world, "window: a save that waits for room until its deadl
   CHECK(results(holds_all) == std::vector(2, errc::ok));
 }
 
-TEST_CASE_METHOD(room_world, "window: a node that takes nothing for now is asked again, until the deadline",
+TEST_CASE_METHOD(room_world, "window: a request that the node refuses for now is retried until the deadline",
                  "[transfer_room]") {
   const auto load = spawn_with<load_coordinator>(2);
   const auto number = begin(load, test_task(3, 0, 1000 * ms));
@@ -315,7 +315,7 @@ TEST_CASE_METHOD(room_world, "window: a node that takes nothing for now is asked
   CHECK(results(other) == std::vector{errc::ok});
 }
 
-TEST_CASE_METHOD(room_world, "window: what a lost node still had of it does not count for the next node",
+TEST_CASE_METHOD(room_world, "window: pages in flight to a lost node do not count for the next node",
                  "[transfer_room]") {
   const auto load = spawn_with<load_coordinator>(2);
   const auto filling = begin(load, test_task(1, 0, std::chrono::hours(1)));

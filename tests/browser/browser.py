@@ -10,17 +10,17 @@ import time
 
 PATIENCE = 60
 
-# How the browser answers where the page that was asked is on its way out, and the next one not there yet.
+# Errors of the browser while the requested page is being unloaded and the next one is not loaded yet.
 LEFT = ("Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context",
         "Cannot find default execution context", "Promise was collected")
 
 
 class PageIsLeft(RuntimeError):
-    """What was asked has no answer: the page was left meanwhile."""
+    """The call has no answer because the page was left meanwhile."""
 
 
 def find():
-    """The program, or None."""
+    """The path of the program, or None."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if shutil.which(name):
             return name
@@ -34,7 +34,8 @@ class Browser:
         self.from_browser, to_write = os.pipe()
 
         def set_descriptors():
-            # What the browser reads and writes by these numbers. They may be each other's, so by way of others.
+            # The browser reads from and writes to descriptors 3 and 4. The pipes may have these numbers, so they are
+            # duplicated first.
             read, write = os.dup(to_read), os.dup(to_write)
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -90,15 +91,15 @@ class Browser:
                     kind = PageIsLeft if any(x in got["error"].get("message", "") for x in LEFT) else RuntimeError
                     raise kind(f"{method}: {got['error']}")
                 return got["result"]
-            # What the page has done that it must not: errors of its script, and what its policy forbids.
+            # Violations by the page: errors of its script, and requests that its policy blocks.
             if got.get("method") == "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(got["params"]))
             if got.get("method") == "Log.entryAdded" and got["params"]["entry"]["level"] == "error":
                 self.complaints.append(got["params"]["entry"]["text"])
 
     def run(self, script):
-        """The value of a JavaScript expression; of the next page where the one that is there is being left. Whatever
-        leaves a page itself is for `leave`, as it may be run twice here."""
+        """The value of a JavaScript expression, on the next page if the current one is being left. Expressions that
+        leave the page themselves are for `leave`, as they may run twice here."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -109,7 +110,7 @@ class Browser:
             time.sleep(0.1)
 
     def leave(self, script):
-        """Runs what makes the page load another one, or itself again, and waits until that is there."""
+        """Runs an expression that loads another page, or this one again, and waits until it is loaded."""
         self.run("window.isLeft = true")
         try:
             self.evaluate(script)
@@ -118,14 +119,14 @@ class Browser:
         self.until("window.isLeft === undefined && document.readyState == 'complete'")
 
     def evaluate(self, script):
-        """The value of a JavaScript expression. Raises PageIsLeft where there is none any more."""
+        """The value of a JavaScript expression. Raises PageIsLeft if the page was left."""
         got = self.call("Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True})
         if "exceptionDetails" in got:
             raise RuntimeError(f"{script}: {got['exceptionDetails']}")
         return got["result"].get("value")
 
     def open(self, url):
-        """Shows it, and forgets what the page before it has done wrong, which is gone then."""
+        """Opens the URL and drops the violations of the previous page."""
         for target in ("about:blank", url):
             self.call("Page.navigate", {"url": target})
             self.until(f"document.readyState == 'complete' && location.href == '{target}'")
@@ -135,7 +136,7 @@ class Browser:
     def until(self, script):
         """Waits until an expression is true."""
         end = time.monotonic() + PATIENCE
-        # What is not there yet is no error.
+        # An element that does not exist yet is no error.
         while not self.run(f"(() => {{ try {{ return Boolean({script}) }} catch (e) {{ return false }} }})()"):
             if time.monotonic() > end:
                 raise RuntimeError(f"never true: {script}; the page says: {self.text()}")

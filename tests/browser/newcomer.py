@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What somebody new does with the service in a bare system, and whether they are told what is wrong: the steps of
-scripts/check-walk, which makes the system.
+"""The first steps of a new user with the service in a bare system, with faults that must be reported: the steps of
+scripts/check-walk, which creates the system.
 
 Usage: newcomer.py --system FOLDER --init PID --port PORT STEP
 STEP is `look`, `delete-slab` or `fill-disk`. PID is of the system's own systemd, or nothing, where the service is run
@@ -29,7 +29,7 @@ DOCS = "usr/share/doc/troupe/docs"
 MONITORING = "usr/share/troupe/configs/prometheus"
 SPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 1,
          "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
-# What the log says of each, in the words of a line that is a warning at least.
+# The text that the log has for each, in a line of level warning at least.
 LOGGED = {"slab_damaged": "was deleted while in use", "disk_full": "the disk is full", "index_full": "No space left"}
 
 
@@ -54,7 +54,7 @@ class Service:
             return answer.read().decode()
 
     def reasons(self):
-        """What is wrong, by its short names."""
+        """The reasons of the warnings, by their short names."""
         return set(re.findall(r'^troupe_degraded\{reason="(\w+)"\} 1$', self.metrics(), re.M))
 
     def log(self):
@@ -64,7 +64,7 @@ class Service:
 
     @contextlib.contextmanager
     def engine(self):
-        """A replay that goes on for as long as this lasts."""
+        """Runs a replay until the context ends."""
         (self.system / "space.json").write_text(json.dumps(SPACE))
         play = ("echo $$ >/tmp/engine && exec troupe replay --quiet --attach /var/lib/troupe --make-namespace "
                 f"/space.json --trace loogle:4000,2048,3,128 --salt {time.time_ns()} --attach-limit 60")
@@ -90,7 +90,7 @@ def top(service):
 
 
 def look(service):
-    """A node that is well, and used."""
+    """A healthy node under load."""
     until(lambda: service.run("troupe", "status").returncode == 0, "a healthy status")
     with browser.Browser(browser.find()) as page, service.engine(), top(service) as shown:
         page.open(service.url)
@@ -107,7 +107,7 @@ def look(service):
 
 @contextlib.contextmanager
 def prometheus(service):
-    """With the config and the alerts that are installed, looking each second: where it answers. None where there is no
+    """Runs Prometheus with the installed config and alerts, scraping each second; its address. None where there is no
     such program."""
     program = shutil.which("prometheus")
     if program is None:
@@ -142,7 +142,7 @@ def alerts(watcher):
 
 
 def told(service, reason):
-    """In every place: what is wrong, and where it is said what to do; and there it is said."""
+    """Every place names the fault and its runbook, and the runbook exists."""
     book = f"docs/operations.md#{reason}"
     status = service.run("troupe", "status")
     assert status.returncode == 1 and reason in status.stdout and book in status.stdout, status.stdout

@@ -1,4 +1,4 @@
-"""A node for tests that look at it from outside."""
+"""A node for tests that observe it from outside."""
 
 import contextlib
 import itertools
@@ -54,13 +54,13 @@ class Node:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def replay(self, *more, trace=TRACE):
-        """Plays a trace against it, to its end."""
+        """Replays a trace against it to the end."""
         command = [self.program, "replay", "--attach", str(self.directory / "data"), "--trace", trace, "--quiet", *more]
         return subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     @contextlib.contextmanager
     def used(self):
-        """Plays traces against it, one after the other with other contents each, for as long as this lasts."""
+        """Replays traces with different contents against it, one after the other, until the context ends."""
         over = threading.Event()
 
         def play():
@@ -78,5 +78,5 @@ class Node:
             engine.join()
 
     def spoil(self):
-        """Removes a slab file under it."""
+        """Removes a slab file while it runs."""
         os.remove(next((self.directory / "data").glob("*rank-1.slab")))

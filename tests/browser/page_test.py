@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks at the page of a node in a browser: what it says, and that it does nothing that it should not.
+"""Tests the web page of a node in a browser: its content, and that it violates no policy.
 
 Usage: page_test.py PROGRAM. Ends with 77 where there is no browser.
 """
@@ -28,7 +28,7 @@ class Page(unittest.TestCase):
         self.page.size(1200, 900)
 
     def says(self, *parts):
-        """Sooner or later: status, log and config are asked for one by one."""
+        """Waits until the text appears: status, log and config are requested one by one."""
         for part in parts:
             self.page.until(f"document.body.innerText.includes({json.dumps(part)})")
 
@@ -40,7 +40,7 @@ class Page(unittest.TestCase):
             self.says("node-7", "healthy", "Hit ratio", "Throughput", "Lookup latency", "Evictions",
                       "chat, rank 0", "chat, rank 1", "demo/small", "memory", "disk", "index", "no client is attached",
                       "durability: none", "node 'node-7' is ready")
-            # Of each rank a map with a cell for each share of its slots; those that are live are the first.
+            # Each rank has a map with a cell per share of its slots; live slots come first.
             self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg').length"), 2)
             self.assertEqual(self.page.run("document.querySelectorAll('#ranks svg:first-of-type rect').length"), 512)
             self.assertEqual(self.page.run("document.querySelector('#ranks rect').getAttribute('class')"), "live")
@@ -92,7 +92,7 @@ class Page(unittest.TestCase):
             self.page.until("document.body.innerText.includes(\"node 'node-7' is ready\")")
 
     def test_a_page_that_is_left_while_it_is_asked(self):
-        # Not of the page but of the way to look at it: what has no answer is asked of the page that comes.
+        # A limit of the driver, not of the page: a call without an answer is repeated on the next page.
         never = "(location.reload(), new Promise(() => {}))"
         with node.Node(PROGRAM) as served:
             self.page.open(served.url)
@@ -104,14 +104,14 @@ class Page(unittest.TestCase):
             self.assertEqual(self.page.run(f"window.isFirst ? {never} : 5"), 5)
 
     def test_names_are_text_and_never_markup(self):
-        # What clients say of a namespace is any text; what is shown of it cannot do anything.
+        # Names that clients choose may be any text; showing them must not execute anything.
         model = "<img src=x onerror=alert(1)>"
         with node.Node(PROGRAM, more={"namespaces": [dict(node.SPACE, model=model)]}) as served:
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
             self.says(model)
             self.assertEqual(self.page.run("document.querySelectorAll('img').length"), 0)
-            # Not even a script that is there already can be given a new one.
+            # Not even the page's own script can add one.
             self.page.run("document.body.append(Object.assign(document.createElement('script'), "
                           "{textContent: 'window.done = 1'}))")
             self.assertIsNone(self.page.run("window.done"))

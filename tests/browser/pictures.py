@@ -25,7 +25,7 @@ PICTURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pictures"
 
 @contextlib.contextmanager
 def small_disk(mebibytes):
-    """A folder on a disk of its own, where temporary files are made meanwhile."""
+    """A folder on a separate disk, which holds temporary files meanwhile."""
     with tempfile.TemporaryDirectory(prefix="troupe-disk-") as where:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", where], check=True)
         tempfile.tempdir = where
@@ -42,7 +42,7 @@ def metrics(served):
 
 
 def tell(served, reason):
-    """Prints what three of four places say; the fourth is the picture."""
+    """Prints the output of three places; the fourth is the picture."""
     print(f"--- {reason}: troupe status")
     sys.stdout.flush()
     subprocess.run([served.program, "status", f"127.0.0.1:{served.port}"], check=False)
@@ -66,14 +66,14 @@ def picture(page, served, name, reason):
 
 
 def fill(where):
-    """Leaves no byte on the disk."""
+    """Fills the disk to the last byte."""
     with open(where / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(65536))
 
 
 def take_what_is_set_aside(index):
-    """Of the index's logs: the disk space behind their ends."""
+    """The disk space behind the ends of the index's logs."""
     for file in index.glob("*.log"):
         os.truncate(file, file.stat().st_size)
 

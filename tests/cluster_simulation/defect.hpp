@@ -10,15 +10,15 @@ namespace troupe::cluster_simulation {
 /// Mistakes that can be built in around the rules, to prove that the checks find them.
 enum class defect : std::uint8_t {
   none,
-  /// The answer to a hello that was given up counts as that to the next one.
+  /// The answer to a cancelled hello counts as the answer to the next one.
   take_late_hellos,
-  /// Nobody looks of which cluster a node is.
+  /// The cluster name of a node is not checked.
   ignore_cluster_names,
   /// A load is answered while its bytes are on their way.
   answer_loads_early,
   /// Pages that come are not verified.
   skip_verification,
-  /// Nobody looks at the clock for those who wait.
+  /// The deadlines of waiting requests are not checked.
   forget_time,
   /// One answer to a load in four never comes.
   lose_answers,
@@ -28,9 +28,9 @@ enum class defect : std::uint8_t {
   keep_old_ties,
   /// Memory of a namespace that goes does so at once.
   free_memory_early,
-  /// The ranks of a namespace have the same passing memory.
+  /// The ranks of a namespace share one staging buffer.
   one_memory_for_all_ranks,
-  /// What was brought counts as found.
+  /// Fetched pages count as found before they are complete.
   believe_answers,
   /// A peer that was late is asked all the same.
   keep_asking_the_late,
@@ -42,37 +42,37 @@ enum class defect : std::uint8_t {
   save_unfinished,
   /// Pages that were here before count as made from those of the peer.
   tell_of_what_was_here,
-  /// What a peer keeps goes first whether its lease holds or not.
+  /// Copies that a peer keeps are evicted first even without its lease.
   spare_without_lease,
-  /// What a peer keeps is not noted.
+  /// Copies that a peer keeps are not recorded.
   forget_to_spare,
-  /// Nor what is a guest.
+  /// Transient keys are not recorded either.
   forget_guests,
   /// Nodes that are not in the list are left out although they answer.
   drop_the_unlisted,
   /// When etcd does not answer, the list is empty.
   forget_list_with_etcd,
-  /// Nobody is asked for pages while etcd is away.
+  /// No peer is asked for pages while etcd is unreachable.
   wait_for_etcd,
-  /// One answer of etcd in eight never comes, and nobody looks at the clock for it.
+  /// One answer of etcd in eight is lost, and its deadline is not checked.
   lose_etcd_answers,
   /// A node that leaves does not take itself out of the list.
   forget_farewells,
   /// Leases in etcd count as kept alive, and are not.
   forget_keep_alives,
-  /// Who was in the list stays in it.
+  /// Removed nodes stay in the list.
   keep_the_unlisted,
   /// Entries that make no sense are taken for nodes.
   take_nonsense,
-  /// Of nodes of one name, one is taken.
+  /// Of several nodes with one name, an arbitrary one is chosen.
   one_node_per_name,
   /// A node does not put its entry again.
   put_once,
-  /// What lies in a peer's file is taken for what was asked for.
+  /// The content of a peer's file is accepted without a check of its key.
   believe_files,
-  /// A read from a file is answered as given up, and goes on.
+  /// A read from a file is reported as cancelled and continues.
   answer_reads_early,
-  /// What a file did not give is not asked of the peer.
+  /// Pages that a file did not give are not requested from the peer.
   forget_the_wire,
   /// The files of a peer are those of the first tie to it.
   keep_files_of_before,

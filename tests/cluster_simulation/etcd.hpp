@@ -11,18 +11,18 @@
 
 namespace troupe::cluster_simulation {
 
-/// As much of an etcd as a list of nodes sees: keys under leases, each change a revision, watches from a revision on,
-/// compaction. Asked and answering in the words of its JSON gateway. It is always there and answers at once; what is
-/// between it and who asks is the world's.
+/// The part of etcd that a list of nodes uses: keys under leases, a revision for each change, watches from a revision
+/// on, compaction. Requests and answers are those of its JSON gateway. It is always available and answers at once;
+/// delays and losses on the way to it are the world's.
 class etcd {
 public:
   struct entry {
     std::string value;
-    /// 0: stays whatever becomes of who has put it.
+    /// 0: stays whatever happens to the node that has put it.
     std::int64_t lease = 0;
     std::int64_t revision = 0;
   };
-  /// What a watch says; with `ended`, nothing follows.
+  /// A line of a watch; `ended` marks the last one.
   struct line {
     std::uint64_t watch = 0;
     std::string text;
@@ -33,10 +33,10 @@ public:
   /// Begins one, and says which.
   std::uint64_t watch(const std::string& body);
   void end_watch(std::uint64_t which) { watches_.erase(which); }
-  /// What watches have to say since.
+  /// The lines that watches have received since.
   std::vector<line> take_lines();
 
-  /// The leases whose time is over, to be ended by `end_lease`.
+  /// The expired leases, to be ended by `end_lease`.
   std::vector<std::int64_t> over(timestamp now) const;
   bool end_lease(std::int64_t which);
 

@@ -30,7 +30,7 @@ transfer::node_binding binding_to(owner_id owner) {
   return out;
 }
 
-/// For an answer of a shard.
+/// Waits for the answer of a shard.
 constexpr auto shard_limit = seconds(1);
 
 } // namespace
@@ -120,13 +120,13 @@ locate_reply world::locate(const open_load& open, const locate_request& x) {
     const auto page = p.clients.contains(open->attachment) ? p.has.page(x.space, key, x.rank) : std::nullopt;
     const auto is_there = [&](const key_digest& other) { return p.has.page(x.space, other, x.rank).has_value(); };
     const auto where = page ? slab.place(key, x.rank, random_.next() % 1024, is_there) : std::nullopt;
-    // Where the file is full, a page is in memory only.
+    // If the file is full, a page is in memory only.
     constexpr slot_ref nowhere{1'000'000, 1};
     out.locations.items.push_back(
         {where.value_or(nowhere), static_cast<std::uint32_t>(page ? errc::ok : errc::not_found)});
     bool in_slab = where && slab.is_written(x.rank, *where, key);
     if (where && !in_slab) {
-      // It is written now, or soon; who asks may be told too early.
+      // The page is written now or soon; a reader may get its location too early.
       const auto write = [this, peer, space = x.space, rank = x.rank, at = *where, key, bytes = *page,
                           of = slab.incarnation()] {
         auto& file = slab_of(peer, space);
@@ -150,7 +150,7 @@ void world::perform(std::size_t i, const open_load& open, const transfer::load_r
   if (open->file != named_files_.at(open->attachment))
     broken("files", nodes_[i].name + " reads a file that is not the one that " + nodes_[open->peer].name +
                         " has named when it was attached to");
-  // A file system may stand still, then nothing is waited for longer than was said.
+  // A file system may hang; then no request waits longer than its limit.
   const bool stands = !is_calm_ && random_.one_in(12);
   const auto takes = stands ? random_.time(seconds(1), seconds(4))
                             : random_.skewed_time(microseconds(100), is_calm_ ? milliseconds(4) : milliseconds(80));

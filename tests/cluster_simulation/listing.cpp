@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// How soon a connection is refused where nobody listens.
+/// How soon a connection is refused by a port without a listener.
 constexpr auto refused_after = milliseconds(1);
 /// Within this, a node that leaves has said so to an etcd that is well.
 constexpr auto farewell_limit = seconds(1);
@@ -22,7 +22,7 @@ void world::make_catalogue() {
   auto& x = list_.emplace();
   count("an etcd");
   x.lease = seconds(random_.between(2, 4));
-  // What nobody was told of is in the list that is read once per lease; the rest is pauses and the way.
+  // Changes that were not delivered are in the list that is read once per lease; the rest is pauses and network delay.
   x.bound = 2 * x.lease + seconds(1);
   x.undisturbed = now_;
   is_one_prefix_ = random_.one_in(2);
@@ -104,7 +104,7 @@ void world::leave_out(std::size_t i) {
   }
 }
 
-// -- what is asked ----------------------------------------------------------------------------------------------------
+// -- requests ---------------------------------------------------------------------------------------------------------
 
 duration world::etcd_delay() {
   return random_.skewed_time(std::chrono::microseconds(200), is_calm_ ? milliseconds(5) : milliseconds(200));
@@ -177,7 +177,7 @@ void world::perform(std::size_t i, const cluster::etcd_request& x) {
     *given_up = true;
     tell(fail(errc::timeout, "it takes too long"));
   });
-  // What comes when it is not waited for any more is told of all the same, and is to change nothing.
+  // A reply that comes after its deadline is delivered and must change nothing.
   ask_etcd(i, x, [this, tell, done, given_up](const result<cluster::etcd_reply>& answer) {
     if (std::exchange(*done, true))
       count("answered twice by etcd");
@@ -187,7 +187,7 @@ void world::perform(std::size_t i, const cluster::etcd_request& x) {
   });
 }
 
-// -- what is watched --------------------------------------------------------------------------------------------------
+// -- watches ----------------------------------------------------------------------------------------------------------
 
 void world::perform(std::size_t i, const cluster::etcd_watch& x) {
   auto& n = nodes_[i];
@@ -231,10 +231,10 @@ void world::carry_lines() {
       end_watch(line.watch, true);
       continue;
     }
-    // In their order: it is one connection.
+    // In order, because it is one connection.
     x.last = std::max(later(x.last, duration(1)), later(now_, etcd_delay()));
     at(x.last, [this, i = x.who, life = x.life, watch = x.watch, text = line.text] {
-      // By value: it may have to wait until the node goes on.
+      // By value: it may have to wait until the node resumes.
       run_on(i, life, [this, i, watch, text] { nodes_[i].listing->on_watch(watch, text, local(i)); });
     });
     if (!line.ended)
@@ -247,7 +247,7 @@ void world::carry_lines() {
 void world::end_watch(std::uint64_t which, bool in_silence) {
   const auto x = list_->readers.extract(which).mapped();
   list_->store.end_watch(which);
-  count(in_silence ? "watch gone deaf" : "watch ended");
+  count(in_silence ? "watch stopped without an error" : "watch ended");
   if (!in_silence)
     at(std::max(later(x.last, duration(1)), later(now_, etcd_delay())),
        [this, x] { run_on(x.who, x.life, [this, x] { nodes_[x.who].listing->on_watch_end(x.watch, local(x.who)); }); });
@@ -296,7 +296,7 @@ void world::perform(std::size_t i, const cluster::etcd_members& x) {
   n.members->on_time(local(i));
   for (const auto peer : up)
     if (!n.members->is_up(peer))
-      broken("hint", n.name + " gives up a node that is there, since the list does not have it");
+      broken("hint", n.name + " drops a reachable node because the list does not have it");
 }
 
 void world::perform(std::size_t i, const cluster::etcd_login&) {

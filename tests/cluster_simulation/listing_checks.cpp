@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-/// The list of nodes in etcd: what goes wrong with it, and what must hold all the same.
+/// The list of nodes in etcd: its faults, and the properties that must hold all the same.
 
 namespace troupe::cluster_simulation {
 
@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 constexpr auto look_interval = milliseconds(100);
 
-/// What an administrator, or another program, may write by mistake.
+/// Entries that an administrator or another program may write by mistake.
 constexpr std::array<std::string_view, 6> nonsense_values{
     "", "yes", "[]", R"({"node":"","incarnation":"1"})", R"({"node":"x"})", R"({"node":"x","incarnation":"-1"})"};
 constexpr std::array<std::string_view, 5> nonsense_addresses{"node-0", "node-0:0", ":7000", "node 0:7000",
@@ -109,7 +109,7 @@ void world::put_nonsense() {
     count("nonsense for an entry");
     return store.put(under + address(i), nonsense);
   case 3:
-    count("entry of nobody");
+    count("entry of an unknown node");
     return store.put(under + "nobody-" + std::to_string(random_.below(2)) + ":7000", made_up("nobody"));
   case 4:
     count("entry of another one");
@@ -123,7 +123,7 @@ void world::put_nonsense() {
 void world::etcd_goes_on() {
   if (list_->still > now_)
     return;
-  // Its clock has gone on: either comes first.
+  // Its clock has advanced: either comes first.
   if (random_.one_in(2))
     end_leases();
   const auto heard = std::exchange(list_->heard, {});
@@ -145,10 +145,10 @@ void world::etcd_calms() {
   is_etcd_gone_ = random_.one_in(4);
   x.away = is_etcd_gone_ ? timestamp::max() : now_;
   if (is_etcd_gone_) {
-    count("etcd gone for good");
+    count("etcd lost for good");
     end_watches(false);
   }
-  // Somebody has mended the config.
+  // The config has been corrected.
   for (std::size_t i = 0; i < nodes_.size(); ++i)
     if (nodes_[i].lives && nodes_[i].says != i)
       end(i, true);
@@ -176,7 +176,7 @@ void world::end_leases() {
   carry_lines();
 }
 
-// -- what must hold ---------------------------------------------------------------------------------------------------
+// -- properties -------------------------------------------------------------------------------------------------------
 
 bool world::etcd_is_well() const {
   return std::max({list_->away, list_->still, list_->full, list_->slow}) <= now_;
@@ -250,7 +250,7 @@ void world::check_list(std::size_t i) {
 void world::check_forgotten(std::size_t i) {
   const auto& n = nodes_[i];
   for (const auto peer : n.members->numbers()) {
-    // Those of its config it looks for as long as it lives.
+    // It keeps looking for the nodes of its config.
     if (peer < n.seeds.size())
       continue;
     const auto& at = n.members->address(peer);

@@ -10,10 +10,10 @@ int main(int argc, char** argv) {
   sim_main::program what;
   what.name = "troupe-cluster-simulation";
   what.about =
-      "Runs seeded simulations of what nodes of a cluster are to each other: they join, leave, crash and start\n"
-      "again, stand still, find each other by seeds or etcd, and fetch pages over a network that is slow, lossy\n"
-      "and falls apart. Checks after every step what must hold.";
-  what.steps_text = "steps in which something happens";
+      "Runs seeded simulations of the nodes of a cluster: they join, leave, crash, restart and freeze, find each\n"
+      "other by seeds or etcd, and fetch pages over a network that is slow, lossy and partitioned at times.\n"
+      "Checks all properties after every step.";
+  what.steps_text = "steps with an event";
   what.default_steps = 200;
   for (const auto& [name, which] : defect_names)
     what.defects.push_back(name);
@@ -60,11 +60,11 @@ int main(int argc, char** argv) {
                                          "evicted",
                                          "here already",
                                          "spare",
-                                         "told too late",
+                                         "notified too late",
                                          "an etcd",
                                          "an etcd beside seeds",
                                          "etcd away",
-                                         "etcd gone for good",
+                                         "etcd lost for good",
                                          "etcd stood still",
                                          "etcd full",
                                          "etcd slow",
@@ -75,14 +75,14 @@ int main(int argc, char** argv) {
                                          "watch begun",
                                          "watch ended",
                                          "watch compacted",
-                                         "watch gone deaf",
+                                         "watch stopped without an error",
                                          "news of the list",
                                          "etcd not in time",
                                          "answered late by etcd",
                                          "answered twice by etcd",
                                          "lease ran out",
                                          "entry removed",
-                                         "entry of nobody",
+                                         "entry of an unknown node",
                                          "entry of another one",
                                          "nonsense for an entry",
                                          "two of one name",

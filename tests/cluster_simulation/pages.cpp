@@ -12,12 +12,12 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// Of a coordinator that looks up.
+/// Limits of a coordinator that looks up.
 constexpr auto ask_limit = seconds(3);
-/// Longer than anything else, so that what is left by mistake is still there in the end.
+/// Longer than any other time, so that a leaked lease still exists in the end.
 constexpr auto lease_time = seconds(3000);
 constexpr auto wait_limit = seconds(2);
-/// What the world itself takes to look at a clock.
+/// The interval at which the world checks deadlines.
 constexpr auto slack = milliseconds(60);
 
 std::uint8_t as_byte(errc x) {
@@ -120,7 +120,7 @@ void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_i
   n.has.look_at_clock(now_);
   const auto held = n.has.leases().find(lease);
   if (!kept.empty() && held == n.has.leases().end())
-    count("told too late");
+    count("notified too late");
   if (has(defect::forget_to_spare))
     return;
   for (const auto& key : kept) {
@@ -144,7 +144,7 @@ void world::put(std::size_t i, const namespace_id& space, const key_digest& key,
 }
 
 void world::perform(std::size_t i, const cluster::fetch_release& x) {
-  // Of a tie that has ended, all leases have.
+  // When a peer session has ended, all its leases have ended.
   const auto found = nodes_[i].ties.find({x.peer, x.space});
   if (found != nodes_[i].ties.end() && found->second.attachment == x.lease.owner)
     give_back(i, node_of(i, x.peer), found->second.peer_life, x.lease, x.space, x.kept_here);
@@ -164,7 +164,7 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
   const auto found = n.ties.find(over);
   const auto room = n.passing.find(x.space);
   if (room == n.passing.end())
-    return broken("blocks", n.name + " loads into memory that is gone");
+    return broken("blocks", n.name + " loads into released memory");
   for (const auto block : x.work.blocks)
     if (!n.busy.emplace(x.space, x.rank, block).second)
       return broken("blocks", n.name + " loads into a block that something else is under way in");
@@ -203,7 +203,7 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
 void world::land(std::size_t i, const cluster::fetch_move& x, const std::shared_ptr<memory>& into,
                  const std::vector<std::optional<contents>>& what) {
   auto& n = nodes_[i];
-  // When a task has ended, its connection has, too: nothing of it comes any more.
+  // When a task has ended, its connection has ended too: no more of its messages arrive.
   if (!n.calls.contains(x.call) && !has(defect::answer_loads_early))
     return count("landed nowhere");
   if (into->gone)
@@ -243,7 +243,7 @@ void world::answer_load(std::size_t i, const cluster::fetch_move& x, const resul
     codes.results.items.push_back(outcome ? outcome->results[k] : as_byte(outcome.error().code));
   const auto room = n.passing.find(x.space);
   if (room == n.passing.end())
-    return broken("blocks", n.name + " saves from memory that is gone");
+    return broken("blocks", n.name + " saves from released memory");
   later_on(i, random_.skewed_time(microseconds(100), milliseconds(40)),
            [this, i, x, codes, sent, from = room->second] { save(i, x, codes, sent, from); });
 }
@@ -254,7 +254,7 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
   for (const auto block : x.work.blocks)
     n.busy.erase({x.space, x.rank, block});
   if (from->gone)
-    return broken("blocks", n.name + " saves from memory that is gone");
+    return broken("blocks", n.name + " saves from released memory");
   if (!n.here.contains(x.space)) {
     count("sent away");
     n.rules->on_space_lost(x.space);
@@ -344,7 +344,7 @@ void world::perform(std::size_t i, const cluster::fetch_answer& x) {
     return broken("ends", "an engine of " + n.name + " is answered twice");
   const auto& w = found.mapped();
   if (w.before + x.keys > w.keys.size())
-    return broken("ends", n.name + " has brought more than anybody wants");
+    return broken("ends", n.name + " has fetched more than was requested");
   if (n.pauses == w.pauses && later(w.begun, by_world(i, wait_limit + slack)) < now_)
     broken("ends", "an engine of " + n.name + " has waited too long");
   count(x.keys == 0 ? "brought nothing" : w.before + x.keys < w.keys.size() ? "brought some" : "brought all");
@@ -360,7 +360,7 @@ void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) 
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       const auto page = n.has.page(x.space, x.keys[k], rank);
       if (!page)
-        return broken("promise", n.name + " has told an engine of a page that it has not");
+        return broken("promise", n.name + " has reported a page to an engine that it does not have");
       if (*page != truth(i, x.space, x.keys[k], rank))
         return broken("bytes", "an engine of " + n.name + " loads other bytes than were saved");
     }
@@ -370,7 +370,7 @@ void world::load(std::size_t i, const waiting_engine& x, std::uint32_t matched) 
     broken("found", n.name + " does not find what another node has, when all is well" + how_it_is(i, x.space));
   if (matched == x.keys.size())
     return;
-  // What it has to compute it saves, most of it.
+  // It saves most of what it computes.
   if (n.here.contains(x.space) && !x.must_find)
     compute(i, x.space, x.keys, random_.one_in(2));
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-/// Peer lines and ties: who knows whom, and who is attached where.
+/// Peer connections and peer sessions: which nodes know each other, and which are attached to which.
 
 namespace troupe::cluster_simulation {
 
@@ -36,7 +36,7 @@ result<cluster_welcome> world::welcome(std::size_t at, std::size_t asker) const 
 
 void world::perform(std::size_t i, const cluster::say_hello& x) {
   auto& n = nodes_[i];
-  // One that has been left out since it was to be greeted.
+  // A peer that was removed after its handshake was scheduled.
   if (!n.members->is_known(x.peer))
     return;
   const auto whom = at_address(n.members->address(x.peer));
@@ -160,7 +160,7 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
     carry(at, i, life, [this, at, ended, then, answer] {
       if (std::exchange(*ended, true))
         return;
-      // What comes over a connection that has ended meanwhile does not come.
+      // Messages of a connection that has ended meanwhile do not arrive.
       const auto& there = nodes_[at];
       const bool holds = !answer || (there.lives && there.life == answer->life && !ended_.contains(answer->owner));
       then(holds ? answer : fail(errc::unreachable, "the connection has ended"));
@@ -197,7 +197,7 @@ void world::perform(std::size_t i, const cluster::leave_tie& x) {
   const auto [serial, owner, peer_life, refused, file] = found->second;
   lose_tie(i, x.tie);
   n.ties.erase(x.tie);
-  // It says so, or its connection ends.
+  // The peer disconnects in order, or its connection breaks.
   const auto at = node_of(i, x.tie.first);
   if (lives(at) && nodes_[at].life == peer_life)
     later_on(at, random_.time(milliseconds(1), milliseconds(800)), [this, at, owner = owner] {

@@ -14,11 +14,12 @@
 
 namespace troupe::cluster_simulation {
 
-/// The bytes of a page, as far as anybody looks: a number that follows from all that they depend on.
+/// The bytes of a page, reduced to a number that follows from all that they depend on.
 using contents = std::uint64_t;
 
-/// What a node has, and who holds it: in the place of shards, allocators and io workers. Each key has a page for each
-/// rank; keys that nobody holds go when there are too many, spare ones before others, the oldest first.
+/// The pages of a node and who holds them, in the place of shards, allocators and io workers. Each key has a page for
+/// each rank. When there are too many, keys without holders are evicted: those marked evict-first before others, the
+/// oldest first.
 class shelf {
 public:
   explicit shelf(std::size_t keys_max, std::uint32_t ranks) : keys_max_(keys_max), ranks_(ranks) {}
@@ -28,7 +29,7 @@ public:
     return found == keys_.end() ? std::nullopt : found->second.pages[rank];
   }
 
-  /// `made`: a number that grows. `guest`: a key of which this is the first page goes first whenever it has been read.
+  /// `made`: a number that grows. `guest`: a key whose first page this is is evicted first once it has been read.
   void put(const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what, std::uint64_t made,
            bool guest = false) {
     auto& x = keys_[{space, key}];
@@ -41,7 +42,7 @@ public:
     make_room();
   }
 
-  /// What is known of a copy of a key.
+  /// The known facts about a copy of a key.
   struct copy {
     std::uint64_t made = 0;
     bool spare = false;
@@ -63,7 +64,7 @@ public:
       found->second.spare = true;
   }
 
-  /// How many leading keys have pages of all ranks.
+  /// The number of leading keys that have pages of all ranks.
   std::uint32_t match(const namespace_id& space, std::span<const key_digest> keys) {
     std::uint32_t out = 0;
     for (const auto& key : keys) {
@@ -108,7 +109,7 @@ public:
   }
   const std::map<ticket, lease>& leases() const noexcept { return leases_; }
 
-  /// Of a key that nobody holds, one page or all.
+  /// Drops one page, or all, of a key without holders.
   bool erase(const namespace_id& space, const key_digest& key) {
     const auto found = keys_.find({space, key});
     if (found == keys_.end() || found->second.holders > 0)

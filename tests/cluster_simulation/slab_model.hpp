@@ -27,7 +27,7 @@ public:
 
   std::uint64_t incarnation() const noexcept { return incarnation_; }
 
-  /// Where the page lies, or is to lie from now on: in place of one that is not there any more.
+  /// The slot of the page, or its slot from now on: in place of a page that has been dropped.
   std::optional<slot_ref> place(const key_digest& key, std::uint32_t rank, std::uint64_t from,
                                 const std::function<bool(const key_digest&)>& is_there) {
     auto& x = ranks_[rank];

@@ -110,7 +110,7 @@ void world::cut(std::size_t a, std::size_t b) {
 }
 
 void world::break_connection(std::size_t a, std::size_t b) {
-  // What is attached later is over another connection.
+  // A later attachment uses another connection.
   const auto up_to = last_attachment_;
   for (const auto& [at, of] : {std::pair(a, b), std::pair(b, a)})
     for (const auto& [owner, who] : nodes_[at].clients)
@@ -254,14 +254,14 @@ void world::remove_space(std::size_t i, const namespace_id& space) {
   if (has(defect::free_memory_early))
     if (const auto found = n.passing.find(space); found != n.passing.end())
       found->second->gone = true;
-  // Who is attached is sent away, and finds nothing when it comes back.
+  // Attached clients are disconnected and find nothing when they attach again.
   for (std::size_t other = 0; other < nodes_.size(); ++other) {
     if (other == i || !nodes_[other].lives)
       continue;
     for (const auto& [name, x] : nodes_[other].ties) {
       if (node_of(other, name.first) != i || name.second != space)
         continue;
-      // What it has asked for before comes too late, also where the namespace is made again.
+      // Replies to its earlier requests come too late, also if the namespace is created again.
       n.has.owner_is_gone(x.attachment);
       n.clients.erase(x.attachment);
       later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name = name] {
@@ -388,14 +388,14 @@ void world::finish() {
     for (const auto& space : spaces_)
       make_space(i, space);
   }
-  // A tie that nobody answers is made anew when it was asked something for a while.
+  // A peer session without answers is replaced after it has had a request for a while.
   for (const auto when : {seconds(20), seconds(25)})
     after(when, [this, first = static_cast<number>(when.count())] {
       for (std::size_t i = 0; i < nodes_.size(); ++i)
         for (const auto& space : spaces_)
           run_on(i, nodes_[i].life, [this, i, space, first] { look_up(i, space, {{5000 + first, i + 1}}, false); });
     });
-  // Until all that is on its way has come, and everybody has found everybody.
+  // Until all messages in flight have arrived and every node has found every other.
   after(seconds(40), [this] { check_found(); });
   after(seconds(60), [this] { check_rest(); });
 }
@@ -447,7 +447,7 @@ void world::check_rest() {
     if (!n.waiting.empty())
       broken("ends", "an engine of " + n.name + " was never answered");
     if (n.pages->rounds() > 0 || n.pages->calls_under_way() > 0 || !n.calls.empty())
-      broken("rest", n.name + " has something under way, and nobody waits for it");
+      broken("rest", n.name + " has a transfer in progress that no request waits for");
     if (n.pages->blocks_in_use() > 0 || !n.busy.empty())
       broken("rest", "passing memory of " + n.name + " is in use, and nothing is under way");
     if (!n.has.leases().empty())

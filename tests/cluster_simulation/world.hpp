@@ -24,8 +24,8 @@
 #include <vector>
 
 /// Nodes of a cluster, one of another cluster among them, and their engines, on a network that delays, reorders and
-/// loses what is said and falls apart at times; they find each other by what their configs say, by an etcd, or by both.
-/// All of it in virtual time, from one seed.
+/// loses messages and is partitioned at times; they find each other by their configs, by an etcd, or by both. All of it
+/// in virtual time, from one seed.
 
 namespace troupe::cluster_simulation {
 
@@ -44,12 +44,12 @@ private:
   using number = std::uint64_t;
   using action = std::function<void()>;
 
-  /// Passing memory of a namespace: what lies in its blocks, by rank.
+  /// The staging buffer of a namespace: the content of its blocks, by rank.
   struct memory {
     std::vector<std::vector<contents>> ranks;
     bool gone = false;
   };
-  /// What a node is to a peer; `attachment` is 0 while it is not attached, and its owner id there otherwise.
+  /// The state of a node at a peer; `attachment` is 0 while it is not attached, and its owner id there otherwise.
   struct tie {
     number serial = 0;
     number attachment = 0;
@@ -58,7 +58,7 @@ private:
     /// Which file the peer has named, where the disk is shared.
     number file = 0;
   };
-  /// Of a coordinator: a request that has no answer yet.
+  /// A request of a coordinator that has no answer yet.
   struct call {
     tie_name over;
     number attachment = 0;
@@ -78,7 +78,7 @@ private:
     std::shared_ptr<memory> into;
     transfer::load_state state;
     bool done = false;
-    /// What the peer has sent, by frames.
+    /// The bytes that the peer has sent, by frame.
     std::map<std::uint64_t, contents> frames;
     pin_number pins = 0;
     std::uint64_t offsets = 0;
@@ -98,35 +98,35 @@ private:
     std::string name;
     std::string of_cluster;
     shelf has{64, 1};
-    /// Of what it fetches, the other node's copies go first, and not its own.
+    /// Evicts first the originals of what it fetches, and not its own copies.
     bool keeps_copies = true;
     bool lives = false;
-    /// Counts its runs: what was for an earlier one is lost.
+    /// Counts its runs: messages for an earlier one are lost.
     number life = 0;
     number incarnation = 0;
     timestamp paused_until{};
     number pauses = 0;
     bool slow = false;
-    /// Of its clock, beside the world's.
+    /// The rate of its clock and its offset, relative to the world's.
     double rate = 1;
     duration ahead{};
     std::map<namespace_id, std::string> here;
-    /// What it says it is called, which others may be called as well; whose address it says is its own; and the nodes
+    /// The name that it announces, which others may use as well; the node whose address it announces; and the nodes
     /// that its config names.
     std::string called;
     std::size_t says = 0;
     std::vector<std::size_t> seeds;
-    /// It does not come back when all is well.
+    /// It does not restart when all is well.
     bool retired = false;
     timestamp ended{};
 
     std::optional<cluster::membership> members;
     std::optional<cluster::etcd_rules> listing;
-    /// Who is meant by a number of its members, also by one that it has left out.
+    /// The node that a number of its members stands for, also a removed one.
     std::map<peer_number, std::size_t> lines;
     std::set<peer_number> left_out;
-    /// The list that it was told of last, the watch that it has begun last, and since when nothing has come between it
-    /// and etcd.
+    /// The last list that it received, the last watch that it began, and since when its connection to etcd is
+    /// undisturbed.
     std::vector<std::string> told;
     number watch = 0;
     bool has_put = false;
@@ -151,8 +151,8 @@ private:
     /// Leases that were given back before they were asked for.
     std::set<ticket> given_back;
 
-    /// What the checks know: peers that were late and have said no hello since; the latest run of each peer that it has
-    /// heard of; blocks that something is under way in.
+    /// State of the checks: peers that were late and have sent no hello since; the latest known run of each peer;
+    /// blocks with a transfer in progress.
     std::set<peer_number> late;
     std::map<peer_number, number> heard_of;
     std::set<std::tuple<namespace_id, std::uint32_t, std::uint32_t>> busy;
@@ -168,7 +168,7 @@ private:
   timestamp local(std::size_t i) const;
   /// A span of a node's clock, by the world's.
   duration by_world(std::size_t i, duration x) const;
-  /// In that run of the node, or not at all; when it stands still, as soon as it goes on.
+  /// Runs in that life of the node or not at all; if the node is frozen, as soon as it resumes.
   void run_on(std::size_t i, number life, const action& what);
   void later_on(std::size_t i, duration time, action what);
 
@@ -190,7 +190,7 @@ private:
   void look(std::size_t i);
   void plan_tick(std::size_t i);
 
-  // what the rules of a node want
+  // actions of a node's rules
   void perform(std::size_t i, const cluster::say_hello& x);
   void perform(std::size_t i, const cluster::peer_news& x);
   void perform(std::size_t i, const cluster::peer_came& x);
@@ -245,12 +245,12 @@ private:
   std::size_t at_address(const std::string& address) const;
   std::size_t node_of(std::size_t i, peer_number peer) const { return nodes_[i].lines.at(peer); }
   bool lives(std::size_t who) const { return who < nodes_.size() && nodes_[who].lives; }
-  /// When all is well, it finds what that other one has.
+  /// Once all is well, it finds the pages of that other node.
   bool is_to_find(std::size_t i, std::size_t other) const;
 
   void on_hello(std::size_t i, peer_number peer, number hello, const result<cluster_welcome>& answer);
   result<cluster_welcome> welcome(std::size_t at, std::size_t asker) const;
-  /// What a peer says: an owner id, its run, and which file it has.
+  /// Replies of a peer: an owner id, its run, and its file.
   struct attachment {
     number owner = 0;
     number life = 0;
@@ -262,7 +262,7 @@ private:
   void lose_tie(std::size_t i, const tie_name& name);
   void give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& space,
                  const std::vector<key_digest>& kept);
-  /// That node is told that another one has made pages of these keys, and keeps them.
+  /// Notifies that node that another one has pages of these keys and keeps them.
   void on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
                      const std::vector<key_digest>& kept);
   void put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
@@ -277,7 +277,7 @@ private:
 
   // files (files.cpp)
   using open_load = std::shared_ptr<file_load>;
-  /// A node that comes back has all it had, or files of which it knows nothing, or new ones.
+  /// A node that restarts has all its data, or files that its index does not know, or new ones.
   void forget_files(std::size_t i, bool keeps_pages);
   slab_model& slab_of(std::size_t i, const namespace_id& space);
   void load_by_files(std::size_t i, const cluster::fetch_move& x, const tie& there,
@@ -300,7 +300,7 @@ private:
   std::vector<key_digest> some_keys();
   void look_up(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool must_find);
   void load(std::size_t i, const waiting_engine& x, std::uint32_t matched);
-  /// For who reads of a failure.
+  /// Text for the reader of a failure.
   std::string how_it_is(std::size_t i, const namespace_id& space) const;
   void compute(std::size_t i, const namespace_id& space, const std::vector<key_digest>& keys, bool whole);
 
@@ -330,12 +330,12 @@ private:
   /// Which file was named, by attachment.
   std::map<number, number> named_files_;
   std::set<std::pair<std::size_t, std::size_t>> cuts_;
-  /// Owner ids of connections that have ended, which not all may have heard yet.
+  /// Owner ids of ended connections, of which some nodes may not have been notified yet.
   std::set<number> ended_;
   number last_incarnation_ = 0;
   number last_attachment_ = 0;
   number last_serial_ = 0;
-  /// Of copies of a key in a cluster that are not guests, when the last one was made.
+  /// When the last copy of a key in a cluster was made that is not transient.
   std::map<std::tuple<std::string, namespace_id, key_digest>, number> made_last_;
   number puts_ = 0;
   bool is_calm_ = false;

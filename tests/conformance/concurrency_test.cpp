@@ -1,4 +1,4 @@
-// Many clients at once, on pages that remember what was written to them.
+// Many concurrent clients, on pages that record the last write to them.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/metadata_server.hpp"
@@ -112,7 +112,7 @@ private:
       ++loaded;
       const auto there = slabs_[rank][static_cast<std::size_t>(*(*found)[i])].load();
       if (there != number_of(keys[i]))
-        complaints.push_back(keys[i] + " of rank " + std::to_string(rank) + " was told to be at page " +
+        complaints.push_back(keys[i] + " of rank " + std::to_string(rank) + " was located at page " +
                              std::to_string(*(*found)[i]) + ", which has " + name_of(there));
     }
   }
@@ -124,7 +124,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Engines that save, load and give up at once never find a page of another key", "[hf3fs][concurrency]") {
+TEST_CASE("Engines that save, load and cancel concurrently never find a page of another key", "[hf3fs][concurrency]") {
   const auto seed = GENERATE(1U, 2U, 3U);
   INFO("seed " << seed);
   slot_node_options options;
@@ -161,7 +161,7 @@ TEST_CASE("Engines that save, load and give up at once never find a page of anot
   }
   CHECK(loaded > 0);
 
-  // At rest: each page at most once, and no more pages than there are.
+  // When all clients have stopped: each page at most once, and no more pages than there are.
   keys_t all;
   for (std::size_t key = 0; key < key_count; ++key)
     all.push_back(name_of(key));

@@ -1,5 +1,5 @@
-// What goes wrong in the metadata service that this one replaces, one test for each fault: the old one must fail the
-// check, and this one must pass it. docs/hazards-hf3fs.md lists them, and those that are tested elsewhere.
+// Faults of the metadata service that this one replaces, one test each: the old one must fail the check, and this one
+// must pass it. docs/hazards-hf3fs.md lists them, and those that are tested elsewhere.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/metadata_server.hpp"
@@ -13,7 +13,7 @@ namespace {
 using namespace troupe;
 using namespace troupe::test;
 
-/// Slots are soon free again: those that were given back follow when the time of their reservation is over.
+/// Slots are soon free again: returned ones are reclaimed when their reservation expires.
 slot_node_options quick() {
   slot_node_options options;
   options.shards = 2;
@@ -50,7 +50,7 @@ bool all_apart(metadata_server& server, std::uint32_t rank, const keys_t& keys) 
 
 } // namespace
 
-TEST_CASE("M-01 a full pool makes room for what is new", "[hazard]") {
+TEST_CASE("M-01 a full pool evicts to make room for new pages", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 4);
     for (const auto* key : {"a", "b", "c", "d"})
@@ -59,7 +59,7 @@ TEST_CASE("M-01 a full pool makes room for what is new", "[hazard]") {
   });
 }
 
-TEST_CASE("M-02 release of a live page never leaves two keys on one page", "[hazard]") {
+TEST_CASE("M-02 releasing a live page never leaves two keys on one page", "[hazard]") {
   auto options = quick();
   options.hf3fs.reservation_deadline = std::chrono::seconds{1};
   only_the_old_one_fails(
@@ -78,7 +78,7 @@ TEST_CASE("M-02 release of a live page never leaves two keys on one page", "[haz
       options);
 }
 
-TEST_CASE("M-03 two writers of one key share one page, and none is lost", "[hazard]") {
+TEST_CASE("M-03 two writers of one key share one page and no page is lost", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 4);
     server.initialize(1, 4);
@@ -93,7 +93,7 @@ TEST_CASE("M-03 two writers of one key share one page, and none is lost", "[haza
   });
 }
 
-TEST_CASE("M-04 a page whose writer never comes back returns", "[hazard]") {
+TEST_CASE("M-04 a page whose writer disappears is freed", "[hazard]") {
   auto options = quick();
   options.hf3fs.reservation_deadline = std::chrono::milliseconds{300};
   only_the_old_one_fails(
@@ -136,7 +136,7 @@ TEST_CASE("M-06 engines of different world sizes neither mix nor block each othe
   });
 }
 
-TEST_CASE("M-06 with their pages in one namespace, the second engine is refused", "[hazard]") {
+TEST_CASE("M-06 a second engine with another world size is refused in the same namespace", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     // A rank of twice as many has half the bytes per page.
     return server.initialize(0, 10) == 200 && server.initialize(1, 10) == 200 && server.initialize(0, 20) == 409;
@@ -152,7 +152,7 @@ TEST_CASE("M-07 a confirmation for a rank that is not registered changes nothing
   });
 }
 
-TEST_CASE("M-08 page numbers that the rank does not have are never given out", "[hazard]") {
+TEST_CASE("M-08 page numbers beyond the rank's pool are never allocated", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     server.confirm(0, {{"ghost", 77}, {"wraith", -3}}, {-5, 999, 4294967296, 9223372036854775807});
@@ -165,7 +165,7 @@ TEST_CASE("M-08 page numbers that the rank does not have are never given out", "
   });
 }
 
-TEST_CASE("M-09 a page that is confirmed and released at once is not live and free", "[hazard]") {
+TEST_CASE("M-09 a page confirmed and released concurrently is never both live and free", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 1);
     const auto to = server.allocate_one(0, "a");
@@ -195,7 +195,7 @@ TEST_CASE("M-11 a malformed request takes no pages", "[hazard]") {
   });
 }
 
-TEST_CASE("M-11 a string of two characters is no pair", "[hazard]") {
+TEST_CASE("M-11 a string of two characters is not accepted as a pair", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     return !server.allocate_items(0, {{"ab", false}});
@@ -210,7 +210,7 @@ TEST_CASE("M-12 a rank cannot be initialized with another number of pages", "[ha
   });
 }
 
-TEST_CASE("M-12 an engine that died while it saved comes back with another number of pages", "[hazard]") {
+TEST_CASE("M-12 an engine that died during a save can restart with another number of pages", "[hazard]") {
   auto options = quick();
   options.hf3fs.reservation_deadline = options.hf3fs.protect_for = std::chrono::seconds{1};
   options.sglang.reservation_deadline = options.sglang.protect_for = std::chrono::seconds{1};
@@ -220,9 +220,9 @@ TEST_CASE("M-12 an engine that died while it saved comes back with another numbe
     const auto half = server.allocate_one(0, "b");
     REQUIRE(half >= 0);
     REQUIRE(server.clear() == 204);
-    // At once: nobody waits for what the old engine was promised.
+    // At once: the reservations of the old engine are not waited for.
     REQUIRE(server.initialize(0, 8) == 200);
-    // What it confirms now was written for files that nobody has any more.
+    // Its confirmation is for files that no longer exist.
     REQUIRE(server.confirm(0, {{"b", half}}, {}) == 204);
     const bool publishes_nothing = !server.has("b");
     REQUIRE(server.eventually_save(0, "b"));
@@ -231,7 +231,7 @@ TEST_CASE("M-12 an engine that died while it saved comes back with another numbe
   only_the_old_one_fails(survives, options);
 }
 
-TEST_CASE("M-13 ranks can go on after everything was cleared", "[hazard]") {
+TEST_CASE("M-13 ranks stay usable after everything was cleared", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     REQUIRE(server.save(0, "a"));
@@ -247,26 +247,26 @@ TEST_CASE("M-14 a repeated allocation gets the answer of the first", "[hazard]")
     const auto lost = server.allocate_one(0, "a");
     const auto repeated = server.allocate_one(0, "a");
     REQUIRE(server.confirm(0, {{"a", repeated}}, {}) == 204);
-    // And the confirmation may be repeated as well.
+    // The confirmation may be repeated as well.
     REQUIRE(server.confirm(0, {{"a", repeated}}, {}) == 204);
     return lost == repeated && server.has("a") && server.allocate_one(0, "b") >= 0;
   });
 }
 
-TEST_CASE("M-15 a page that a reader was told is not given to another key", "[hazard]") {
+TEST_CASE("M-15 a page located by a reader is not given to another key", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 1);
     REQUIRE(server.save(0, "a"));
     const auto told = server.where(0, "a");
     REQUIRE(told);
     const bool is_not_evicted = server.allocate_one(0, "b") != *told;
-    // Somebody else fails to write it again.
+    // Another writer fails to write it again.
     REQUIRE(server.confirm(0, {}, {*told}) == 204);
     return is_not_evicted && server.allocate_one(0, "c") != *told;
   });
 }
 
-TEST_CASE("M-17 two models do not see each other's keys, and keep their sizes", "[hazard]") {
+TEST_CASE("M-17 two models have separate keys and page sizes", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     auto& small = server.space("small");
     auto& large = server.space("large");
@@ -279,7 +279,7 @@ TEST_CASE("M-17 two models do not see each other's keys, and keep their sizes", 
   });
 }
 
-TEST_CASE("M-18 a stranger can neither clear nor see anything", "[hazard]") {
+TEST_CASE("M-18 a caller without a token can neither clear nor read anything", "[hazard]") {
   const http::scratch_directory files;
   auto options = quick();
   const std::string writer = "writer-0123456789abcdef0123456789abcdef";
@@ -303,7 +303,7 @@ TEST_CASE("M-18 a stranger can neither clear nor see anything", "[hazard]") {
   CHECK_FALSE(ours.has("a"));
 }
 
-TEST_CASE("M-20 a rank means the same as a string and as a number", "[hazard]") {
+TEST_CASE("M-20 a rank is accepted as a string and as a number", "[hazard]") {
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 2);
     const auto by_text = server.allocate_by_text("0", {"a"});

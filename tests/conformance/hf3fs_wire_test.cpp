@@ -1,4 +1,4 @@
-// vLLM's wire, byte for byte, and everything that is no part of it.
+// vLLM's HF3FS protocol byte for byte, and requests that do not belong to it.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
@@ -22,7 +22,7 @@ std::string many_keys(std::size_t n, std::string_view item) {
 
 } // namespace
 
-TEST_CASE("vLLM's requests get the bytes that its client expects", "[hf3fs]") {
+TEST_CASE("Replies to vLLM match its client byte for byte", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -37,7 +37,7 @@ TEST_CASE("vLLM's requests get the bytes that its client expects", "[hf3fs]") {
            {"/keys/batch_allocate", R"({"rank":0})", 200, R"({"rank":0,"results":[]})"},
            {"/keys/batch_allocate", R"({"rank":0,"keys":[["a",""],["b","a"],["a",""]]})", 200,
             R"({"rank":0,"results":[["a",0],["b",1]]})"},
-           // Not confirmed: not there yet.
+           // Not confirmed and so not found yet.
            {"/keys/batch_exists", R"({"keys":["a","b"]})", 200, R"({"exists":[false,false]})"},
            {"/keys/get_locations", R"({"rank":0,"keys":["a","b"]})", 200, R"({"locations":[null,null]})"},
            {"/keys/confirm_write", R"({"rank":0,"confirmations":[["a",0]],"pages_to_release":[1]})", 204},
@@ -54,7 +54,7 @@ TEST_CASE("vLLM's requests get the bytes that its client expects", "[hf3fs]") {
        });
 }
 
-TEST_CASE("vLLM's keys come back as they were sent", "[hf3fs]") {
+TEST_CASE("vLLM's keys are returned unchanged", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -88,7 +88,7 @@ TEST_CASE("A key is complete when all of vLLM's ranks have it", "[hf3fs]") {
        });
 }
 
-TEST_CASE("With a fixed world size, keys wait for all of vLLM's ranks", "[hf3fs]") {
+TEST_CASE("With a fixed world size a key is incomplete until all of vLLM's ranks have it", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.world_size = 2;
   const auto node = started_node(options);
@@ -107,7 +107,7 @@ TEST_CASE("With a fixed world size, keys wait for all of vLLM's ranks", "[hf3fs]
        });
 }
 
-TEST_CASE("vLLM's allocations beyond the pool get no page, each for itself", "[hf3fs]") {
+TEST_CASE("vLLM's allocations beyond the pool fail per key", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -118,7 +118,7 @@ TEST_CASE("vLLM's allocations beyond the pool get no page, each for itself", "[h
        });
 }
 
-TEST_CASE("Of vLLM's confirmations, what cannot be is refused and the rest counts", "[hf3fs]") {
+TEST_CASE("Invalid entries of vLLM's confirmations are refused and the others count", "[hf3fs]") {
   std::mutex mutex;
   std::map<errc, std::uint64_t> refused;
   slot_node_options options;
@@ -141,11 +141,11 @@ TEST_CASE("Of vLLM's confirmations, what cannot be is refused and the rest count
            {"/keys/confirm_write", R"({"rank":0,"confirmations":[["b",1]]})", 204},
            {"/keys/get_locations", R"({"rank":0,"keys":["a","b"]})", 200, R"({"locations":[0,1]})"},
        });
-  // The answers have come, so nobody counts any more.
+  // The answers have arrived, so no counter changes any more.
   CHECK(refused == std::map<errc, std::uint64_t>{{errc::stale, 1}, {errc::not_found, 1}, {errc::out_of_range, 4}});
 }
 
-TEST_CASE("vLLM's requests for a rank that is not there are refused for good", "[hf3fs]") {
+TEST_CASE("vLLM's requests for an unknown rank get a permanent error", "[hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   const auto refused = [&] {
@@ -164,7 +164,7 @@ TEST_CASE("vLLM's requests for a rank that is not there are refused for good", "
   CHECK(contents(*node) == before);
 }
 
-TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
+TEST_CASE("A request outside of vLLM's protocol changes nothing", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.max_keys = 100;
   const auto node = started_node(options);
@@ -218,7 +218,7 @@ TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
     talk(client, {{"/keys/batch_exists", R"({"keys":["a",)" + std::string{item} + "]}", 422}});
     talk(client, {{"/keys/get_locations", R"({"rank":0,"keys":["a",)" + std::string{item} + "]}", 422}});
   }
-  // The confirmation and the release in front of what is wrong are sound, and must not count.
+  // The confirmation and the release before the invalid entry are valid, and must have no effect.
   for (const std::string_view item : {"7", "null", "[]", "[\"x\"]", "[\"x\",1,1]", "[7,1]", "[\"x\",\"1\"]",
                                       "[\"x\",1.5]", "[\"x\",null]", "[\"x\",true]", "\"x1\""})
     talk(client,
@@ -243,12 +243,12 @@ TEST_CASE("What is no request of vLLM's changes nothing", "[hf3fs]") {
   CHECK(client.call(http::post("/keys/batch_exist", "{}")).code == 404);
   CHECK(contents(*node) == before);
 
-  // And the connection is as good as new.
+  // The connection stays usable.
   talk(client,
        {{"/keys/get_locations", R"({"rank":0,"keys":["a","b","fresh"]})", 200, R"({"locations":[0,null,null]})"}});
 }
 
-TEST_CASE("vLLM's clients have namespaces by their base URL", "[hf3fs]") {
+TEST_CASE("vLLM's clients select a namespace by their base URL", "[hf3fs]") {
   slot_node_options options;
   options.hf3fs.max_namespaces = 2;
   const auto node = started_node(options);

@@ -149,7 +149,7 @@ metadata_server::allocation old_server::allocate_items(std::uint32_t rank, const
       same->second = to;
   };
   for (std::size_t i = 0; i < items.size(); ++i) {
-    // A text was unpacked into its characters: two of them made a pair, others an error, with the pages gone.
+    // A text was unpacked into its characters: two of them made a pair, others an error, and the pages were lost.
     if (!items[i].is_pair && items[i].text.size() != 2)
       return std::nullopt;
     const auto key = items[i].is_pair ? items[i].text : items[i].text.substr(0, 1);

@@ -28,17 +28,17 @@ struct wanted_key {
   bool is_pair = true;
 };
 
-/// What a client of vLLM's wire can do. Where an error is possible, nothing stands for any.
+/// A client of vLLM's HF3FS protocol. Where an error is possible, `nullopt` stands for any.
 class metadata_server {
 public:
   virtual ~metadata_server() = default;
 
-  /// The status codes of the wire.
+  /// The status codes of the protocol.
   virtual int initialize(std::uint32_t rank, page pages) = 0;
   virtual int confirm(std::uint32_t rank, const std::vector<std::pair<std::string, page>>& written,
                       const pages_t& released) = 0;
   virtual int clear() = 0;
-  /// The same by somebody without any right to it.
+  /// The same by a caller without a token.
   virtual int clear_as_stranger() = 0;
 
   using allocation = std::optional<std::vector<std::pair<std::string, page>>>;
@@ -53,7 +53,7 @@ public:
   /// Lets a moment pass, where time means anything.
   virtual void wait() = 0;
 
-  // What follows from these.
+  // Functions that follow from these.
 
   allocation allocate(std::uint32_t rank, const keys_t& keys);
   /// The page of one key; -1 if it gets none.

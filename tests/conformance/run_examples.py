@@ -33,7 +33,7 @@ def read_examples(text):
 
 
 def difference(expected, got, where="answer", fixed=False):
-    """What is wrong with an answer, or None."""
+    """The mismatch of an answer, or None."""
     if isinstance(expected, dict) and isinstance(got, dict):
         if expected.keys() != got.keys():
             return f"{where} has the members {sorted(got)}, not {sorted(expected)}"

@@ -1,4 +1,4 @@
-// SGLang's wire, byte for byte, and everything that is no part of it.
+// SGLang's HF3FS protocol byte for byte, and requests that do not belong to it.
 
 #include "tests/catch.hpp"
 #include "tests/conformance/wire_support.hpp"
@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 } // namespace
 
-TEST_CASE("SGLang's requests get the bytes that its client expects", "[sglang]") {
+TEST_CASE("Replies to SGLang match its client byte for byte", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client, {
@@ -40,7 +40,7 @@ TEST_CASE("SGLang's requests get the bytes that its client expects", "[sglang]")
                });
 }
 
-TEST_CASE("SGLang's ranks are each for itself", "[sglang]") {
+TEST_CASE("SGLang's ranks are independent of each other", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -49,7 +49,7 @@ TEST_CASE("SGLang's ranks are each for itself", "[sglang]") {
            {"/1/initialize", R"({"num_pages":8})", 204},
            {"/0/reserve_and_allocate_page_indices", R"({"keys":[["a",""]]})", 200, R"({"indices":[[false,0]]})"},
            {"/0/confirm_write", R"({"written_keys_to_confirm":[["a",0]]})", 204},
-           // As with MLA: nobody else ever writes it.
+           // As with MLA: no other rank ever writes it.
            {"/0/exists", R"({"keys":["a"]})", 200, R"({"exists":[true]})"},
            {"/0/get_page_indices", R"({"keys":["a"]})", 200, R"({"indices":[0]})"},
            {"/1/exists", R"({"keys":["a"]})", 200, R"({"exists":[false]})"},
@@ -65,7 +65,7 @@ TEST_CASE("SGLang's ranks are each for itself", "[sglang]") {
        });
 }
 
-TEST_CASE("SGLang's namespaces are apart, and not without number", "[sglang]") {
+TEST_CASE("SGLang's namespaces are separate and limited in number", "[sglang]") {
   slot_node_options options;
   options.sglang.max_namespaces = 2;
   const auto node = started_node(options);
@@ -86,7 +86,7 @@ TEST_CASE("SGLang's namespaces are apart, and not without number", "[sglang]") {
        });
 }
 
-TEST_CASE("SGLang's models are apart by their base URL, whatever their pools are called", "[sglang]") {
+TEST_CASE("SGLang's models are separated by base URL even with equal pool names", "[sglang]") {
   slot_node_options options;
   options.sglang.max_namespaces = 5;
   const auto node = started_node(options);
@@ -137,7 +137,7 @@ TEST_CASE("SGLang's reservations beyond the pool get no page", "[sglang]") {
                });
 }
 
-TEST_CASE("What is no request of SGLang's changes nothing", "[sglang]") {
+TEST_CASE("A request outside of SGLang's protocol changes nothing", "[sglang]") {
   slot_node_options options;
   options.sglang.max_keys = 100;
   const auto node = started_node(options);
@@ -182,7 +182,7 @@ TEST_CASE("What is no request of SGLang's changes nothing", "[sglang]") {
   CHECK(contents(*node) == before);
 }
 
-TEST_CASE("The two wires live on one port and do not take each other's requests", "[sglang][hf3fs]") {
+TEST_CASE("Both protocols share one port and refuse each other's requests", "[sglang][hf3fs]") {
   const auto node = started_node();
   http::client client{node->port()};
   talk(client,
@@ -201,7 +201,7 @@ TEST_CASE("The two wires live on one port and do not take each other's requests"
        });
 }
 
-TEST_CASE("SGLang's keys make room before the key that they name as the one before them", "[sglang]") {
+TEST_CASE("SGLang's keys are evicted before the parent that they name", "[sglang]") {
   const auto node = started_node();
   http::client client{node->port()};
   const auto page = GENERATE(0, 1);

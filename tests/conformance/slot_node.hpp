@@ -12,12 +12,12 @@
 
 namespace troupe::test {
 
-/// How a `slot_node` is set up.
+/// The settings of a `slot_node`.
 struct slot_node_options {
   std::uint32_t shards = 1;
   http::hf3fs::options hf3fs;
   http::sglang::options sglang;
-  /// How long slots rest whose writer may be late.
+  /// How long slots are quarantined whose writer may be late.
   duration rest = std::chrono::seconds{10};
   config::http_config http = any_port();
 
@@ -31,8 +31,8 @@ struct slot_node_options {
 };
 
 /// The part of a node that serves engines with slab files of their own: registry shards, their allocators, and both
-/// wires of slot clients over HTTP on the loopback interface. In this process, on threads and clocks as they are in
-/// service.
+/// protocols of slot clients over HTTP on the loopback interface. It runs in this process, with the threads and clocks
+/// of the product.
 class slot_node {
 public:
   static result<std::unique_ptr<slot_node>> start(const slot_node_options& options = {});
@@ -43,7 +43,7 @@ public:
   std::uint16_t port() const noexcept;
   const metadata_service& service() const noexcept;
 
-  /// What the registry knows of all namespaces. Waits for the answer.
+  /// The registry's statistics over all namespaces. Waits for the answer.
   std::vector<namespace_info> describe() const;
 
 private:

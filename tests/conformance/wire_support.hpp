@@ -18,7 +18,7 @@ inline std::unique_ptr<slot_node> started_node(const slot_node_options& options 
   return std::move(*node);
 }
 
-/// One line of a conversation: what is posted where, and what has to come back, byte for byte.
+/// One exchange of a conversation: a POST and its expected reply, byte for byte.
 struct exchange {
   std::string_view path;
   std::string_view body;
@@ -26,7 +26,7 @@ struct exchange {
   std::string_view answer = {};
 };
 
-/// Has a conversation; what is refused is checked by its code and by being `{"detail":"…"}`.
+/// Runs a conversation; a refusal is checked by its code and by being `{"detail":"…"}`.
 inline void talk(http::client& to, std::initializer_list<exchange> lines) {
   for (const auto& x : lines) {
     INFO(x.path << " " << x.body);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Holds hot paths to what they may cost: instructions and system calls per operation, which a busy machine does not
-change as it changes times. So what creeps in is seen on its day.
+"""Checks the cost of hot paths: instructions and system calls per operation, which depend less on the load of the
+machine than times do. So a regression is noticed at once.
 
 Usage: costs.py PROGRAM instructions|calls [--print]
 
 PROGRAM is troupe-costs. Instructions are counted by callgrind, system calls by strace, in all threads. A bound is a
-tenth above what was measured when it was last set, with g++ 12 and -O2; where a change is worth more than that, it sets
-the bound anew, and says so in docs/performance.md. --print prints what is measured and compares nothing.
+tenth above the measurement when it was last set, with g++ 12 and -O2; a change that is worth more than that sets a new
+bound and notes it in docs/performance.md. --print prints the measurements and compares nothing.
 
-Exits with 77 where valgrind or strace is missing or may not work here, and says so.
+Exits with 77 and a message if valgrind or strace is missing or not permitted here.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def skip(reason):
 
 
 class connection:
-    """One connection that stays open, with one request at a time."""
+    """A persistent connection with one request at a time."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -107,7 +107,7 @@ def key(i):
 
 
 def operations(p, few):
-    """Does all that is measured; the number of operations behind each name."""
+    """Runs all measurements; returns the number of operations for each name."""
     http = p.http
     times = {}
     keys = [key(i) for i in range(BATCH)]

@@ -1,14 +1,15 @@
-// What costs.py measures: the metadata service with its HTTP server in this process, on a port that is printed first,
-// and the rules that no wire reaches. Does what it is told on its standard input, a line at a time, and says "done":
+// The program that costs.py measures: the metadata service with its HTTP server in this process, on a port that is
+// printed first, and the rules that no protocol reaches. It executes commands from its standard input, one a line, and
+// prints "done" after each:
 //
-//   begin          from here on it is measured
-//   end NAME       to here, under that name
-//   match N        N lookups of 512 keys, each with a lease that is given back
+//   begin          the measurement starts
+//   end NAME       the measurement ends and gets this name
+//   match N        N lookups of 512 keys, each with a lease that is released
 //   pages N        N pages of 64 KiB sealed and verified
-//   transfers N    N pages written and read by the io engine; says "none" where there is no io_uring
+//   transfers N    N pages written and read by the io engine; prints "none" without io_uring
 //
-// Under valgrind, `begin` and `end` make callgrind dump what it has counted; in a trace of system calls, the reads of
-// both lines stand where they belong.
+// Under valgrind, `begin` and `end` make callgrind dump its counts; in a trace of system calls, the reads of both lines
+// mark the begin and the end.
 
 #include "actors/node/registry/registry_state.hpp"
 #include "io/engine.hpp"
@@ -207,8 +208,8 @@ int main() {
     const auto times = std::strtoull(name.c_str(), nullptr, 10);
     std::string answer = "done";
     if (verb == "begin") {
-      // What was counted before goes into a dump of its own. To set the counts to zero instead lets callgrind take away
-      // from them what calls have cost that are under way, so that sums end below zero.
+      // The counts so far go into a dump of their own. Setting the counts to zero instead would make callgrind subtract
+      // the cost of calls in progress from them, so that sums end below zero.
       CALLGRIND_DUMP_STATS_AT("before");
     } else if (verb == "end") {
       CALLGRIND_DUMP_STATS_AT(name.c_str());

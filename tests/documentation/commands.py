@@ -1,10 +1,10 @@
-"""What becomes of each command that the documentation shows: see commands_test.py.
+"""The action for each command that the documentation shows: see commands_test.py.
 
 For each file its commands in their order, without comments. A command is
 
 - run as it stands, unless something else is said;
 - `start`ed: a node, which runs until the next one of the block, or the block, ends;
-- run `instead`: the same, smaller, or with what is made up in the text;
+- run `instead`: the same, smaller, or with real values for invented ones;
 - `skip`ped, for a reason that begins with one of those of `REASONS`.
 
 `before` runs first. `code` is the exit code that the documentation promises. `prints` has to be in what it prints.
@@ -46,7 +46,7 @@ REASONS = (ROOT, SYSTEMD, GPU, ENGINE, HOSTS, BUILDS, TESTS, LONG, ELSEWHERE)
 NODE = "start troupe serve"
 REPLAY = "troupe replay --quiet --attach data/single --trace traces/sample.jsonl"
 
-# Blocks marked `sh` in these are run by tests/conformance/run_examples.py, which needs a node with both wires.
+# Blocks marked `sh` in these are run by tests/conformance/run_examples.py, which needs a node with both protocols.
 EXAMPLES = ("docs/http-api.md", "docs/handshake.md")
 
 FILES = {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the commands that the documentation shows, and looks whether they end as it says.
+"""Runs the commands that the documentation shows, and checks that they end as documented.
 
 Commands are those of blocks marked `sh` or `bash`, and indented lines that begin with the program, a script or curl.
-What becomes of each is in commands.py; one that is not listed there fails the test, and so does one that is listed and
-no longer shown. The commands of a block run in one shell, in a directory that has configs and traces as a clone has
-them, but for sizes and ports: nodes get 128 MiB in place of gigabytes, and ports of the loopback interface that nobody
-else has. Each block begins with `node.json`, a copy of configs/single-node.json.
+The action for each is in commands.py; a command that is not listed there fails the test, and so does one that is
+listed and no longer shown. The commands of a block run in one shell, in a directory that has the configs and traces of
+a clone, but for sizes and ports: nodes get 128 MiB in place of gigabytes, and free ports of the loopback interface.
+Each block begins with `node.json`, a copy of configs/single-node.json.
 
-Also compares numbers that the text repeats with what the program says.
+Also compares numbers that the text repeats with those of the program.
 """
 
 import argparse
@@ -27,8 +27,8 @@ PORTS = (18000, 18010, 18001, 18002, 7001, 7002, 7000, 4600, 5555)
 INDENTED = re.compile(r"^ {4,}((?:troupe|troupe-simulation|scripts/\S+|build/release/\S+|curl)(?: .*)?)$")
 BLOCK_SECONDS = 300
 
-# Of a block: `start` runs a node until the next one, or `stop`. What a block leaves in the background has to end as
-# asked, too.
+# The kind of a block: `start` runs a node until the next one, or until `stop`. Processes that a block leaves in the
+# background have to end on request, too.
 PRELUDE = r"""
 set -e -u -o pipefail
 nodes=()
@@ -44,7 +44,7 @@ stop() {
 }
 start() {
   stop
-  # What the node before has printed is not the word of this one.
+  # The output of the previous node does not count as that of this one.
   rm -f started.out started.err
   touch started.out
   "$@" > started.out 2> started.err &
@@ -105,7 +105,7 @@ def commands_in(lines):
 
 
 def blocks_of(name):
-    """Of a page: blocks of commands, each with its line."""
+    """The blocks of commands of a page, each with its line."""
     fence, indented, out = None, [], []
     for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").split("\n") + [""], 1):
         mark = re.match(r"^ *```(\w*)$", line)
@@ -133,7 +133,7 @@ def is_meant(listed, text):
 
 
 class Pages:
-    """The pages with what is to become of their commands."""
+    """The pages with the actions for their commands."""
 
     def __init__(self):
         self.wrong = []
@@ -160,7 +160,7 @@ class Pages:
 
 
 class Clone:
-    """What a clone has after a build, with ports that are free here and nodes of a modest size."""
+    """The files of a clone after a build, with ports that are free here and small nodes."""
 
     def __init__(self, program, directory):
         self.directory = directory
@@ -199,7 +199,7 @@ class Clone:
         return text.replace("/srv/troupe/data", str(self.directory / "troupe-data")).replace("node-7", "127.0.0.1")
 
     def run(self, block):
-        """Runs what is to be run of a block. How many commands that were, and what is wrong, or None."""
+        """Runs the commands of a block. Returns their number and the error, or None."""
         script, wanted = [PRELUDE], []
         for number, (text, how) in enumerate(block):
             missing = [x for x in how.needs if not (shutil.which(x) or (self.directory / x).exists())]
@@ -239,7 +239,7 @@ class Clone:
 
 
 def wrong_numbers(program):
-    """Where the text repeats a number that the program knows better."""
+    """Numbers in the text that the program prints too."""
     version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True, text=True).stdout
     protocol = re.search(r"^protocol.*: (\d+)$", version, re.M)
     if not protocol:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks what the documentation refers to: links, anchors, config keys, options of the plug-ins, metrics and pages.
+"""Checks the references of the documentation: links, anchors, config keys, options of the plug-ins, metrics and pages.
 
 Needs nothing but the sources. Each check is a function of texts, so that the tests at the end can show that it finds
-what it looks for.
+its errors.
 """
 
 import json
@@ -75,7 +75,7 @@ def line_of(text, at):
 
 
 def wrong_links(name, text, files, anchors_of):
-    """Links of a page to what is not there. `files` are all paths of the tree, `anchors_of` gives those of a page."""
+    """Dead links of a page. `files` are all paths of the tree, `anchors_of` gives those of a page."""
     out, plain = [], without_blocks(text)
     for m in LINK.finditer(plain):
         target = m[1] or m[2]
@@ -112,7 +112,7 @@ def wrong_names_of_pages(name, text, files, anchors_of):
 
 
 def keys_of(reference):
-    """Of docs/configuration.md: all keys, as `a.b[i].c`."""
+    """All keys of docs/configuration.md, as `a.b[i].c`."""
     return set(ROW.findall(reference))
 
 
@@ -268,7 +268,7 @@ class Tree:
 
 
 class Documentation(unittest.TestCase):
-    """The tree itself."""
+    """Checks of the tree itself."""
 
     @classmethod
     def setUpClass(cls):
@@ -327,7 +327,7 @@ class Documentation(unittest.TestCase):
 
 
 class Checks(unittest.TestCase):
-    """They find what they look for."""
+    """Tests that the checks find their errors."""
 
     def test_anchors(self):
         self.assertEqual(anchors("# A `b` c\n\n## Alert: node down\n\n## A b c\n```\n# no heading\n```\n"),

@@ -13,7 +13,7 @@ void cache::plan_event(what kind, std::size_t index, duration after) {
                  [](const event& a, const event& b) { return a.at != b.at ? a.at > b.at : a.order > b.order; });
 }
 
-/// The order of magnitude is what is evenly distributed.
+/// The order of magnitude is distributed evenly.
 duration cache::delay(dice kind, std::uint64_t a, std::uint64_t b) const {
   const auto x = world_.draw(kind, a, b + (std::uint64_t{world_.step} << 8));
   const auto doublings = static_cast<std::uint64_t>(std::bit_width(world_.p.cache.delay_max));
@@ -172,7 +172,7 @@ void cache::find_keys(std::uint32_t index) {
       held.keys.push_back(i->second);
     }
     found.matched = static_cast<std::uint32_t>(held.keys.size());
-    // At times nobody knows.
+    // At times the answer is unknown.
     if (x.work.tell_on_disk && world_.draw(dice::on_disk, first) % 8 != 0)
       for (const auto& key : std::span(x.work.keys.items).first(found.matched))
         found.on_disk.items.push_back(world_.draw(dice::on_disk, key.lo, world_.step / 16) % 3 == 0 ? 1 : 0);
@@ -191,7 +191,7 @@ void cache::find_keys(std::uint32_t index) {
   if (world_.strikes(fault::lost_answer, first, world_.step)) {
     world_.count(seen::lookup_answer_lost);
     x.lost = true;
-    // Whoever asked for it may be told some time later that there is no answer, or never.
+    // The requester may be notified some time later that there is no answer, or never.
     if (world_.draw(dice::lookup_fault, first) % 2 == 0)
       return;
     after += tick * 4000;

@@ -14,7 +14,7 @@
 
 namespace troupe::engine_simulation {
 
-/// Who hears of what becomes of requests to the cache.
+/// Receives the results of requests to the cache.
 class cache_client {
 public:
   cache_client() = default;
@@ -27,9 +27,9 @@ public:
   virtual void cancel_answered(std::uint32_t worker) = 0;
 };
 
-/// What coordinators promise, and the node behind them: keys with one page per rank, leases, eviction. Tasks have
-/// phases, and anything can happen between them. Copies take their time and read or write each half of their blocks at
-/// another moment. Property P3 is checked at the commit of a page.
+/// A model of coordinators and the node behind them: keys with one page per rank, leases, eviction. Tasks have phases,
+/// and anything can happen between them. Copies take time and read or write each half of their blocks at another
+/// moment. Property P3 is checked at the commit of a page.
 class cache {
 public:
   cache(world& w, memory& m);
@@ -65,7 +65,7 @@ public:
   /// Whether a lookup has ever found it.
   bool was_found(const key_digest& key) const;
   bool was_stored(const key_digest& key, std::uint32_t worker) const;
-  /// Whether somebody holds it, so that it is not evicted.
+  /// Whether it is held and so not evicted.
   bool is_held(const key_digest& key) const;
   bool was_killed() const noexcept { return node_ > 0; }
 
@@ -123,7 +123,7 @@ private:
     std::vector<errc> results;
     std::vector<engine::content> held;
     std::uint32_t node = 0;
-    /// When its copy may begin, once it has asked.
+    /// When its copy may begin, once it has been requested.
     std::optional<timestamp> ready_at;
     bool marked = false;
     bool cancelled = false;

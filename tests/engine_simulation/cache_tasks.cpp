@@ -39,7 +39,7 @@ void cache::cancel(std::uint32_t worker, const std::vector<connector::task_tag>&
   plan_event(what::cancel, cancellations_.size() - 1, delay(dice::cancel_delay, worker, 0));
 }
 
-/// From here on, what is not copied yet will not be published, whatever a copy that is under way may still read.
+/// From here on, pages that are not copied yet will not be published, whatever a copy in progress may still read.
 void cache::finish_cancel(std::uint32_t index) {
   const auto& x = cancellations_[index];
   for (auto& t : tasks_) {
@@ -71,7 +71,7 @@ void cache::step_task(std::uint32_t index) {
   auto& t = tasks_[index];
   if (t.next == phase::answer)
     return answer_task(t);
-  // Recorded again later, the event would be another one: what is waited for is known when the waiting begins.
+  // Recorded again later, the event would be another one: the event is fixed when the wait begins.
   if (t.next == phase::copy_first && !t.ready_at) {
     t.ready_at = memory_.happens_at(t.work.ready_event);
     if (*t.ready_at > world_.now()) {
@@ -89,7 +89,7 @@ void cache::step_task(std::uint32_t index) {
   plan_event(what::task, index, delay(dice::task_delay, first, static_cast<std::uint64_t>(t.next) + (t.load ? 8 : 0)));
 }
 
-/// What has no other result yet ends with this one.
+/// Pages without another result end with this one.
 void cache::abandon(task& t, std::uint32_t index, errc why) {
   t.results.resize(t.work.keys.size(), errc::ok);
   for (std::size_t i = 0; i < t.results.size(); ++i)

@@ -114,7 +114,7 @@ void checks::check_nothing_forgotten(const connector::scheduled_request& part) {
   const auto per_page = static_cast<std::ptrdiff_t>(world_.p.worker.blocks_per_page);
   for (std::size_t i = 0; i < count; ++i) {
     auto& x = pages[i];
-    // From here on everything is computed upon blocks that nobody knows to be filled.
+    // From here on everything is computed from blocks that are not known to be filled.
     const auto behind = r->blocks.begin() + static_cast<std::ptrdiff_t>(i + 1) * per_page;
     if (std::any_of(r->blocks.begin(), behind, [&](auto b) { return half_.state().is_in_doubt(b); }))
       return;
@@ -158,7 +158,7 @@ void checks::matched(const connector::engine_request& request, const connector::
     return;
   for (const auto& key : known->keys().first(known->search().matched))
     if (!cache_.is_held(key))
-      fail("leases", r->spec.id, "is told of tokens that nothing holds in the cache any more");
+      fail("leases", r->spec.id, "gets tokens that nothing holds in the cache any more");
 }
 
 void checks::check_load(const connector::load_op& op) {
@@ -286,14 +286,14 @@ void checks::end_synchronous_load(const open_store& open) {
   }
 }
 
-/// What is told of the cache's contents can be true: those keys were to be saved, behind that parent.
+/// Events about the cache's contents are possible: those keys were to be saved, behind that parent.
 void checks::check_events(const std::vector<connector::cache_event>& events) {
   for (const auto& x : events) {
     if (x.what == connector::cache_event::kind::all_cleared)
       continue;
     const auto known = [&](const key_digest& key) { return cache_.expected(key) != nullptr; };
     if (x.page_tokens != world_.p.page_tokens() || x.keys.empty() || !std::all_of(x.keys.begin(), x.keys.end(), known))
-      fail("events", x.request, "an event tells of keys that nobody has saved");
+      fail("events", x.request, "an event names keys that were never saved");
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace troupe::engine_simulation {
 
-/// What the scheduler half says, against what the engine knows. The properties are numbered as LMCache's proof
+/// Checks the output of the scheduler half against the engine's state. The properties are numbered as LMCache's proof
 /// obligations for preemption:
 ///
 ///   P1a  blocks of an op are those of the request at these positions, at that step
@@ -65,7 +65,7 @@ private:
     std::uint8_t attempts = 0;
     /// A load has failed, so that it may be stored in any case.
     bool load_failed = false;
-    /// The engine had let a block of it go when it could have been stored, which nobody looks at again.
+    /// The engine had freed a block of it when it could have been stored; the connector does not check it again.
     bool hole = false;
   };
   struct session_record {

@@ -12,9 +12,9 @@ namespace troupe::engine_simulation {
 /// mistakes that connectors have really made.
 enum class defect : std::uint8_t {
   none,
-  /// Blocks of preempted requests are overwritten without waiting for whoever copies them.
+  /// Blocks of preempted requests are overwritten without waiting for copies in progress.
   forget_preemption_wait,
-  /// The blocks of a request that comes back are added to those that it had.
+  /// The blocks of a resumed request are added to those that it had.
   resume_appends_blocks,
   /// A page is saved when its tokens are scheduled for a later step.
   store_before_computed,
@@ -28,7 +28,7 @@ enum class defect : std::uint8_t {
   sent_early,
   /// A request that leaves is never named.
   never_sent,
-  /// What a lookup holds is not given back.
+  /// The leases of a lookup are not released.
   leak_lease,
   /// A load is ordered once more when it has ended.
   load_twice,
@@ -44,9 +44,9 @@ enum class defect : std::uint8_t {
   forget_scope,
   /// A request counts as received when one worker has named it.
   one_worker_is_enough,
-  /// Blocks that the engine has let go of count as blocks that it has.
+  /// Blocks that the engine has freed count as blocks that it has.
   forget_holes,
-  /// The event of the engine's stream does not reach those who copy: for a save, for a load.
+  /// The event of the engine's stream does not reach the copies: for a save, for a load.
   forget_save_event,
   forget_load_event,
   /// Preemptions are dealt with behind the forward pass, when others have written the blocks.

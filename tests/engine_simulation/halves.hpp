@@ -16,7 +16,7 @@
 
 namespace troupe::engine_simulation {
 
-/// Hears what the scheduler half is told and says, when both are known.
+/// Observes the calls of the scheduler half and their results, when both are known.
 class observer {
 public:
   observer() = default;

@@ -61,8 +61,9 @@ int main(int argc, char** argv) {
   choices how;
   sim_main::program what;
   what.name = "troupe-engine-simulation";
-  what.about = "Runs seeded simulations of an inference engine with both halves of the connector and a cache in which\n"
-               "everything takes its time and much goes wrong, and checks after every step what must hold.";
+  what.about =
+      "Runs seeded simulations of an inference engine with both halves of the connector and a slow and faulty\n"
+      "cache, and checks all properties after every step.";
   what.steps_text = "steps of the engine in which requests and faults come";
   what.default_steps = 200;
   for (const auto& [name, which] : defect_names)

@@ -10,11 +10,12 @@
 
 namespace troupe::engine_simulation {
 
-/// KV cache of all workers, and who is at which block at the moment. Property P2 is checked here: a block that is to be
-/// copied into the cache is not written, and a block that is being loaded is written by its load only.
+/// The KV cache of all workers, and the transfers that use its blocks at the moment. Property P2 is checked here: a
+/// block that is to be copied into the cache is not written, and a block that is being loaded is written by its load
+/// only.
 ///
-/// On a GPU, writes of a worker arrive later than they are asked for, one after the other, and `written` gives an event
-/// behind them: who reads or writes blocks before it has happened finds what was there before, or is written over.
+/// On a GPU, writes of a worker arrive later than they are requested, one after the other, and `written` gives an event
+/// behind them: a reader or writer of blocks before the event finds the old content, or is overwritten.
 class memory final : public engine::device {
 public:
   explicit memory(world& w);
@@ -33,7 +34,7 @@ public:
   /// When the event of that number will have happened, as it was recorded last.
   timestamp happens_at(std::uint64_t event) const { return event == 0 ? timestamp{} : streams_[event - 1].recorded; }
 
-  /// What a worker's KV of these tokens looks like: workers of different ranks hold different parts.
+  /// A worker's KV of these tokens: workers of different ranks hold different parts.
   engine::content as_held(std::uint32_t worker, engine::content x) const noexcept {
     return x ^ (worker / world_.p.workers_per_rank + 1) * 0x9e3779b97f4a7c15ULL;
   }
@@ -68,7 +69,7 @@ private:
     std::deque<late_write> writes;
   };
 
-  /// Lets arrive what has to until now.
+  /// Applies all writes that are due by now.
   void settle(std::uint32_t worker);
 
   std::size_t index(std::uint32_t worker, connector::block_id block) const noexcept {

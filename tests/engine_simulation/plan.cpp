@@ -59,7 +59,7 @@ void choose_sizes(plan& p, random_source& random) {
   p.cache.hook_max = random.number(1, 8);
 }
 
-/// What engines differ in, in the order and the meaning of hooks.
+/// Differences between engines in the order and the meaning of hooks.
 void choose_steps(plan& p) {
   random_source random(mix(p.seed, 0x7374657073));
   auto& engine = p.engine;
@@ -69,7 +69,7 @@ void choose_steps(plan& p) {
   engine.requires_kv_delivery = random.one_in(6);
   if (random.one_in(4))
     engine.kv_load_failure_policy = engine::load_failure_policy::fail;
-  // What was computed upon a load that failed can be taken back only where nothing else has been scheduled since.
+  // Results computed from a failed load can be reverted only if nothing else has been scheduled since.
   p.scheduler.synchronous_loads = random.one_in(2) && !engine.async_scheduling;
   p.scheduler.min_load_tokens = random.one_in(4) ? random.number(1, 24) : 0;
 }
@@ -247,7 +247,7 @@ std::string action::describe() const {
   case kind::kill_node:
     return text + "the node dies until " + std::to_string(until) + (loses_index ? ", and forgets its pages" : "");
   case kind::evict_all:
-    return text + "everything that nobody holds is evicted";
+    return text + "everything without holders is evicted";
   case kind::reset_cache:
     return text + "the engine resets the cache" + (reset_running ? ", and preempts all" : "");
   case kind::reset_prefix_cache:

@@ -14,7 +14,7 @@ namespace troupe::engine_simulation {
 /// Time in the simulation has no finer unit.
 inline constexpr duration tick = std::chrono::microseconds(1);
 
-/// What can go wrong with one thing at a time. Each is drawn with the rate of the window that is open.
+/// The faults of single steps. Each is drawn with the rate of the window that is open.
 enum class fault : std::uint8_t {
   lost_answer,
   late_answer,
@@ -38,7 +38,7 @@ struct action {
     disturb,
     /// The cache's node dies, and is back in step `until`.
     kill_node,
-    /// All pages that nobody holds are evicted.
+    /// All pages that are not held are evicted.
     evict_all,
     /// The engine's weights have changed.
     reset_cache,
@@ -56,17 +56,17 @@ struct action {
   std::uint32_t rate_ppm = 0;
   /// The node forgets its pages.
   bool loses_index = false;
-  /// A reset preempts whoever runs.
+  /// A reset preempts all running requests.
   bool reset_running = false;
 
   std::string describe() const;
 };
 
-/// How fast the cache is, and how much it holds.
+/// The speed and the capacity of the cache.
 struct cache_shape {
   /// Keys.
   std::uint32_t capacity = 64;
-  /// Of one phase of a task or lookup, in ticks.
+  /// The duration of one phase of a task or lookup, in ticks.
   std::uint32_t delay_max = 40;
   /// Between two hooks, in ticks.
   std::uint32_t hook_max = 4;
@@ -86,7 +86,7 @@ struct plan {
   std::uint32_t late_writes_max = 0;
   /// No faults, and leases that last: every load succeeds.
   bool calm = false;
-  /// In the end the workers are shut down while they are busy, and the engine goes on without them.
+  /// At the end the workers are shut down while they are busy, and the engine continues without them.
   bool shut_down = false;
   /// Without it the engine stands alone, and has to be right as well.
   bool connector = true;

@@ -125,7 +125,7 @@ void simulation::drain() {
   if (!world_.failed() && !engine_->idle())
     return world_.fail("P0", "requests do not end: " + engine_->schedule().requests().begin()->first + " and " +
                                  std::to_string(engine_->schedule().requests().size() - 1) + " others");
-  // What is reported comes with a step. Nobody waits for it any more.
+  // Reports come with a step. No request waits for this one any more.
   for (std::uint32_t i = 0; i < 1000 && !world_.failed() && (!cache_.quiet() || i < 3); ++i, ++world_.step) {
     while (cache_.next())
       ;

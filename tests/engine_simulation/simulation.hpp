@@ -16,7 +16,7 @@ namespace troupe::engine_simulation {
 
 struct outcome {
   std::uint64_t seed = 0;
-  /// Of the engine.
+  /// Steps of the engine.
   std::uint64_t steps = 0;
   std::uint64_t trace_hash = 0;
   /// Empty if all is well.

@@ -139,7 +139,7 @@ std::vector<connector::block_id> sim_worker_half::get_block_ids_with_load_errors
   return out;
 }
 
-/// Whoever is named as received has said all of its blocks that were not filled, now or before, and no other ones.
+/// A request that is reported as received has reported all of its unfilled blocks, now or before, and no others.
 void sim_worker_half::check_reports() {
   for (const auto& name : std::exchange(named_, {})) {
     const auto i =

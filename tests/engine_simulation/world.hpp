@@ -93,7 +93,7 @@ enum class dice : std::uint8_t {
   forward_delay,
 };
 
-/// What all parts of a simulated run share.
+/// State that all parts of a simulated run share.
 class world {
 public:
   world(const plan& of, defect which, bool verbose) : p(of), built_in(which), verbose_(verbose) {}
@@ -109,8 +109,8 @@ public:
   timestamp now() const noexcept { return now_; }
   void set_time(timestamp to) noexcept { now_ = to; }
 
-  /// A random number that depends on what it is for and not on what was drawn before, so that leaving something out of
-  /// a run changes little of the rest.
+  /// A random number that depends on its purpose and not on earlier draws, so that leaving something out of a run
+  /// changes little of the rest.
   std::uint64_t draw(dice kind, std::uint64_t a, std::uint64_t b = 0) const noexcept {
     auto x = mix(p.seed ^ (static_cast<std::uint64_t>(kind) << 56), mix(a, b));
     x ^= x >> 32;

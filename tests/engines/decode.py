@@ -1,4 +1,4 @@
-"""How fast requests are generated while others are computed, saved and loaded."""
+"""Measures the generation rate of requests while others are computed, saved and loaded."""
 
 import random
 import time
@@ -26,7 +26,7 @@ class crowd:
         return [self.dice.randrange(10, tiny_model.VOCABULARY) for _ in range(count)]
 
     def step(self):
-        """Tokens that were generated, and a document that has its first one."""
+        """The number of generated tokens, and the document that has its first one."""
         generated, document = 0, None
         for output in self.engine.step():
             if output.request_id in self.names:

@@ -1,6 +1,6 @@
 """vLLM, imported once, and an engine in a process of its own for each run: a restart takes seconds.
 
-The experiments say what an engine does as a function of it, which runs in a forked process.
+An experiment describes the work of an engine as a function of it, which runs in a forked process.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
 }
 
-# How long an engine may say nothing. On a machine that does much else at once it takes minutes for what else takes
-# seconds, so this only ends what hangs.
+# How long an engine may be silent. On a busy machine it takes minutes for the work of seconds, so this only ends
+# engines that hang.
 ENGINE_SECONDS, SETTLE_SECONDS = 900, 1
 HITS = "vllm:external_prefix_cache_hits"
 
@@ -48,7 +48,7 @@ def random_prompts(seed, count, tokens):
 
 
 def prompts_with_shared_prefixes(seed, count, longest):
-    """Each begins as some of the others do, and goes on for itself."""
+    """Prompts that share prefixes with some of the others."""
     dice = random.Random(seed)
     stems = random_prompts(seed + 1, 8, longest)
     out = []
@@ -94,7 +94,7 @@ class engine:
                 "cached": output.num_cached_tokens}
 
     def metrics(self):
-        """Sums over labels, of counters."""
+        """The sums of counters over their labels."""
         out, transferred = {}, 0
         for metric in self.llm.get_metrics():
             value = getattr(metric, "value", None)
@@ -110,13 +110,13 @@ class engine:
         return int(self.metrics()[HITS])
 
     def idle_steps(self, count=20, pause=0.05):
-        """Steps without a request, in which workers say what has become of saves."""
+        """Runs steps without a request, in which workers report the results of saves."""
         for _ in range(count):
             self.llm.llm_engine.step()
             time.sleep(pause)
 
     def wait(self):
-        """For the experiment to say something."""
+        """Sends a remark to the experiment."""
         return self.pipe.recv()
 
     def say(self, what):
@@ -124,7 +124,7 @@ class engine:
 
     def close(self):
         if self.multiprocessing:
-            # Its processes are killed soon after they are told to end, whatever they are saving.
+            # Its processes are killed soon after the request to stop, even if they are saving.
             time.sleep(SETTLE_SECONDS)
         self.llm.llm_engine.engine_core.shutdown()
 
@@ -143,8 +143,8 @@ def fork_workers():
 
 
 def leave_process_namespace():
-    """Goes on in a child that has process numbers of its own, as one on another host has: what it says of itself means
-    nothing to others. Its parent ends as it does."""
+    """Continues in a child in a PID namespace of its own, like a process on another host: its process numbers have no
+    meaning to others. Its parent ends with the same exit code."""
     new_mounts, new_processes, recursive, private = 0x20000, 0x20000000, 0x4000, 0x40000
     system = ctypes.CDLL(None, use_errno=True)
 
@@ -162,7 +162,7 @@ def leave_process_namespace():
 
 
 class run:
-    """An engine that has been started, and what comes out of it."""
+    """A started engine and its output."""
 
     def __init__(self, work, log, model, options, connector, environment=None):
         self.log = log

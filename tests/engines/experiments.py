@@ -1,4 +1,4 @@
-"""What is tried with a real engine. Each compares tokens and logprobs with those of an engine without a connector."""
+"""Experiments with a real engine. Each compares tokens and logprobs with those of an engine without a connector."""
 
 import pathlib
 import shutil
@@ -22,8 +22,8 @@ EXACT = {"dtype": "float32"}
 
 
 def collection():
-    """Experiments by name, in their order; and what adds one, with a sentence on it: a function of the `lab` that raises
-    `wrong`, or returns its hits and a remark."""
+    """Experiments by name, in their order; and the decorator that adds one, with a description: a function of the
+    `lab` that raises `wrong`, or returns its hits and a remark."""
     known = {}
 
     def experiment(what):
@@ -39,14 +39,14 @@ def collection():
 experiments, experiment = collection()
 
 
-# Of all logprobs that the experiment under way has compared.
+# The gaps of all logprobs that the running experiment has compared.
 gaps = []
 
 
 class wrong(Exception):
-    """What an experiment should have shown, and did not. Without its node no experiment may pass: one that expects no
-    hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py plays them all
-    without one."""
+    """An expected result of an experiment that did not occur. Without its node no experiment may pass: one that
+    expects no hit requires an engine that has its node, or a hit of another one. tests/scripts/experiments_test.py
+    runs them all without one."""
 
 
 def require(holds, sentence):
@@ -73,7 +73,7 @@ def require_equal(outputs, wanted, rounding=0.0):
 
 
 class lab:
-    """Models, nodes, and the runs without a connector, each of which is made once."""
+    """Models, nodes and runs without a connector, each of which is created once."""
 
     def __init__(self, program, directory):
         self.program, self.directory = program, pathlib.Path(directory)
@@ -106,8 +106,8 @@ class lab:
 
     @staticmethod
     def connector(to, policy="recompute", name="TroupeConnector", module="troupe.vllm", **extra):
-        """What is found on the disk is loaded, unless it is said otherwise: how fast the machine is today must not
-        decide on what an experiment shows."""
+        """Pages on disk are loaded unless set otherwise: the speed of the machine must not decide the result of an
+        experiment."""
         address = getattr(to, "address", to)
         extra = {"disk_hits": "always", **extra}
         out = {"kv_connector": name, "kv_connector_module_path": module, "kv_role": "kv_both",
@@ -144,8 +144,8 @@ def external(metrics):
 
 
 def require_attached(metrics):
-    """Otherwise what was not found might be there. What was found says so as well: the gauge is set when something has
-    changed, which in an engine of few steps may be before it has its node."""
+    """Requires the node, as otherwise pages might exist that were not found. A hit proves it as well: the gauge is set
+    on a change, which in an engine of few steps may be before it has its node."""
     require(metrics.get("vllm:troupe_attached", 0) >= 1 or external(metrics) > 0,
             "the engine has played without its node")
 
@@ -159,7 +159,7 @@ def usual():
 
 
 def warm_node(lab, name="warm", **settings):
-    """A node that has all of the usual prompts."""
+    """A node with the pages of all usual prompts."""
     made = lab.node(name, **settings).start()
     outputs, metrics = lab.play(usual(), lab.connector(made))
     require(external(metrics) == 0, f"{external(metrics)} hits in an empty cache")
@@ -190,12 +190,12 @@ def synchronous_loads(lab):
     outputs, hits, beside = lab.start(play_and_note, lab.connector(made, load="sync"), async_scheduling=False).result()
     require_equal(outputs, lab.baseline(usual()))
     require(hits == FULL, f"{hits} tokens of {FULL} were found")
-    require(beside and not any(beside), "loads were told to be beside forward passes")
+    require(beside and not any(beside), "loads were reported beside forward passes")
     return FULL, ""
 
 
 def answers_to_scheduler(one):
-    """What the connector says to vLLM of hits from now on: tokens, and whether they are loaded beside forward
+    """The hits that the connector reports to vLLM from now on: tokens, and whether they are loaded beside forward
     passes."""
     connector = one.llm.llm_engine.engine_core.engine_core.scheduler.connector
     said, ask = [], connector.get_num_new_matched_tokens
@@ -225,7 +225,7 @@ def own_process(lab):
 
 
 def runs_apart(one):
-    """Whether EngineCore is in another process."""
+    """Whether EngineCore runs in another process."""
     return not hasattr(one.llm.llm_engine.engine_core, "engine_core")
 
 
@@ -234,8 +234,8 @@ def schedules_ahead(one):
 
 
 def play_two_in_turns(lab, made, piece):
-    """Two engines at once, each with half of the prompts, and then with the other's; `piece`: tokens that are found as a
-    whole."""
+    """Two engines at once, each with half of the prompts, and then with the other half; `piece`: tokens that are found
+    as a unit."""
     mine, others = usual()[:2], engines.random_prompts(8, 2, PROMPT)
 
     def play_in_turns(one):
@@ -350,7 +350,7 @@ def tensor_parallel(lab):
 def windows(lab):
     made = lab.node("windows").start()
     options = {"model": tiny_model.write(lab.directory / "tiny-windows", config=tiny_model.windows())}
-    # What vLLM makes of the model by itself has several KV cache groups.
+    # By default, vLLM gives the model several KV cache groups.
     run = lab.start(lambda one: (one.play(usual()), groups_of(one)), **options)
     wanted, groups = run.result()
     require(groups > 1, "this vLLM makes one KV cache group of it in any case: nothing is shown")
@@ -437,7 +437,7 @@ def disk_hits(lab):
     hits = 0
     # Before it has measured, "when_faster" loads one of the prompts at least, to measure, and computes others.
     for wanted, least, most in (("never", 0, 0), ("when_faster", FULL // PROMPTS, FULL), ("always", FULL, FULL)):
-        # Nothing is in its memory then.
+        # Its memory is empty then.
         made.stop()
         made.start()
         outputs, metrics = lab.play(usual(), lab.connector(made, disk_hits=wanted))

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """vLLM with its KV cache on a GPU: whether output is that of a run without a connector, with CUDA graphs, and how
 long the first token takes, computed, from vLLM's prefix cache, from Troupe's memory and disk, and from vLLM's own
-connectors; and how fast others are generated meanwhile, and how long a document takes beside them, with each of these.
+connectors; and the generation rate of other requests meanwhile, and the time of a document beside them, with each.
 
 gpu.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--memory "40 GiB"] [--repeat 2]
        [--tokens 4096,16384,65536] [PART…]
 
-Parts: equal, sync_damaged (what each of vLLM's model runners makes of a synchronous load of which a page is damaged,
-also where Troupe refuses it), tensor_parallel (over two GPUs, and left out where there is one), lmcache (LMCache's own
-connector, for which the node copies; left out where there is no LMCache), none, troupe, when_faster (Troupe, which
-loads from disk only what is there sooner than computed), SimpleCPUOffloadConnector, OffloadingConnector, decode;
-all if none is named. It runs in an environment with vLLM for GPUs. Ends with 1 if an output is not as it must be.
+Parts: equal, sync_damaged (the result of each of vLLM's model runners for a synchronous load with a damaged page, also
+where Troupe refuses it), tensor_parallel (over two GPUs; skipped with one), lmcache (LMCache's own connector, for
+which the node copies; skipped without LMCache), none, troupe, when_faster (Troupe, which loads pages from disk only if
+that is faster than computing them), SimpleCPUOffloadConnector, OffloadingConnector, decode; all if none is named. It
+runs in an environment with vLLM for GPUs. Exits with 1 if an output is wrong.
 """
 
 import argparse
@@ -28,7 +28,7 @@ sys.path.insert(0, str(HERE))
 # vLLM's own connectors to memory of the host.
 PEERS = ("SimpleCPUOffloadConnector", "OffloadingConnector")
 PARTS = ("equal", "sync_damaged", "tensor_parallel", "lmcache", "none", "troupe", "when_faster", *PEERS, "decode")
-# Of Llama-3-8B: 128 KiB of KV a token.
+# The geometry of Llama-3-8B: 128 KiB of KV a token.
 SHAPE = {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "head_size": 128}
 TOKEN_BYTES = 2 * SHAPE["layers"] * SHAPE["kv_heads"] * SHAPE["head_size"] * 2
 
@@ -50,9 +50,9 @@ WITH_GRAPHS = {"enforce_eager": False, "gpu_memory_utilization": 0.2, "max_num_s
 
 
 def without_connector(one, prompts, options):
-    """Outputs as they are computed, and out of vLLM's own prefix cache. With bfloat16 a prompt that is computed as a
-    whole has other logprobs than its last tokens behind what is there: so what was loaded is compared with what vLLM's
-    own prefix cache gives, one request at a time."""
+    """Outputs that are computed, and from vLLM's own prefix cache. With bfloat16 a prompt that is computed as a whole
+    has other logprobs than its last tokens behind a cached prefix: so loaded pages are compared with vLLM's own prefix
+    cache, one request at a time."""
     computed, cached = one.start(lambda e: (e.play(prompts), e.play(prompts)), **options).result()
     again = one.play(prompts, None, **options)[0]
     exact = [x["logprobs"] for x in again] == [x["logprobs"] for x in computed]
@@ -94,8 +94,8 @@ def outputs_are_equal(one, **more):
 
 
 def synchronous_loads_fail_well(one):
-    """One damaged page under three prompts. The second runner is tried although Troupe refuses it: once it gives what
-    the first one does, the refusal can go (`goes_back` in troupe/vllm.py).
+    """One damaged page under three prompts. The second runner is tried although Troupe refuses it: once it has the
+    results of the first one, the refusal can be removed (`goes_back` in troupe/vllm.py).
 
     Requests without damage must have the tokens that vLLM's own prefix cache gives. The damaged one is computed again
     from its page on, and with bfloat16 that rounds otherwise than any other way to compute it: its first token is
@@ -118,7 +118,7 @@ def synchronous_loads_fail_well(one):
         connector = one.connector(node, load="sync", name="UnrefusingConnector", module="spoiling")
         outputs, metrics = one.play(prompts, connector, **options)
         require(external(metrics) == full, f"{external(metrics)} tokens of {full} were hit")
-        # In the log: vLLM 0.24 does not count what happens in the last steps of an engine.
+        # From the log: vLLM 0.24 does not count the last steps of an engine.
         log = one.directory / "logs" / f"{one.runs:02}-{one.current}.log"
         require("Recovered from KV load failure" in log.read_text(), "no load has failed")
         different = [i for i, (x, y) in enumerate(zip(outputs, cached)) if x["tokens"] != y["tokens"]]
@@ -131,7 +131,7 @@ def synchronous_loads_fail_well(one):
 
 def outputs_with_lmcache_are_equal(one):
     """LMCache's connectors as they are, in the mode that GPUs have by default: the node copies blocks out of the
-    engine's memory and into it. Prompts end so that their full chunks are what vLLM's prefix cache has of them."""
+    engine's memory and into it. Prompts end so that their full chunks are those of vLLM's prefix cache."""
     try:
         import lmcache_experiments
         from lmcache.v1.multiprocess import custom_types  # noqa: F401
@@ -169,12 +169,12 @@ def outputs_of_two_gpus_are_equal(one):
     if torch.cuda.device_count() < 2:
         print("  left out: there are not two GPUs", flush=True)
         return
-    # Whether one GPU reaches the other's memory is another question, and not the same on each machine.
+    # Whether one GPU can access the other's memory is another question, and not the same on each machine.
     outputs_are_equal(one, tensor_parallel_size=2, disable_custom_all_reduce=True)
 
 
 class stopwatch:
-    """Inside an engine's process."""
+    """Runs inside an engine's process."""
 
     def __init__(self, one, seed):
         from vllm import SamplingParams
@@ -186,19 +186,19 @@ class stopwatch:
         return [self.dice.randrange(10, 31999) for _ in range(tokens)]
 
     def first_token(self, prompt):
-        """Milliseconds, and how many tokens were not computed."""
+        """The milliseconds, and the number of tokens that were not computed."""
         began = time.perf_counter()
         output = self.llm.generate([{"prompt_token_ids": prompt}], self.sampling, use_tqdm=False)
         return (time.perf_counter() - began) * 1e3, output[0].num_cached_tokens
 
     def settle(self):
-        """Saves end, and workers say so in the steps of other requests."""
+        """Waits for saves, whose end workers report in the steps of other requests."""
         for _ in range(5):
             self.first_token(self.prompt(64))
             time.sleep(0.15)
 
     def forget(self):
-        """What vLLM has in its own prefix cache."""
+        """The part that vLLM has in its own prefix cache."""
         for _ in range(40):
             # The saves of a step are named as sent in the next one, and until then keep their blocks.
             self.one.idle_steps(3)
@@ -236,8 +236,8 @@ def times_of(one, lengths, repeat, again):
 
 
 def decode_rates(one, connector, options):
-    """Room for all that generates, and for three of sixteen documents. Saves and loads take place while others are
-    generated; without a connector documents are computed twice."""
+    """Room for all generating requests, and for three of sixteen documents. Saves and loads take place while other
+    requests are generated; without a connector documents are computed twice."""
     import decode
 
     documents, document_tokens, requests = 16, 16384, 16
@@ -256,13 +256,13 @@ def print_rates(name, phases):
 
 
 def peer(name, memory):
-    """One of vLLM's own, with as much memory as the node has."""
+    """A connector of vLLM's own, with as much memory as the node has."""
     return {"kv_connector": name, "kv_role": "kv_both",
             "kv_connector_extra_config": {"cpu_bytes_to_use": int(memory.split()[0]) << 30}}
 
 
 def all_decode_rates(one, memory, options):
-    """Each in an engine of its own, one after the other. One that cannot be measured does not end the others."""
+    """Measures each in an engine of its own, one after the other. One failure does not end the others."""
     from experiments import wrong
 
     failed = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints how long the hooks of a step take through Python, in EngineCore and in a worker: many requests with long
-prompts, all of which decode. No engine and no node: objects stand in for vLLM's, and the library is the real one.
+"""Prints the time of a step's hooks in Python, in EngineCore and in a worker: many requests with long prompts, all of
+which decode. No engine and no node: objects stand in for vLLM's, and the library is the real one.
 
 hooks.py --library LIBTROUPE.SO [--requests 256] [--tokens 32768] [--steps 300]
 """
@@ -34,7 +34,7 @@ def main():
     blocks = arguments.requests * per_request
     spec = fake_vllm.FullAttentionSpec(block_size=block, heads=1, head_size=16)
     cache = fake_vllm.kv_cache_config(spec, layers=1, blocks=blocks)
-    # Nobody listens there: halves work as with a node that finds nothing.
+    # A port without a listener: halves work as with a node that finds nothing.
     config = fake_vllm.vllm_config({"troupe.address": "127.0.0.1:9", "troupe.wait_for_node_seconds": -1.0})
     memory = ctypes.create_string_buffer(blocks * spec.page_size_bytes)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tensors of PyTorch in the memory of a GPU, whose blocks a node copies for workers of LMCache: all handles, both
-kinds of events, three processes, each byte. Needs Python and PyTorch, and nothing of LMCache or vLLM.
+"""Tests copies by a node of blocks in PyTorch tensors on a GPU, for workers of LMCache: all kinds of handles, both
+kinds of events, three processes, each byte. Needs Python and PyTorch, but neither LMCache nor vLLM.
 
 Usage: lmcache_cuda.py --troupe PROGRAM --work DIRECTORY [--device cpu]
 
-`--device cpu` plays the same with tensors in shared memory. Ends with 0 if all is well, with 1 if something is wrong,
-and with 3 where there is no GPU or no PyTorch. Takes a minute, and never more than --seconds.
+`--device cpu` does the same with tensors in shared memory. Exits with 0 on success, with 1 on an error, and with 3
+without a GPU or PyTorch. Takes a minute, and never more than --seconds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from lmcache_wire import WAIT_STATUS, client, handle, key_of
 LAYERS, BLOCKS, TOKENS, HEADS, CONTENT = 4, 64, 16, 8, 128
 CHUNK, CHUNKS = 256, 3
 PER_CHUNK = CHUNK // TOKENS
-# Of one plane of one layer.
+# The size of one plane of one layer.
 ELEMENTS = TOKENS * HEADS * CONTENT
 
 # Engines that lie as planes, blocks and as blocks, planes exchange pages. The last one has heads outside, and others.
@@ -48,7 +48,7 @@ def arguments():
 
 
 class shared_segment:
-    """Where tensors lie that are in no GPU."""
+    """The place of tensors that are not on a GPU."""
 
     def __init__(self, size, number):
         self.name, self.size = f"/troupe_cuda_{os.getpid()}_{number}", size
@@ -93,7 +93,7 @@ class worker:
     # -- what is in it --
 
     def block(self, layer, block):
-        """All that a layer has of it: two planes, or as many elements."""
+        """All parts of it in a layer: two planes, or as many elements."""
         cache = self.cache[layer]
         return cache[:, block] if self.arrangement == "planes-blocks" else cache[block]
 
@@ -170,7 +170,7 @@ class worker:
         return out
 
     def event(self):
-        """Of what has been put into the stream."""
+        """An event after the work put into the stream."""
         if self.device == "cpu":
             return b"stub"
         if self.event_kind == "counted":
@@ -184,7 +184,7 @@ class worker:
         return event.ipc_handle()
 
     def delay(self):
-        """The stream stands still for a while: what comes next is not there when the node hears of it."""
+        """Delays the stream: its next results are not there when the node receives the request."""
         if self.device == "cuda":
             self.torch.cuda._sleep(400_000_000)
 
@@ -220,7 +220,7 @@ def check(fine, what):
 
 
 def first_of_two(x, say, hear):
-    """Stores, and reads it back."""
+    """Stores pages and reads them back."""
     check(x.register() is None, "a registration is answered with a value")
     check(x.client.call(PING, x.instance) is True, "the node has refused the memory; see its log")
     x.wait()
@@ -237,7 +237,7 @@ def first_of_two(x, say, hear):
     back = time.monotonic() - begin
     wrong = x.wrong_blocks(1, 0, BACKWARD)
     check(not wrong, f"other bytes than were stored in {len(wrong)} blocks, first {wrong[:3]}")
-    check(x.wiped(0), "a block was written that nobody named")
+    check(x.wiped(0), "a block was written that was not named")
     x.wipe()
     check(x.retrieve(1, 0, BACKWARD, skip=5 * TOKENS) == DONE, "the retrieve with a skip was not done")
     check(all(x.wiped(block) for block in BACKWARD[:5]), "a block was written that was to be left alone")
@@ -249,7 +249,7 @@ def first_of_two(x, say, hear):
                                    f"retrieve {back * 1e3:.1f} ms"})
     hear()
     check(x.client.call(UNREGISTER, x.instance) is None, "no end of a registration")
-    check(x.store(4, FORWARD) == NOT_DONE, "a store of somebody who has unregistered")
+    check(x.store(4, FORWARD) == NOT_DONE, "a store of an unregistered worker")
     until = time.monotonic() + 10
     while x.counters and any(x.counter_values()) and time.monotonic() < until:
         time.sleep(0.05)
@@ -257,7 +257,7 @@ def first_of_two(x, say, hear):
 
 
 def second_of_two(x, say, hear):
-    """Finds what another process has stored."""
+    """Finds pages that another process has stored."""
     x.wipe()
     check(x.register() is None, "a registration is answered with a value")
     check(x.found(1, CHUNKS, "b") == CHUNKS, "not all chunks of the other process were found")
@@ -269,14 +269,14 @@ def second_of_two(x, say, hear):
     x.scheduler.call(END_SESSION, "b")
     check(x.scheduler.call(CLEAR, True) is None, "clear is answered with a value")
     check(x.retrieve(1, 0, BACKWARD) == NOT_DONE, "what was cleared is found")
-    # What can be opened nowhere is refused, and not waited for.
+    # Memory that cannot be opened is refused at once, without a wait.
     stranger = worker(x.torch, x.port, x.instance + 1000, x.arrangement, x.kind, x.event_kind)
     strange = [x.named(layer) for layer in range(LAYERS)]
     for each in strange:
         each.value["type"] = "cuda_vmm"
     check(stranger.register(strange) is None, "a refusal is answered with a value")
     check(stranger.store(5, FORWARD) == NOT_DONE, "a store without memory")
-    check(stranger.client.call(PING, stranger.instance) is False, "a ping of somebody refused")
+    check(stranger.client.call(PING, stranger.instance) is False, "a ping of a refused worker")
     if x.device == "cuda":
         check(x.client.call(STORE, x.key(6, 0, CHUNKS, "s"), x.instance, [FORWARD], b"x" * 64) == NOT_DONE,
               "a store after an event that there is not")
@@ -286,7 +286,7 @@ def second_of_two(x, say, hear):
 
 
 def victim(x, say, hear):
-    """Is killed while it stores and retrieves."""
+    """A worker that is killed while it stores and retrieves."""
     check(x.register() is None, "a registration is answered with a value")
     x.fill(9, FORWARD)
     x.wait()
@@ -328,7 +328,7 @@ def be_worker(what):
 
 
 class started:
-    """A worker that was started, and what it says."""
+    """A started worker and its output."""
 
     all = []
 

@@ -1,4 +1,4 @@
-"""What is tried with LMCache's own connectors, unchanged, against a node in the place of LMCache's server."""
+"""Experiments with LMCache's own connectors, unchanged, against a node in the place of LMCache's server."""
 
 import collections.abc
 import time
@@ -16,7 +16,7 @@ HEARTBEAT_SECONDS = 1.0
 # LMCache's connector, and the one inside vLLM, which takes its adapters from the package lmcache.
 OWN, BUILT_IN = "lmcache.integration.vllm.lmcache_mp_connector", None
 
-# What CPUs are not used with unless it is said, and GPUs are.
+# The mode in which the node copies: the default with GPUs, but not with CPUs.
 NODE_COPIES = "lmcache_driven"
 
 experiments, experiment = collection()
@@ -35,7 +35,7 @@ class lab(any_lab):
         return super().node("lmcache-" + name, lmcache=True, **settings)
 
     def end_nodes(self, all_of_them=False):
-        # Their memory has a name, which they remove when they are told to end.
+        # Their memory has a name, which they remove when they are asked to stop.
         for each in self.nodes:
             each.stop()
         super().end_nodes(all_of_them)
@@ -86,10 +86,10 @@ def built_in_connector(one):
 @experiment("the node copies blocks itself, in the engine's memory: the same")
 def node_copies(one):
     outcome = stored_and_found(one, OWN, mode=NODE_COPIES)
-    # Not the workers.
+    # The workers are not among them.
     requests = {name: one.nodes[-1].samples().get(f'troupe_lmcache_requests_total{{operation="{name}"}}', 0)
                 for name in ("store", "retrieve", "prepare_store", "prepare_retrieve")}
-    require(requests["store"] > 0 and requests["retrieve"] > 0, f"the node was not told to copy: {requests}")
+    require(requests["store"] > 0 and requests["retrieve"] > 0, f"the node got no request to copy: {requests}")
     require(requests["prepare_store"] == requests["prepare_retrieve"] == 0, f"workers have copied: {requests}")
     return outcome
 

@@ -1,4 +1,4 @@
-"""The wire of LMCache's multi-process mode, as its workers speak it, with nothing but Python's own library."""
+"""The protocol of LMCache's multi-process mode, from the side of its workers, with Python's standard library alone."""
 
 import socket
 import struct
@@ -147,7 +147,7 @@ class client:
         return self.last
 
     def receive(self):
-        """The number of an answer and its value, which is None as well where it has none."""
+        """The number of an answer and its value, or None if it has no value."""
         frames = []
         while True:
             flags, body = self.read_frame()

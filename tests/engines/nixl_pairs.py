@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Proves Troupe's directory of handshakes with vLLM itself: prefill and decode engines on the CPU, whose KV caches are
-moved by NIXL. Compares tokens with those of one engine alone. Ends with 1 if one experiment is not as it must be.
+"""Tests Troupe's handshake directory with vLLM itself: prefill and decode engines on the CPU, whose KV caches are
+moved by NIXL. Compares tokens with those of one engine alone. Exits with 1 if an experiment fails.
 
 nixl_pairs.py --troupe PROGRAM --nixl DIRECTORY --work DIRECTORY [--list] [EXPERIMENT…]
 
@@ -24,7 +24,7 @@ from experiments import collection, require, wrong  # noqa: E402
 from node import free_port, node  # noqa: E402
 
 BLOCK, PROMPT, GENERATED = 128, 700, 16
-# What a prefill engine is asked to do for another one.
+# The request to a prefill engine on behalf of another engine.
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
              "remote_host": None, "remote_port": None}
 # On a machine that does much else at once: how long a handshake may take, engines live without a sign of it, a prefill
@@ -39,7 +39,7 @@ experiments, experiment = collection()
 
 
 class directory(node):
-    """A node that is nothing but a directory, at an address that stays."""
+    """A node that serves only the handshake directory, at a fixed address."""
 
     def __init__(self, program, place, tokens=""):
         super().__init__(program, place)
@@ -58,7 +58,7 @@ class directory(node):
         return f"http://127.0.0.1:{self.port}"
 
     def counts(self):
-        """What it has counted of handshakes, by sample and labels."""
+        """Its handshake counters, by sample and labels."""
         return {name.removeprefix("troupe_handshake_"): int(value) for name, value in self.samples().items()
                 if name.startswith("troupe_handshake_")}
 
@@ -82,7 +82,7 @@ def generate(one, prompt, count, transfer=None):
 
 
 def serve(one):
-    """An engine that does what it is told, and has steps meanwhile, in which it hears of its peers."""
+    """An engine that executes commands, and runs steps meanwhile, in which it is notified of its peers."""
     one.say("ready")
     while True:
         while not one.pipe.poll(0.2):
@@ -98,7 +98,7 @@ def serve(one):
 
 
 class pair:
-    """What the experiments share: the model, the prompts, and what one engine alone makes of them."""
+    """The shared state of the experiments: the model, the prompts, and the output of one engine alone."""
 
     def __init__(self, program, work):
         import engines
@@ -176,7 +176,7 @@ class pair:
 
     @staticmethod
     def kill(one):
-        """As a machine that dies: nobody is told."""
+        """Dies like a machine: without a notification of its peers."""
         os.killpg(one.child, 9)
         os.waitpid(one.child, 0)
         one.child = None
@@ -187,7 +187,7 @@ class pair:
 
     @staticmethod
     def require_in_log(one, text):
-        """Sooner or later: what an engine writes reaches its log when it has time to."""
+        """Waits for the line: the output of an engine reaches its log with a delay."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in pair.log_of(one):
             require(time.monotonic() < deadline, f"the log of an engine never says {text!r}")
@@ -223,7 +223,7 @@ def prefill_restarted(lab):
     require(fresh["remote_host"] != lost["remote_host"], "the two starts cannot be told apart")
     lab.require_as_alone(lab.decode(decode, fresh, 2), 2)
     lab.require_in_log(decode, "has started again")
-    # What the first start had is gone, and is not looked for in the memory of the second one.
+    # The memory of the first start is gone and is not looked up in that of the second one.
     late = lab.decode(decode, lost, 1)
     lab.require_as_alone(late, 1, loaded=False)
     lab.require_as_alone(lab.decode(decode, lab.prefill(again, 0), 0))
@@ -239,14 +239,14 @@ def directory_killed(lab):
     transfer = lab.prefill(prefill)
     to.kill()
     decode.say((lab.prompts[0], GENERATED, transfer))
-    # It has found nobody there, and tries again.
+    # It has found no peer there and retries.
     time.sleep(3)
     to.start()
     lab.require_as_alone(decode.hear())
     to.require_counts(found=1)
     to.kill()
     lab.require_as_alone(lab.decode(decode, lab.prefill(prefill, 1), 1), 1)
-    # Without its index, it is told again what it had.
+    # Without its index, the contents are published to it again.
     shutil.rmtree(to.directory / "data")
     to.start()
     other = lab.start("second-decode", to)

@@ -22,7 +22,7 @@ def free_port():
 
 
 class node:
-    """Not started yet. A node that starts again has the same address, and what it kept."""
+    """A node that is not started yet. After a restart it has the same address and its stored data."""
 
     def __init__(self, program, directory, memory="256 MiB", disk="1 GiB", durability="strict", lmcache=False,
                  remote=False):
@@ -46,7 +46,7 @@ class node:
 
     @property
     def address(self):
-        """As an engine on its host finds it; where it moves pages over the network, as any engine does."""
+        """The address for an engine on its host, or for any engine if it moves pages over the network."""
         return f"127.0.0.1:{self.port}" if self.remote else str(self.directory / "data")
 
     @property
@@ -65,7 +65,7 @@ class node:
         return self
 
     def samples(self):
-        """What it counts, by sample as it stands in the text: name and labels."""
+        """Its metrics, by sample as in the text: name and labels."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
@@ -78,7 +78,7 @@ class node:
         return self.log()[-2000:]
 
     def kill(self):
-        """As a power cut: nothing is written any more."""
+        """Dies as in a power cut: nothing is written any more."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(STOP_SECONDS)
@@ -91,8 +91,8 @@ class node:
             self.process = None
 
     def damage_pages(self, share, seed=1, most=None):
-        """Flips a byte in the payload of so large a share of the pages on the disk, and of so many at most. Returns how
-        many of how many."""
+        """Flips a byte in the payload of a share of the pages on disk, with an upper limit. Returns the number of
+        damaged pages and of all pages."""
         dice, damaged, all_pages = random.Random(seed), 0, 0
         for path in sorted((self.directory / "data" / "namespaces").rglob("*")):
             if not path.is_file():

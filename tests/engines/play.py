@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Proves Troupe's connector with vLLM itself: plays experiments, and prints what each has found and whether tokens and
+"""Tests Troupe's connector with vLLM itself: runs experiments, and prints the hits of each and whether tokens and
 logprobs are those of a run without a connector ("logprobs": the largest difference, see ROUNDING in experiments.py).
-Ends with 1 if one of them is not as it must be.
+Exits with 1 if one of them fails.
 
 play.py --troupe PROGRAM --library LIBTROUPE.SO --work DIRECTORY [--with lmcache] [--list] [EXPERIMENT…]
 

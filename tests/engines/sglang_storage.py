@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tries Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, out of
-its wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
+"""Tests Troupe's storage for SGLang's HiCache with SGLang's own base class, factory and pools in host memory, from its
+wheel, and a real node. SGLang itself is not run: it needs kernels for GPUs.
 
 sglang_storage.py --troupe PROGRAM --library LIBTROUPE.SO --sglang DIRECTORY --work DIRECTORY
 
-DIRECTORY of --sglang holds the wheel's `sglang` and what it imports; scripts/engines makes it.
+DIRECTORY of --sglang holds the wheel's `sglang` and its imports; scripts/engines makes it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ PAGE, PAGES, LAYERS, HEADS, HEAD_SIZE = 16, 64, 3, 2, 8
 
 
 def import_sglang(directory):
-    """Its parts without its front, which imports all of it."""
+    """Its parts without the module that imports all of it."""
     sys.path.insert(0, str(directory))
     for name in ("sglang", "sglang.srt"):
         module = types.ModuleType(name)
@@ -75,7 +75,7 @@ class bench:
         return self.torch.cat([self.torch.arange(page * PAGE, (page + 1) * PAGE) for page in pages])
 
     def page(self, pool, page):
-        """All bytes of a page, through SGLang's own eyes."""
+        """All bytes of a page, read by SGLang's own code."""
         return pool.get_data_page(page * PAGE, flat=True).clone()
 
     def check(self, holds, sentence):
@@ -93,7 +93,7 @@ def round_trip(b, address):
         saved, other = b.pool(layout, 1), b.pool(layout, 2)
         first, second = b.backend(saved, address), b.backend(other, address)
         names, wanted = keys(layout, 20), [b.page(saved, page) for page in range(20)]
-        b.check(first.batch_exists(names) == 0, f"{layout}: found what nobody has saved")
+        b.check(first.batch_exists(names) == 0, f"{layout}: found a page that was never saved")
         b.check(first.batch_set_v1(names, b.indices(range(20))) == [True] * 20, f"{layout}: not saved")
         b.check(second.batch_exists([*names, "none"]) == 20, f"{layout}: not found by another engine")
         b.check(second.batch_get_v1([*names, "none"], b.indices([*range(40, 60), 60])) == [True] * 20 + [False],

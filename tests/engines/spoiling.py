@@ -1,4 +1,4 @@
-"""Connectors for controls: what Troupe has loaded rightly is spoilt behind its back, and what it refuses is tried."""
+"""Connectors for control experiments, which corrupt loaded pages or try what Troupe refuses."""
 
 import ctypes
 
@@ -11,7 +11,7 @@ _loading = {}
 
 class SpoilingConnector(TroupeConnector):
     """Changes every loaded block, after its checksum was compared and before vLLM reads it. A worker in a process of its
-    own is not told which these are, and changes all blocks that it has: there is one request at a time."""
+    own does not know which these are and changes all its blocks: there is one request at a time."""
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         super().update_state_after_alloc(request, blocks, num_external_tokens)
@@ -36,7 +36,7 @@ class SpoilingConnector(TroupeConnector):
 
 
 class UnrefusingConnector(TroupeConnector):
-    """Starts with model runners that are known not to go back to where a load has failed."""
+    """Starts with model runners that are known not to return to the position of a failed load."""
 
     def __init__(self, vllm_config, role, kv_cache_config):
         troupe.vllm.goes_back = lambda vllm_config: True

@@ -2,7 +2,7 @@
 
 Random weights from a fixed seed. They are drawn so large that attention decides which token comes next: with the tiny
 weights that engines draw by themselves for tests, output is nearly the same whatever the KV cache holds, and comparing
-it proves nothing. The control among the experiments shows that these do not forgive.
+it proves nothing. The control among the experiments shows that these models detect errors.
 """
 
 import json
@@ -48,13 +48,13 @@ def deepseek(layers=3, heads=4):
 
 
 def windows(layers=6, window=256):
-    """Every third layer attends to everything, the others to what is near."""
+    """Every third layer attends to all tokens, the others to near ones."""
     kinds = ["full_attention" if layer % 3 == 2 else "sliding_attention" for layer in range(layers)]
     return {**llama(layers=layers), "layer_types": kinds, "sliding_window": window}
 
 
 def convolutions(layers=6):
-    """Short convolutions between layers of attention. Without weights: it is to be refused."""
+    """Short convolutions between layers of attention. It has no weights because it must be refused."""
     config = llama(layers=layers)
     kinds = ["full_attention" if layer % 3 == 2 else "conv" for layer in range(layers)]
     width = config["hidden_size"]
@@ -65,7 +65,7 @@ def convolutions(layers=6):
 
 
 def attention(config):
-    """As `shapes`, of one layer's attention."""
+    """Like `shapes`, for one layer's attention."""
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     if "kv_lora_rank" not in config:
         queries, keys = heads * config["head_dim"], config["num_key_value_heads"] * config["head_dim"]
@@ -101,7 +101,7 @@ def shapes(config):
 
 
 def write(directory, seed=20260, config=None):
-    """Writes config and weights, unless they are there."""
+    """Writes config and weights, unless they exist."""
     import torch
     from safetensors.torch import save_file
 
@@ -125,7 +125,7 @@ def write(directory, seed=20260, config=None):
 
 
 def write_config(directory, config):
-    """For weights that the engine draws by itself."""
+    """A config for weights that the engine draws by itself."""
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=1))

@@ -1,4 +1,4 @@
-"""A folder for each run, so that runs beside each other do not delete what another one uses."""
+"""A folder for each run, so that parallel runs do not delete each other's files."""
 
 import fcntl
 import pathlib

@@ -23,7 +23,7 @@ using bytes = std::vector<std::byte>;
 
 inline constexpr std::byte poison{0xa5};
 
-/// Whether there is a GPU; says why not on stderr, which ctest takes for "skipped".
+/// Whether there is a GPU; prints the reason to stderr if not, which ctest takes for "skipped".
 bool has_gpu();
 #define TROUPE_NEEDS_GPU()                                                                                             \
   if (!has_gpu())                                                                                                      \
@@ -32,7 +32,7 @@ bool has_gpu();
 void must(cudaError_t code);
 void must(const result<void>& done);
 
-/// What a test varies: strides as an order of the axes, with gaps.
+/// The parameters of a test: strides as an order of the axes, with gaps.
 struct cache_shape {
   enum axis : std::uint8_t { block, part, token, head };
 
@@ -56,10 +56,10 @@ public:
   const kv_cache_view& host_view() const noexcept { return host_view_; }
   std::uint64_t page_bytes() const noexcept { return device_view_.geometry.page_bytes(); }
 
-  /// The same random bytes in both.
+  /// Fills both with the same random bytes.
   void fill(std::mt19937_64& random);
   void poison_all();
-  /// Whether GPU and twin hold the same, gaps included.
+  /// Whether GPU and twin hold the same bytes, gaps included.
   bool equal() const;
 
 private:

@@ -79,7 +79,7 @@ std::unique_ptr<page_mover> host_mover(const gpu_cache& cache) {
 
 } // namespace
 
-TEST_CASE("gpu: gather and scatter do what the mover for host memory does, bit for bit, in every layout", "[gpu]") {
+TEST_CASE("gpu: gather and scatter match the host mover bit for bit in every layout", "[gpu]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(20261121);
   std::size_t count = 0;
@@ -118,7 +118,7 @@ TEST_CASE("gpu: gather and scatter do what the mover for host memory does, bit f
   }
 }
 
-TEST_CASE("gpu: an unsound page fails alone, and no byte of its block is written", "[gpu]") {
+TEST_CASE("gpu: only the corrupt page fails and its block is not written", "[gpu]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(3);
   for (const std::uint32_t head_size : {128U, 10U}) {
@@ -134,7 +134,7 @@ TEST_CASE("gpu: an unsound page fails alone, and no byte of its block is written
     cache.poison_all();
     for (const std::size_t bad : {std::size_t{0}, std::size_t{7}, std::size_t{19}})
       moves[bad].page[random() % cache.page_bytes()] ^= std::byte{1};
-    // Not checked, so written as it is.
+    // Its page is not verified, so it is written as it is.
     moves[4].page[5] ^= std::byte{1};
     moves[4].checksum.reset();
     auto model = moves;
@@ -148,9 +148,9 @@ TEST_CASE("gpu: an unsound page fails alone, and no byte of its block is written
   }
 }
 
-TEST_CASE("gpu: a small cache of each kind of kernel", "[gpu][small]") {
+TEST_CASE("gpu: each kind of kernel moves the pages of a small cache", "[gpu][small]") {
   TROUPE_NEEDS_GPU();
-  // For checkers that make every access a hundred times slower.
+  // A small size for checkers that make every access a hundred times slower.
   std::mt19937_64 random(8);
   for (const std::uint32_t head_size : {64U, 20U, 10U, 5U}) {
     INFO(head_size);
@@ -173,7 +173,7 @@ TEST_CASE("gpu: a small cache of each kind of kernel", "[gpu][small]") {
   }
 }
 
-TEST_CASE("gpu: a bad entry anywhere in the list is refused before anything moves", "[gpu]") {
+TEST_CASE("gpu: an invalid entry in the list is refused before any copy", "[gpu]") {
   TROUPE_NEEDS_GPU();
   const cache_shape shape{"", {2, 2, 2, 64, 2, 16}};
   gpu_cache cache(shape, 8);
@@ -196,7 +196,7 @@ TEST_CASE("gpu: a bad entry anywhere in the list is refused before anything move
   CHECK(cache.equal());
 }
 
-TEST_CASE("gpu: tensors that are not in the memory of the GPU make no mover", "[gpu]") {
+TEST_CASE("gpu: a mover for tensors outside of GPU memory is refused", "[gpu]") {
   TROUPE_NEEDS_GPU();
   gpu_cache cache({"", {2, 2, 2, 64, 2, 16}}, 8);
   CHECK(make_cuda_page_mover(cache.host_view()).error().code == errc::invalid_argument);
@@ -206,7 +206,7 @@ TEST_CASE("gpu: tensors that are not in the memory of the GPU make no mover", "[
   CHECK(make_cuda_page_mover(view).error().code == errc::out_of_range);
 }
 
-TEST_CASE("gpu: calls of both directions from many threads do not disturb each other", "[gpu]") {
+TEST_CASE("gpu: concurrent calls in both directions do not interfere", "[gpu]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(5);
   gpu_cache cache({"", {8, 2, 8, 128, 2, 16}}, 64);
@@ -272,7 +272,7 @@ TEST_CASE("gpu: the engine's event is waited for", "[gpu]") {
   auto moves = moves_of(blocks, pages, cache.page_bytes());
   auto engine = cuda::make_stream(cuda::priority::low).value();
   auto ready = cuda::make_event(cuda::awaited_by::threads).value();
-  // The engine's stream takes its time, and only then writes what is to be gathered.
+  // The engine's stream is delayed, and only then writes the blocks to be gathered.
   must(cudaLaunchHostFunc(
       engine.get(), [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }, nullptr));
   for (const auto& layer : cache.device_view().layers)
@@ -283,7 +283,7 @@ TEST_CASE("gpu: the engine's event is waited for", "[gpu]") {
     CHECK(std::all_of(move.page, move.page + move.page_bytes, [](std::byte b) { return b == std::byte{0x42}; }));
 }
 
-TEST_CASE("gpu: while an engine captures a graph, memory is prepared and pages are moved beside it", "[gpu]") {
+TEST_CASE("gpu: memory registration and copies work while an engine captures a graph", "[gpu]") {
   TROUPE_NEEDS_GPU();
   std::mt19937_64 random(10);
   gpu_cache cache({"", {4, 2, 8, 128, 2, 16}}, 16);
@@ -310,8 +310,8 @@ TEST_CASE("gpu: while an engine captures a graph, memory is prepared and pages a
   CHECK(cache.equal());
 }
 
-// In a process of its own: after it, the process has no GPU any more.
-TEST_CASE("gpu: a fault of the GPU ends the mover with its text, and every later call fails", "[.fault]") {
+// In a process of its own: after the fault, the process cannot use the GPU any more.
+TEST_CASE("gpu: a GPU fault fails the mover with its text and every later call", "[.fault]") {
   TROUPE_NEEDS_GPU();
   auto cache = std::make_unique<gpu_cache>(cache_shape{"", {8, 2, 8, 128, 2, 16}}, 512);
   const auto mover = gpu_mover(*cache);

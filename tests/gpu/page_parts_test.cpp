@@ -58,14 +58,14 @@ part_limits limits_for(std::uint64_t page_bytes) {
 
 } // namespace
 
-TEST_CASE("A gather begins with little, so that the bus is busy soon", "[plan]") {
+TEST_CASE("A gather begins with a small part to start the PCIe transfer early", "[plan]") {
   const list_of_pages list(256, mebibyte / 4);
   const auto parts = parts_of(move_direction::gather, limits_for(mebibyte / 4), list.view());
   CHECK(sizes_of(parts, mebibyte / 4) == std::vector<std::uint64_t>{3 * mebibyte, 32 * mebibyte, 29 * mebibyte});
   CHECK(std::none_of(parts.begin(), parts.end(), [](const page_part& part) { return part.direct; }));
 }
 
-TEST_CASE("A scatter ends with little: a short copy, and pages that a kernel fetches", "[plan]") {
+TEST_CASE("A scatter ends with a short copy and pages that a kernel reads directly", "[plan]") {
   const list_of_pages list(256, mebibyte / 4);
   const auto parts = parts_of(move_direction::scatter, limits_for(mebibyte / 4), list.view());
   CHECK(sizes_of(parts, mebibyte / 4) ==
@@ -81,7 +81,7 @@ TEST_CASE("A scatter ends with little: a short copy, and pages that a kernel fet
   CHECK(std::none_of(copied.begin(), copied.end(), [](const page_part& part) { return part.direct; }));
 }
 
-TEST_CASE("A short list goes in one part where others hide its beginning and its end", "[plan]") {
+TEST_CASE("A short list is one part while other copies overlap with it", "[plan]") {
   const list_of_pages list(64, mebibyte / 4);
   for (const auto direction : {move_direction::gather, move_direction::scatter}) {
     auto limits = limits_for(mebibyte / 4);
@@ -98,7 +98,7 @@ TEST_CASE("A short list goes in one part where others hide its beginning and its
   }
 }
 
-TEST_CASE("A kernel reaches pages that are locked and aligned, and no others", "[plan]") {
+TEST_CASE("A kernel accesses only pages that are locked and aligned", "[plan]") {
   constexpr auto page = mebibyte / 4;
   const auto any_direct = [](const std::vector<page_part>& parts) {
     return std::any_of(parts.begin(), parts.end(), [](const page_part& part) { return part.direct; });
@@ -119,12 +119,12 @@ TEST_CASE("A kernel reaches pages that are locked and aligned, and no others", "
     shifted.places = locate_pages(shifted.moves, shifted.locked);
     CHECK_FALSE(any_direct(parts_of(direction, limits_for(page), shifted.view())));
   }
-  // Of large pages the last is copied like the others: fetching it would hold the end up.
+  // The last large page is copied like the others: fetching it by a kernel would delay the end.
   CHECK_FALSE(
       any_direct(parts_of(move_direction::scatter, limits_for(8 * mebibyte), list_of_pages(8, 8 * mebibyte).view())));
 }
 
-TEST_CASE("Bytes between pages are copied along only where they may be", "[plan]") {
+TEST_CASE("Gaps between pages are copied only where that is allowed", "[plan]") {
   constexpr auto page = mebibyte / 4;
   constexpr std::uint64_t gap = 4096;
   const auto joined = [&](move_direction direction, const list_of_pages& list, std::uint64_t ahead = 0) {
@@ -148,7 +148,7 @@ TEST_CASE("Bytes between pages are copied along only where they may be", "[plan]
     std::reverse(reversed.places.begin(), reversed.places.end());
     CHECK(joined(direction, reversed) < 10);
   }
-  // Nobody said that what is between may be overwritten.
+  // The bytes between may not be overwritten without permission.
   list_of_pages kept(40, page, gap);
   for (auto& move : kept.moves)
     move.spare_before = gap - 1;
@@ -179,7 +179,7 @@ TEST_CASE("Pages are found in the locked range that holds all of them", "[plan]"
   CHECK(places[3].device == nullptr);
 }
 
-TEST_CASE("Parts have each page once, in order, and fit into staging memory", "[plan]") {
+TEST_CASE("Parts contain each page once in order and fit into the staging buffer", "[plan]") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);

@@ -9,7 +9,7 @@
 
 namespace page_plan_test {
 
-/// What the host works out for the kernels; needs no GPU.
+/// The plan that the host computes for the kernels; needs no GPU.
 
 namespace {
 
@@ -30,7 +30,7 @@ kv_cache_view view_of(kv_layout layout, const kv_geometry& g, std::uint32_t bloc
   return make_kv_cache_view(layout, g, blocks, tensors, blocks_per_page).value();
 }
 
-/// Where each word of a page lies in its tensor and which block of the page it is in, by the strides of the view.
+/// The place of each word of a page in its tensor, and its block within the page, by the strides of the view.
 struct place {
   std::uint32_t layer;
   std::uint32_t block;
@@ -118,7 +118,7 @@ TEST_CASE("Tiles cover each word of a page once, at the address that the strides
       }
 }
 
-TEST_CASE("The unit is the widest that suits every address, and pages beyond the kernels are refused", "[plan]") {
+TEST_CASE("The unit is the widest that fits every address and pages that no kernel supports are refused", "[plan]") {
   const kv_geometry g{2, 2, 4, 64, 2, 16};
   for (const std::uint32_t shift : {1U, 2U, 4U, 8U}) {
     const auto plan = make_page_plan(view_of(kv_layout::split, g, 1, shift)).value();

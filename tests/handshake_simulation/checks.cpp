@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-/// What must hold, whatever happens.
+/// Properties that must always hold.
 
 namespace troupe::handshake_simulation {
 
 namespace {
 
-/// Later than a deadline, nobody may be answered: what the world itself takes to look at a clock.
+/// The latest answer after a deadline: the interval at which the world checks its clock.
 constexpr auto slack = std::chrono::milliseconds(1);
 
 } // namespace
@@ -20,13 +20,13 @@ void world::check_ranks(const std::string& who, const handshake::wanted_ranks& w
     needed += needs(wanted, rank, reply.sizes.tp) ? 1 : 0;
   for (const auto& x : reply.entries)
     if (!needs(wanted, x.rank, reply.sizes.tp))
-      broken("needed", who + " was told with rank " + text_of(x.rank) + ", which nobody asked for");
+      broken("needed", who + " was notified with rank " + text_of(x.rank) + ", which was not requested");
   if (!reply.entries.empty() && reply.entries.front().rank.dp != reply.entries.back().rank.dp)
-    count("told of several dp ranks");
+    count("notified of several dp ranks");
   if (!reply.entries.empty() && reply.entries.front().rank.pp != reply.entries.back().rank.pp)
-    count("told of several pipeline stages");
+    count("notified of several pipeline stages");
   if (!reply.complete || reply.entries.size() != needed)
-    broken("complete", who + " was told in part");
+    broken("complete", who + " was notified in part");
 }
 
 void world::check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply) {
@@ -39,22 +39,22 @@ void world::check_answer(const handshake_fetch_request& what, handshake_fetch_re
     reply.entries.back().payload = payload_of(what.engine, reply.incarnation - 1, reply.entries.back().rank);
   const auto who = what.engine + " as " + std::to_string(reply.incarnation);
   if (reply.incarnation < e.taken)
-    broken("current", who + " was told when there was " + std::to_string(e.taken));
+    broken("current", who + " was notified when there was " + std::to_string(e.taken));
   for (const auto& x : reply.entries)
     if (x.payload != payload_of(what.engine, reply.incarnation, x.rank))
-      broken("current", who + " was told with what is of another start: " + std::string(x.payload.view()));
+      broken("current", who + " was notified with data of another start: " + std::string(x.payload.view()));
   if (reply.incarnation <= e.withdrawn)
-    broken("withdrawn", who + " was told after it had gone away");
+    broken("withdrawn", who + " was notified after it was withdrawn");
   if (const auto alive = e.alive_at.find(reply.incarnation);
       alive == e.alive_at.end() || later(alive->second, time_to_live) < now_)
-    broken("alive", who + " was told long after its last sign of life");
+    broken("alive", who + " was notified long after its last heartbeat");
   if (has(defect::tell_moved_deadlines))
     reply.expires_in = later(e.alive_at[reply.incarnation], time_to_live) - now_;
   if (const auto noted = directory_.disk.engines.find(what.engine);
       noted == directory_.disk.engines.end() || reply.expires_in > std::max(noted->second.deadline - now_, duration()))
-    broken("deadline", who + " was told with a deadline that is not durable");
+    broken("deadline", who + " was notified with a deadline that is not durable");
   if (!what.compat.empty() && what.compat != e.compat)
-    broken("compatible", who + " was told to one of another hash");
+    broken("compatible", who + " was sent to a client with another hash");
   check_ranks(who, {what.scope, what.rank, what.own_tp_size}, reply);
   count("told");
 }
@@ -100,7 +100,7 @@ void world::check_list() {
 void world::check_waits() {
   for (const auto& [who, x] : directory_.waiting)
     if (later(x.deadline, slack + options_.disk_patience) < now_)
-      broken("ends", "somebody waits at the directory beyond its time");
+      broken("ends", "a request waits at the directory beyond its deadline");
   for (const auto& c : clients_)
     for (const auto& [who, x] : c.open)
       if (later(x.deadline, slack) < now_)

@@ -11,25 +11,25 @@ namespace troupe::handshake_simulation {
 /// Mistakes that can be built in around the rules, to prove that the checks find them.
 enum class defect : std::uint8_t {
   none,
-  /// What an earlier incarnation had is still told.
+  /// Data of an earlier incarnation is still returned.
   keep_old_ranks,
   /// A publication that comes late counts as one of the incarnation that lives.
   take_late_publications,
   /// The directory does not look at its clock.
   forget_directory_time,
-  /// Who waits is not told of one change in four.
+  /// Waiting requests are not notified of one change in four.
   lose_wakeups,
   /// Changes are answered before they are durable.
   answer_before_durable,
-  /// A directory that starts has forgotten who has gone away.
+  /// A restarted directory has forgotten withdrawn engines.
   forget_the_withdrawn,
   /// A directory that starts takes engines to live from then on.
   restart_deadlines,
   /// Hashes are not compared.
   ignore_hashes,
-  /// Whoever asks for some ranks is told all.
+  /// A request for some ranks gets all.
   ignore_scopes,
-  /// Who has gone away still takes a place among those who wait.
+  /// A requester that disconnected still counts against the limit of waits.
   keep_the_gone,
   /// A client sends what it fetches twice.
   fetch_twice,
@@ -39,23 +39,23 @@ enum class defect : std::uint8_t {
   forget_client_time,
   /// A client asks for its watch once.
   watch_once,
-  /// A client does not notice that its door has ended, nor that nobody answers behind it.
+  /// A client does not notice that its listener has ended, nor that the directory behind it does not answer.
   keep_the_door,
-  /// Readers are told of what is not durable yet.
+  /// Readers get changes that are not durable yet.
   tell_before_durable,
   /// Lists have publications that are not durable yet.
   list_before_durable,
-  /// Readers are told of deadlines that signs of life have moved, before these are durable.
+  /// Readers get deadlines that heartbeats have moved before these are durable.
   tell_moved_deadlines,
   /// The directory takes whatever is published.
   ignore_limits,
   /// The directory refuses one engine too many.
   refuse_with_room,
-  /// An update for which there is no room is not told later.
+  /// An update for which there is no room is not sent later.
   lose_updates,
   /// Updates have all payloads, however many.
   ignore_update_bounds,
-  /// Who waits for the disk waits as long as it takes.
+  /// Requests that wait for the disk have no deadline.
   wait_for_the_disk,
 };
 

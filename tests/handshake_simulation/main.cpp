@@ -9,10 +9,10 @@ int main(int argc, char** argv) {
   using namespace troupe::handshake_simulation;
   sim_main::program what;
   what.name = "troupe-handshake-simulation";
-  what.about = "Runs seeded simulations of the directory of handshakes: engines start in any order, crash, and start\n"
-               "again with the same name, packets are lost, repeated and late, and the directory comes and goes.\n"
-               "Checks after every step what must hold.";
-  what.steps_text = "steps in which something happens";
+  what.about = "Runs seeded simulations of the handshake directory: engines start in any order, crash, and restart\n"
+               "with the same name, packets are lost, repeated and late, and the directory crashes and restarts.\n"
+               "Checks all properties after every step.";
+  what.steps_text = "steps with an event";
   what.default_steps = 200;
   for (const auto& [name, which] : defect_names)
     what.defects.push_back(name);
@@ -21,15 +21,15 @@ int main(int argc, char** argv) {
                                          "repeated",
                                          "directory restarted",
                                          "directory crashed",
-                                         "nobody there",
+                                         "no directory",
                                          "waited",
                                          "waited in vain",
                                          "watch dropped",
                                          "watch asked for",
                                          "watch found ended",
-                                         "door opened",
-                                         "door refused",
-                                         "door lost",
+                                         "listener opened",
+                                         "listener refused",
+                                         "listener lost",
                                          "pushed",
                                          "late publication",
                                          "told",
@@ -45,9 +45,9 @@ int main(int argc, char** argv) {
                                          "refused: too long",
                                          "refused: no room",
                                          "no room for an update",
-                                         "told without payloads",
-                                         "told of several dp ranks",
-                                         "told of several pipeline stages",
+                                         "answered without payloads",
+                                         "notified of several dp ranks",
+                                         "notified of several pipeline stages",
                                          "given up",
                                          "known",
                                          "resolved",

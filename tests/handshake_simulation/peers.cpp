@@ -59,7 +59,7 @@ void world::live(std::size_t which, std::uint64_t life) {
           auto& e = engines_[which];
           if (life != e.life)
             return;
-          // A part may have come back alone: a packet that was late.
+          // A part may have been restored alone: by a packet that was late.
           if (code == errc::not_found || (code == errc::ok && !complete)) {
             count("published again");
             e.published.clear();
@@ -97,7 +97,7 @@ void world::publish_rank(std::size_t which, std::uint64_t life, const handshake_
           count("refused: too many ranks");
         else if (code == errc::invalid_argument && length > options_.payload_bytes_max)
           count("refused: too long");
-        else if (!(code == errc::invalid_argument && is_calm_)) // what was refused before it was given more
+        else if (!(code == errc::invalid_argument && is_calm_)) // a request that was refused before its ranks grew
           broken("latest", e.name + " is the latest start, and what it publishes is refused");
       });
     });
@@ -131,7 +131,7 @@ void world::ask(std::size_t who, bool must_succeed) {
   what.engine = which;
   what.must_succeed = must_succeed;
   what.ranks = some_ranks();
-  // As a router says it, or nobody.
+  // As a router reports it, or unknown.
   if (random_.one_in(2) && e.incarnation > 0)
     what.wanted = must_succeed ? e.incarnation : e.incarnation - random_.below(2);
   what.at_least = c.noted[e.name];
@@ -165,7 +165,7 @@ void world::settle(std::size_t who) {
     const auto what = open->second;
     c.open.erase(open);
     check_resolution(c, what, found);
-    // What nobody waits for any more does not count as under way.
+    // Cancelled requests do not count as in progress.
     const auto same = [&](const auto& x) { return x.second.engine == what.engine && x.second.ranks == what.ranks; };
     if (std::ranges::none_of(c.open, same))
       c.flying.erase({engines_[what.engine].name, what.ranks});
@@ -238,7 +238,7 @@ void world::open_door(std::size_t who, number order) {
     const auto life = directory_.state ? directory_.life : 0;
     carry(who, [this, who, order, life] {
       auto& c = clients_[who];
-      count(life != 0 ? "door opened" : "door refused");
+      count(life != 0 ? "listener opened" : "listener refused");
       if (c.state->door_opened(order, life != 0, now_) && life != 0)
         c.door = life;
       settle(who);
@@ -282,12 +282,12 @@ void world::hear(std::size_t who, number watch, const handshake_update& update) 
   });
 }
 
-/// When all has been well for a while, each client has been told of what lives.
+/// When all has been well for a while, each client has been notified of all live engines.
 void world::check_pushed() {
   for (const auto& c : clients_)
     for (const auto& e : engines_)
       if (const auto known = c.noted.find(e.name); known == c.noted.end() || known->second != e.incarnation)
-        broken("pushed", "a client was never told of " + e.name + " as " + std::to_string(e.incarnation));
+        broken("pushed", "a client was never notified of " + e.name + " as " + std::to_string(e.incarnation));
 }
 
 void world::wake(std::size_t who) {
@@ -315,8 +315,8 @@ void world::check_resolution(const client& c, const asked& what, const result<ha
     broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " to one who means " +
                         std::to_string(what.wanted));
   if (x.incarnation < what.at_least)
-    broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) + " although it was told of " +
-                        std::to_string(what.at_least));
+    broken("cache", "a client gives " + e.name + " as " + std::to_string(x.incarnation) +
+                        " although it was notified of " + std::to_string(what.at_least));
   check_ranks(e.name, what.ranks, x);
   for (const auto& entry : x.entries)
     if (entry.payload != payload_of(e.name, x.incarnation, entry.rank))

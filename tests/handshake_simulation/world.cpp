@@ -9,8 +9,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// What the disk takes. At the directory, who wants to know of an engine with changes waits so long on top, and for
-/// changes that come meanwhile.
+/// The latency of the disk. At the directory, requests for an engine with pending changes wait so much longer, and
+/// again for changes that come meanwhile.
 constexpr auto disk_time = milliseconds(150);
 constexpr std::size_t engine_count = 3;
 constexpr std::size_t client_count = 3;
@@ -141,29 +141,29 @@ void world::crash_directory() {
   directory_.watches.clear();
   for (auto& [who, x] : std::exchange(directory_.waiting, {}))
     x.then(lost());
-  // Their connections end; who is cut off does not hear of it.
+  // Their connections end; a client that was cut off is not notified.
   if (!has(defect::keep_the_door))
     for (std::size_t who = 0; who < clients_.size(); ++who)
       carry(who, [this, who, door = directory_.life] {
         auto& c = clients_[who];
         if (c.door == door && c.state->door_lost(c.state->door(), now_)) {
-          count("door lost");
+          count("listener lost");
           c.door = 0;
         }
         settle(who);
       });
   ++directory_.life;
-  // Something starts it again soon, or somebody does later.
+  // It is restarted soon, automatically or by an operator.
   if (random_.one_in(2))
     after(random_.time(milliseconds(1), seconds(1)), [this] { start_directory(); });
-  // What was not durable has not been, so nobody may have been told of it.
+  // Changes that were not durable are lost, so no reader may have received them.
   for (auto& x : engines_)
     x.taken = std::max(x.taken_for_good, x.told);
 }
 
 void world::serve(action f) {
   if (!directory_.state) {
-    count("nobody there");
+    count("no directory");
     return;
   }
   f();
@@ -174,7 +174,7 @@ void world::serve_behind(std::uint64_t door, action f) {
   if (door == directory_.life)
     serve(std::move(f));
   else
-    count("nobody there");
+    count("no directory");
 }
 
 void world::settle() {
@@ -197,7 +197,7 @@ void world::settle() {
   for (auto& [who, reply] : state.take_answers()) {
     const auto waiting = directory_.waiting.find(who);
     if (waiting == directory_.waiting.end()) {
-      broken("ends", "somebody is answered twice");
+      broken("ends", "a request is answered twice");
       continue;
     }
     const bool timed_out = reply.code == static_cast<std::uint8_t>(errc::not_found);
@@ -230,7 +230,7 @@ void world::wake_directory() {
   serve([this] { directory_.state->advance(now_); });
 }
 
-/// One number for each watch; who asks again is told the one that it has.
+/// One number for each watch; a repeated request gets the existing one.
 result<world::number> world::watch(std::size_t who) {
   auto& mine = directory_.watches[who];
   if (directory_.state->is_watching(mine, ""))
@@ -264,7 +264,7 @@ void world::tell_watchers() {
     for (const auto& x : update.changes) {
       bytes += handshake::message_bytes(x.now) + x.engine.size();
       if (x.now.code == static_cast<std::uint8_t>(errc::out_of_range))
-        count("told without payloads");
+        count("answered without payloads");
       auto& told = find(x.engine).told;
       told = std::max(told, x.now.incarnation);
     }
@@ -295,7 +295,7 @@ void world::publish(handshake_publish_request x, std::function<void(handshake_re
         x.sizes = e.sizes;
       }
     }
-    // A start that nobody has heard of before, and that the disk may not have yet.
+    // An incarnation that no client has seen before, and that may not be on disk yet.
     if (!is_calm_ && x.incarnation > e.taken && random_.one_in(4))
       after(random_.time(milliseconds(1), disk_time), [this] {
         if (!is_calm_)
@@ -360,7 +360,7 @@ void world::fetch(handshake_fetch_request x, std::function<void(handshake_fetch_
   });
 }
 
-/// Whoever asked has gone away, and nobody hears of an answer.
+/// The requester has disconnected and does not receive the answer.
 void world::give_up(number who) {
   if (directory_.waiting.erase(who) == 0)
     return;
@@ -438,7 +438,7 @@ outcome world::run() {
   }
   for (const auto& c : clients_)
     if (!c.open.empty())
-      broken("ends", "somebody was never answered");
+      broken("ends", "a request was never answered");
   return out_;
 }
 

@@ -22,7 +22,7 @@
 
 namespace troupe::handshake_simulation {
 
-/// What a rank publishes; it names all that it is of.
+/// The payload of a rank, which names everything that identifies it.
 inline std::string text_of(const handshake_rank& x) {
   return std::to_string(x.dp) + "." + std::to_string(x.pp) + "." + std::to_string(x.tp);
 }
@@ -42,8 +42,8 @@ inline std::vector<handshake_rank> ranks_of(const handshake_sizes& x) {
   return out;
 }
 
-/// Whether somebody who wants these ranks needs this one. Counted by what part of the heads a rank has, and not as the
-/// rules do it.
+/// Whether a requester of these ranks needs this one. Computed from the range of heads of a rank, and not as the rules
+/// do it.
 inline bool needs(const handshake::wanted_ranks& x, const handshake_rank& rank, std::uint64_t tp_size) {
   if (x.scope == handshake_scope::all)
     return true;
@@ -57,8 +57,8 @@ inline bool needs(const handshake::wanted_ranks& x, const handshake_rank& rank, 
          (own * tp_size < (tp + 1) * x.own_tp_size && tp * x.own_tp_size < (own + 1) * tp_size);
 }
 
-/// What becomes of a request for these ranks of an engine that is there: one that it does not have may come with
-/// another start, and is waited for.
+/// The outcome of a request for these ranks of an existing engine: a missing rank may be published by a later
+/// incarnation and is waited for.
 inline errc end_of(const handshake::wanted_ranks& x, const handshake_sizes& sizes) {
   if (x.scope == handshake_scope::peers && x.own_tp_size % sizes.tp != 0 && sizes.tp % x.own_tp_size != 0)
     return errc::invalid_argument;
@@ -69,7 +69,7 @@ inline errc end_of(const handshake::wanted_ranks& x, const handshake_sizes& size
 
 using sim_main::outcome;
 
-/// How long an engine lives without a sign of it.
+/// How long an engine lives without a heartbeat.
 inline constexpr auto time_to_live = std::chrono::seconds(6);
 
 class world {
@@ -82,7 +82,7 @@ private:
   using number = std::uint64_t;
   using action = std::function<void()>;
 
-  /// What a disk has of the directory.
+  /// The directory's data on a disk.
   struct records {
     std::map<std::string, handshake::engine_noted> engines;
     std::map<std::pair<std::string, handshake_rank>, handshake::rank_noted> ranks;
@@ -90,7 +90,7 @@ private:
     void apply(const handshake::directory_change& x);
   };
 
-  /// Who waits at the directory, until when, and where the answer goes.
+  /// A request that waits at the directory, its deadline and its requester.
   struct waiting_one {
     timestamp deadline{};
     handshake_fetch_request what;
@@ -99,7 +99,7 @@ private:
 
   struct server {
     std::optional<handshake::directory_state> state;
-    /// Counts the lives: what was sent by an earlier one is lost.
+    /// Counts the lives: messages of an earlier one are lost.
     std::uint64_t life = 0;
     records disk;
     std::map<number, waiting_one> waiting;
@@ -117,13 +117,13 @@ private:
     handshake_sizes sizes;
     std::string compat;
     bool lives = false;
-    /// Of publishing and signs of life: those of an earlier start do nothing any more.
+    /// The life for which publications and heartbeats are scheduled: those of an earlier one have no effect.
     std::uint64_t life = 0;
     std::set<handshake_rank> published;
     timestamp beat_at{};
-    /// What the checks know of it: the highest that the directory has taken, in this life of it or durably; the
-    /// highest that a reader has been told of; the highest that has been withdrawn durably; the last sign of life that
-    /// the directory has taken.
+    /// State of the checks: the highest incarnation that the directory has accepted, in this life of it or durably; the
+    /// highest that a reader has received; the highest that has been withdrawn durably; the last heartbeat that the
+    /// directory has accepted.
     incarnation_number taken = 0;
     incarnation_number taken_for_good = 0;
     incarnation_number told = 0;
@@ -147,9 +147,9 @@ private:
     number last = 0;
     /// Fetches on their way, and until when they count, by engine and ranks.
     std::map<std::pair<std::string, handshake::wanted_ranks>, std::map<number, timestamp>> flying;
-    /// The latest start of each engine that it was told of.
+    /// The latest incarnation of each engine that it was notified of.
     std::map<std::string, incarnation_number> noted;
-    /// The life of the directory that its door leads to.
+    /// The life of the directory that its listener leads to.
     std::uint64_t door = 0;
     bool has_watched = false;
     std::optional<timestamp> wakes;
@@ -163,7 +163,7 @@ private:
   bool has(defect x) const noexcept { return defect_ == x; }
   void trace(std::uint64_t x) { out_.trace_hash = (out_.trace_hash ^ x) * 0x100000001b3ULL; }
 
-  // the network: `side` is the number of who is not the directory
+  // the network: `side` is the number of the end that is not the directory
   bool is_cut_off(std::size_t side) const { return cut_off_.contains(side); }
   void carry(std::size_t side, action deliver);
   /// Comes once or not at all, as through a connection.
@@ -173,7 +173,7 @@ private:
   void start_directory();
   void crash_directory();
   void serve(action f);
-  /// As the actor at the end of a door: it is there for one life of the directory.
+  /// Like the actor behind a listener: it exists for one life of the directory.
   void serve_behind(std::uint64_t door, action f);
   void settle();
   void wake_directory();
@@ -183,7 +183,7 @@ private:
   void withdraw(const handshake_withdraw_request& x, std::function<void(handshake_reply)> then);
   void fetch(handshake_fetch_request x, std::function<void(handshake_fetch_reply)> then);
   void give_up(number who);
-  /// What the directory says of a publication that its limits do not let in.
+  /// The directory's answer to a publication beyond its limits.
   errc limit_of(const handshake_publish_request& x) const;
   void check_limits();
   void check_list();
@@ -223,7 +223,7 @@ private:
   std::map<std::pair<timestamp, std::uint64_t>, action> agenda_;
   std::uint64_t sequence_ = 0;
   handshake::directory_options options_;
-  /// Of an update to a client.
+  /// The acknowledgement of an update to a client.
   std::uint64_t update_bytes_max_ = 0;
   server directory_;
   std::vector<engine> engines_;

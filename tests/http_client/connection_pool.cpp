@@ -5,7 +5,7 @@
 namespace troupe::client_detail {
 
 std::optional<connection_pool::place> connection_pool::take(timestamp deadline) {
-  std::vector<idle_connection> old; // closed when the lock has gone
+  std::vector<idle_connection> old; // closed after the lock is released
   std::unique_ptr<connection> found;
   std::unique_lock lock(mutex_);
   if (!freed_.wait_until(lock, deadline, [&] { return taken_ < limit_; }))

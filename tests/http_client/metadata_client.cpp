@@ -53,7 +53,7 @@ result<std::unique_ptr<ssl::context>> make_tls(const metadata_client_options& op
   return out;
 }
 
-/// Whether the same request would get another answer later.
+/// Whether the same request may get another answer later.
 bool is_transient(unsigned status) {
   return status >= 500 && status != 501;
 }
@@ -85,7 +85,7 @@ error error_of(unsigned status, const std::string& body) {
   return {code, "the server answers " + std::to_string(status) + ": " + read_detail(body)};
 }
 
-/// May a request be sent again when nobody knows what became of it?
+/// Whether a request may be sent again when its outcome is unknown.
 enum class repeat : std::uint8_t { yes, no };
 
 } // namespace

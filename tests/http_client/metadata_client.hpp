@@ -24,23 +24,24 @@ struct metadata_client_options {
   /// Sent with each request as a bearer token; empty: none.
   std::string token;
 
-  // With https: PEM files.
+  // PEM files, for https.
 
   /// Whose certificates servers must show; not set: those that the system trusts.
   std::optional<std::filesystem::path> ca;
-  /// What the client shows, if servers ask for it.
+  /// The client's own certificate, if servers request one.
   std::optional<std::filesystem::path> certificate;
   std::optional<std::filesystem::path> key;
 
-  /// Of one attempt: until a connection is there, TLS included. Looking up a name has the limits of the system.
+  /// The limit of one attempt until a connection is established, TLS included. Resolving a name has the limits of the
+  /// system.
   duration connect_time = std::chrono::seconds{2};
-  /// Of one attempt: until the answer has been read.
+  /// The limit of one attempt until the answer has been read.
   duration answer_time = std::chrono::seconds{30};
 
   /// After the first attempt.
   std::uint32_t retries = 3;
-  /// Before the first retry; doubled with each. What is waited is drawn between half of it and all of it, so that
-  /// clients that failed together do not come back together.
+  /// Before the first retry; doubled with each. The actual pause is drawn between half of it and all of it, so that
+  /// clients that failed together do not retry together.
   duration first_pause = std::chrono::milliseconds{300};
   duration max_pause = std::chrono::seconds{5};
 
@@ -50,22 +51,22 @@ struct metadata_client_options {
   duration max_idle_time = std::chrono::minutes{1};
   std::size_t max_answer_bytes = std::size_t{64} << 20U;
 
-  /// How to wait before a retry; not set: the thread sleeps. For tests.
+  /// Waits before a retry; if not set, the thread sleeps. For tests.
   std::function<void(duration)> pause;
 };
 
-/// Asks a metadata service over the wire of vLLM's HF3FS connector. Thread-safe: each call takes a connection of its
-/// own for its time. Calls block until there is an answer, or the attempts are used up.
+/// A client of a metadata service over the protocol of vLLM's HF3FS connector. Thread-safe: each call takes a
+/// connection of its own for its duration. Calls block until there is an answer, or the attempts are used up.
 ///
-/// Attempts that end without an answer, or with a status of 500 or above, are made again; 4xx and 501 are not, since
-/// the same answer would come. Repeating is safe also where the answer to an attempt was lost: `initialize` and
-/// `confirm` have the same effect twice, look-ups have none, and the service is single-flight: a key that is being
-/// written gets the same page again, not a second one. The one thing that must not be repeated is to give pages back,
-/// for another writer may have them by then; see `confirm_write_for_keys`.
+/// Attempts that end without an answer, or with a status of 500 or above, are repeated; 4xx and 501 are not, since the
+/// same answer would come. Repeating is safe also where the answer to an attempt was lost: `initialize` and `confirm`
+/// are idempotent, look-ups have no effect, and the service is single-flight: a key that is being written gets the same
+/// page again, not a second one. Only the release of pages must not be repeated, since another writer may have them by
+/// then; see `confirm_write_for_keys`.
 ///
-/// Errors: `unreachable` (no connection, or 5xx), `timeout`, `invalid_argument` (400, 422, and what cannot be sent),
-/// `not_owner` (401, 403), `not_found`, `identity_mismatch` (409), `limit_exceeded` (413, 429, or no free connection),
-/// `internal` (an answer that makes no sense).
+/// Errors: `unreachable` (no connection, or 5xx), `timeout`, `invalid_argument` (400, 422, and requests that cannot be
+/// sent), `not_owner` (401, 403), `not_found`, `identity_mismatch` (409), `limit_exceeded` (413, 429, or no free
+/// connection), `internal` (an invalid answer).
 class metadata_client {
 public:
   enum class client_role : std::uint8_t { worker, scheduler };
@@ -81,11 +82,11 @@ public:
   };
   struct allocation {
     std::string key;
-    /// Nothing where there is no page for it.
+    /// No value where there is no page for it.
     std::optional<slot_number> page;
   };
 
-  /// Checks the options and loads certificates; connects to nobody yet.
+  /// Checks the options and loads certificates; does not connect yet.
   static result<std::unique_ptr<metadata_client>> make(metadata_client_options options);
 
   ~metadata_client();
@@ -108,7 +109,7 @@ public:
   /// Which keys are complete on all ranks; one per key.
   result<std::vector<bool>> batch_key_exists(std::span<const std::string> keys);
 
-  /// Where the pages of complete keys lie; one per key.
+  /// The locations of the pages of complete keys; one per key.
   result<std::vector<std::optional<slot_number>>> get_key_locations(rank_number rank,
                                                                     std::span<const std::string> keys);
 

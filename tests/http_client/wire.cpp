@@ -124,7 +124,7 @@ read_allocations(std::string body, std::span<const metadata_client::key_and_pref
       return nonsense("a page is no page number");
     out.push_back({std::string(key), slot});
   }
-  // Whoever writes to a page must be sure which key it is for.
+  // A writer must be sure which key its page is for.
   std::unordered_set<std::string_view> seen;
   std::size_t i = 0;
   for (const auto& x : asked) {

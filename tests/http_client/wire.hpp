@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-/// Bodies of vLLM's HF3FS wire.
+/// Bodies of vLLM's HF3FS protocol.
 
 namespace troupe::client_detail {
 
@@ -18,7 +18,7 @@ std::string confirm_body(rank_number rank, std::span<const metadata_client::key_
 std::string exists_body(std::span<const std::string> keys);
 std::string locations_body(rank_number rank, std::span<const std::string> keys);
 
-// Answers; `internal` where they do not fit what was asked.
+// Answers; `internal` where they do not fit the request.
 
 result<std::vector<metadata_client::allocation>>
 read_allocations(std::string body, std::span<const metadata_client::key_and_prefix> asked);

@@ -15,8 +15,8 @@
 
 namespace adoption_test {
 
-/// Nodes that die, or stand still, and others that read what they have left; in processes of their own, with the data
-/// of all of them in one directory.
+/// Nodes that die or freeze, and others that read their data; in processes of their own, with the data of all of them
+/// in one directory.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -74,7 +74,7 @@ outcome check_slabs(const fs::path& config, const arguments& more = {}) {
   return run(program_with(arguments{"check-slabs", "--config", config.string(), "--json", "--quiet"} + more));
 }
 
-/// What a node must not change that has lost its directory: everything there but claims and its lock.
+/// The state that a node must not change after losing its directory: everything there but claims and its lock.
 std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_t i) {
   std::map<std::string, std::string> out;
   const auto data = nodes.scratch.path() / std::to_string(i) / "data";
@@ -91,7 +91,7 @@ std::map<std::string, std::string> data_of(const test_cluster& nodes, std::size_
 
 } // namespace
 
-TEST_CASE("what a node had that was killed is found through those that survive, every byte of it, until it is back") {
+TEST_CASE("pages of a killed node are served byte for byte by the survivors until it returns") {
   test_cluster nodes(3, {.ranks = GENERATE(1U, 2U), .page_bytes = 16384, .strict = true});
   share(nodes);
   nodes.start_all();
@@ -124,7 +124,7 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
     CHECK(status.find("ADOPTED") != std::string::npos);
     CHECK(status.find("0/data") != std::string::npos);
   }
-  // Who only reads is in nobody's way.
+  // A reader disturbs no other node.
   const auto checked = check_slabs(nodes.scratch.path() / "0/node.json");
   INFO(checked.out << checked.err);
   CHECK(checked.code == 0);
@@ -140,7 +140,7 @@ TEST_CASE("what a node had that was killed is found through those that survive, 
   nodes.stop_all();
 }
 
-TEST_CASE("a node that stood still while it was adopted writes nothing when it goes on, says so, and comes back") {
+TEST_CASE("a node that was frozen during its takeover writes nothing on resume, reports it and rejoins") {
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
   share(nodes);
   // Also what it writes now and then and when it ends.
@@ -164,7 +164,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
   const auto ready = test::http(nodes.node(0), "GET", "/ready");
   CHECK(ready.body.find("start the node again, and it gets its directory back") != std::string::npos);
   CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"claim_lost\"}") == 1);
-  // What it has, it still loads.
+  // It still loads its own pages.
   const auto loaded = nodes.replay(0, small_trace);
   check_report(loaded, nodes.shape);
   CHECK(loaded.count("hit_blocks") == model.blocks);
@@ -184,7 +184,7 @@ TEST_CASE("a node that stood still while it was adopted writes nothing when it g
   nodes.stop_all();
 }
 
-TEST_CASE("an adopter that dies is followed by another one") {
+TEST_CASE("a dead adopter is replaced by another one") {
   test_cluster nodes(3, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start_all();
@@ -210,7 +210,7 @@ TEST_CASE("an adopter that dies is followed by another one") {
   nodes.stop_all();
 }
 
-TEST_CASE("a second node on a data directory is refused while the first one lives, and check-slabs as well") {
+TEST_CASE("a second node and check-slabs are refused on a data directory in use") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start(0);
@@ -236,17 +236,17 @@ TEST_CASE("a second node on a data directory is refused while the first one live
   const auto locked = check_slabs(file, {"--ignore-claims"});
   CHECK(locked.code == 2);
   CHECK(locked.err.find("is in use by a node") != std::string::npos);
-  // A claim that was given back is in nobody's way.
+  // A released claim does not block other nodes.
   CHECK(nodes.node(0).stop() == 0);
   CHECK(check_slabs(file).code == 0);
 }
 
-TEST_CASE("check-slabs looks beside a node on another host, whose locks it does not see, where it is told to") {
+TEST_CASE("check-slabs checks a directory that a node on another host uses when it is forced to") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start(0);
   const auto model = fill_first(nodes);
-  // The same files, not locked, and the claims that the node goes on renewing.
+  // The same files without locks, and the claims that the node keeps renewing.
   const auto data = nodes.scratch.path() / "0/data";
   const auto seen = nodes.scratch.path() / "seen";
   fs::create_directory(seen, data);
@@ -270,14 +270,14 @@ TEST_CASE("check-slabs looks beside a node on another host, whose locks it does 
   nodes.stop_all();
 }
 
-TEST_CASE("a node that shares nothing makes no claims") {
+TEST_CASE("a node without shared storage writes no claims") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.start(0);
   CHECK_FALSE(fs::exists(nodes.scratch.path() / "0/data/claims"));
   nodes.stop_all();
 }
 
-TEST_CASE("a dead node whose slab cannot be read costs one order now and then, and is a miss") {
+TEST_CASE("an unreadable slab of a dead node is a miss and is retried at intervals") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   nodes.start_all();
@@ -298,7 +298,7 @@ TEST_CASE("a dead node whose slab cannot be read costs one order now and then, a
 }
 
 #ifdef TROUPE_HUNG_DISK
-TEST_CASE("a node that is told to end while the directory of another one hangs closes what it has, and ends") {
+TEST_CASE("a node shuts down in good order while an adopted directory hangs") {
   test_cluster nodes(2, {.page_bytes = 4096, .strict = true});
   share(nodes);
   const auto theirs = nodes.scratch.path() / "1/data";
@@ -323,7 +323,7 @@ TEST_CASE("a node that is told to end while the directory of another one hangs c
 }
 #endif
 
-TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken back by its owner") {
+TEST_CASE("on 3FS an adopted directory is read through 3FS rings and reclaimed by its owner") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   test_cluster nodes(2, {.page_bytes = 16384, .strict = true});
   share(nodes);
@@ -351,7 +351,7 @@ TEST_CASE("on 3FS, what a dead node has left is read by rings of 3FS, and taken 
   nodes.stop_all();
 }
 
-TEST_CASE("a node whose index is not in the shared directory makes no claims, and says what that means") {
+TEST_CASE("a node whose index is outside of the shared directory writes no claims and warns") {
   test_cluster nodes(1, {.page_bytes = 4096, .strict = true});
   nodes.shared = true;
   // A local disk, with a link to where the slab files lie.
@@ -372,7 +372,7 @@ TEST_CASE("a node whose index is not in the shared directory makes no claims, an
   nodes.stop_all();
 }
 
-TEST_CASE("a real trace over two nodes, one of which is killed in the middle and adopted: no byte is wrong") {
+TEST_CASE("a real trace over two nodes with a kill and a takeover loads no wrong byte") {
   if (!fs::exists(real_trace())) {
     WARN("skipped: there is no " << real_trace());
     return;
@@ -384,7 +384,7 @@ TEST_CASE("a real trace over two nodes, one of which is killed in the middle and
   const arguments some{"--limit", "300"};
   const arguments first_some{"--limit", "300", "--salt", "4"};
   const auto model = expected(trace, {}, 300);
-  // What only the first node has.
+  // Pages that only the first node has.
   check_clean(nodes.replay(0, trace, first_some), nodes.shape);
   wait_until_written(nodes.node(0), model.unique_blocks);
   process doomed(nodes.engine(0, trace, some));

@@ -21,7 +21,7 @@ arguments operator+(arguments a, const arguments& b) {
 
 } // namespace
 
-TEST_CASE("an attached replay finds the same as one in one process, and all of it the second time") {
+TEST_CASE("an attached replay has the hits of an in-process replay and only hits the second time") {
   const auto ranks = GENERATE(1U, 2U);
   const auto* concurrency = GENERATE("1", "8");
   INFO(ranks << " ranks, concurrency " << concurrency);
@@ -49,7 +49,7 @@ TEST_CASE("an attached replay finds the same as one in one process, and all of i
   check_clean(third, shape);
   CHECK(third.count("saved_pages") == model.unique_blocks * ranks);
 
-  // Everybody has left: what they wrote is live, and nothing else is in use.
+  // All clients have detached: their pages are live, and no other slot is in use.
   const auto rest = node.wait_until_at_rest();
   CHECK(rest.clients == 0);
   CHECK(rest.at_rest());
@@ -62,7 +62,7 @@ TEST_CASE("an attached replay finds the same as one in one process, and all of i
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("two clients at once on one node share what they store") {
+TEST_CASE("two concurrent clients of a node share their pages") {
   const node_shape shape{.ranks = 2, .slots = 2048};
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -95,7 +95,7 @@ TEST_CASE("two clients at once on one node share what they store") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("two clients at once on a node with few slots evict each other's pages and read no wrong byte") {
+TEST_CASE("two concurrent clients of a node with few slots evict each other's pages and read no wrong byte") {
   const node_shape shape{.ranks = 2, .slots = 256};
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -120,7 +120,7 @@ TEST_CASE("two clients at once on a node with few slots evict each other's pages
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client chooses one of a node's namespaces, and a wrong name is an error that lists them") {
+TEST_CASE("a client selects a namespace by name and an unknown name is an error that lists the known ones") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   auto other = config["namespaces"][0];
@@ -146,7 +146,7 @@ TEST_CASE("a client chooses one of a node's namespaces, and a wrong name is an e
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("more clients than the node takes are refused, and there is room again when one leaves") {
+TEST_CASE("clients beyond the limit are refused until one detaches") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), {"--set", "io.max_clients=1"});
   const arguments how{"--attach", node.address(), "--trace", "loogle:1,1024,2,128"};
@@ -171,7 +171,7 @@ TEST_CASE("more clients than the node takes are refused, and there is room again
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("over TCP with certificates, those of the same authority attach and nobody else") {
+TEST_CASE("over TCP with certificates only clients of the same authority attach") {
   if (!std::filesystem::exists("/usr/bin/openssl")) {
     WARN("skipped: no program to make certificates with");
     return;
@@ -183,12 +183,12 @@ TEST_CASE("over TCP with certificates, those of the same authority attach and no
   config["actors"]["handshake_time"] = "500 ms";
   serving_node node(write_config(scratch.path(), config), files.settings("node"));
   const arguments how{"--attach", node.endpoint(), "--trace", small_trace};
-  // Nobody maps memory over TCP, and where nothing is said of clients elsewhere, they are told what is missing.
+  // No client maps memory over TCP; without settings for remote clients, the error names the missing setting.
   const auto elsewhere = run_replay(how + files.settings("engine"));
   CHECK(elsewhere.code == 1);
   CHECK(elsewhere.err.find("Unix socket") != std::string::npos);
   CHECK(elsewhere.err.find("remote.enabled") != std::string::npos);
-  // By the socket, as ever.
+  // The Unix socket works as before.
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
   const auto before = node.statistics();
   for (const auto& strange : {arguments{}, files.settings("foreign")}) {

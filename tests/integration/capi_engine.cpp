@@ -13,7 +13,7 @@ namespace troupe::test {
 
 namespace {
 
-/// So long do steps go on that wait for something.
+/// The longest time that steps continue while they wait for a result.
 constexpr int capi_steps_max = 60'000;
 
 std::string joined_ids(const std::vector<std::string>& ids) {

@@ -31,7 +31,7 @@ struct capi_destroyer {
 template <class T>
 using capi_handle = std::unique_ptr<T, capi_destroyer>;
 
-/// What a function said.
+/// The error of a function.
 struct capi_outcome {
   std::int32_t code = 0;
   std::string text;
@@ -73,7 +73,7 @@ struct capi_shape {
   std::string hash_algorithm;
   std::string dtype = "bfloat16";
 
-  /// Of one layer's block: two heads of 64 pairs of 2 bytes.
+  /// The bytes of one layer's block: two heads of 64 pairs of 2 bytes.
   std::uint64_t block_bytes() const { return std::uint64_t{block_tokens} * 2 * 128 * 2; }
 };
 
@@ -97,12 +97,12 @@ public:
   /// Computes the prompt, without loading, into these blocks, and lets the request finish.
   void run(const std::string& id, const std::vector<std::uint32_t>& prompt, const std::vector<std::uint32_t>& blocks);
 
-  /// What became of a load.
+  /// The outcome of a load.
   struct loaded {
     std::uint32_t tokens = 0;
     std::set<std::uint32_t> errors;
     std::vector<std::string> failed;
-    /// Whether all blocks but those in `errors` hold what they should.
+    /// Whether all blocks but those in `errors` have the right content.
     bool right = true;
   };
   loaded load(const std::string& id, const std::vector<std::uint32_t>& prompt,
@@ -114,7 +114,7 @@ public:
     std::uint32_t scheduled = 0;
     std::vector<std::uint32_t> blocks{};
   };
-  /// What the workers said, joined.
+  /// The reports of the workers, joined.
   struct outputs {
     std::vector<std::string> sent;
     std::vector<std::string> received;
@@ -141,7 +141,7 @@ private:
   const std::uint8_t* place(std::size_t worker, std::size_t layer, std::uint32_t block) const;
 
   capi_shape shape_;
-  /// Of each worker: all layers, one behind the other.
+  /// The memory of each worker: all layers, one after the other.
   std::vector<std::vector<std::uint8_t>> caches_;
   capi_handle<troupe_scheduler> scheduler_;
   std::vector<capi_handle<troupe_worker>> workers_;

@@ -22,7 +22,7 @@ outcome run_program(arguments what) {
 /// Memcheck, where it is installed and the program has no sanitizer of its own.
 arguments under_memcheck(const char* program, const std::string& node) {
   return {"/usr/bin/env", "valgrind", "-q", "--error-exitcode=99", "--leak-check=full",
-          // What hangs on something lost is named with it.
+          // Memory that hangs on a leaked block is reported with it.
           "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite",
           "--suppressions=" TROUPE_SOURCE_DIR "/valgrind.supp", program, node};
 }
@@ -36,7 +36,7 @@ bool has_memcheck() {
 
 } // namespace
 
-TEST_CASE("the examples in C and C++ find every byte again", "[capi]") {
+TEST_CASE("the examples in C and C++ load every byte back", "[capi]") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["remote"] = {{"enabled", true}};
@@ -54,7 +54,7 @@ TEST_CASE("the examples in C and C++ find every byte again", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the examples in C read and write no memory but their own, and leave none behind", "[capi]") {
+TEST_CASE("the examples in C have no memory errors and no leaks", "[capi]") {
   if (!has_memcheck()) {
     WARN("skipped: valgrind is not installed, or a sanitizer is in its place");
     return;
@@ -69,7 +69,7 @@ TEST_CASE("the examples in C read and write no memory but their own, and leave n
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the library shows nothing but the C interface", "[capi]") {
+TEST_CASE("the library exports only the C interface", "[capi]") {
   const auto x = run_program({"/usr/bin/env", "nm", "-D", "--defined-only", TROUPE_CAPI_LIBRARY});
   REQUIRE(x.code == 0);
   std::istringstream lines(x.out);
@@ -87,7 +87,7 @@ TEST_CASE("the library shows nothing but the C interface", "[capi]") {
   CHECK(functions > 40);
 }
 
-TEST_CASE("the library needs what engines' processes may have, and nothing of a node", "[capi]") {
+TEST_CASE("the library depends only on libraries that engine processes have", "[capi]") {
   const auto x = run_program({"/usr/bin/env", "ldd", TROUPE_CAPI_LIBRARY});
   REQUIRE(x.code == 0);
   CHECK(x.out.find("not found") == std::string::npos);

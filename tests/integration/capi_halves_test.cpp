@@ -45,7 +45,7 @@ bool is_attached(const capi_engine& x, std::size_t workers = 1) {
 
 } // namespace
 
-TEST_CASE("an engine behind the C interface loads what it has saved, however its blocks lie", "[capi]") {
+TEST_CASE("an engine behind the C interface loads its saved blocks in every layout", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -84,7 +84,7 @@ TEST_CASE("an engine behind the C interface loads what it has saved, however its
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("engines that do not fit never share a page", "[capi]") {
+TEST_CASE("incompatible engines never share a page", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -120,7 +120,7 @@ TEST_CASE("engines that do not fit never share a page", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine behind the C interface loads from the disk, or does not, as it wants", "[capi]") {
+TEST_CASE("an engine behind the C interface can enable or disable loads from disk", "[capi]") {
   const scratch_directory scratch;
   auto config = plain_node(scratch);
   config["storage"]["disk_bytes"] = "256 MiB";
@@ -135,7 +135,7 @@ TEST_CASE("an engine behind the C interface loads from the disk, or does not, as
     first.run("a", prompt, {1, 2, 3, 4, 5});
     CHECK(node.stop() == 0);
   }
-  // Nothing is in its memory now.
+  // Its memory is empty now.
   serving_node node(path);
   const auto connection = connect_to(node.address());
   const auto sources = [&](capi_engine& engine, const char* request, std::uint32_t tokens) {
@@ -170,7 +170,7 @@ TEST_CASE("an engine behind the C interface loads from the disk, or does not, as
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine behind the C interface is told what comes into its cache, and resets it", "[capi]") {
+TEST_CASE("an engine behind the C interface receives cache events and resets its cache", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -198,7 +198,7 @@ TEST_CASE("an engine behind the C interface is told what comes into its cache, a
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a preempted request of an engine behind the C interface loses its saves and nothing else", "[capi]") {
+TEST_CASE("a preempted request of an engine behind the C interface loses only its saves", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -218,7 +218,7 @@ TEST_CASE("a preempted request of an engine behind the C interface loses its sav
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine starts without a node, and finds it later", "[capi]") {
+TEST_CASE("an engine starts without a node and attaches later", "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), plain_node(scratch));
   const auto address = (scratch.path() / "data").string();
@@ -255,7 +255,7 @@ TEST_CASE("an engine starts without a node, and finds it later", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine goes on when its node is killed, and uses the next one", "[capi]") {
+TEST_CASE("an engine continues when its node is killed and uses the next one", "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), plain_node(scratch));
   std::optional<serving_node> node(std::in_place, config);
@@ -264,7 +264,7 @@ TEST_CASE("an engine goes on when its node is killed, and uses the next one", "[
   const auto prompt = prompt_from(31, 48);
   engine.run("a", prompt, {1, 2, 3});
   CHECK(engine.matched("b", prompt) == 32);
-  // It has promised tokens that are gone: the load ends all the same, and names every block.
+  // Its scheduler has promised tokens that are lost: the load ends all the same, and names every block.
   node->program().kill();
   const auto lost = engine.load("b", prompt, {4, 5, 6});
   CHECK(lost.tokens == 32);
@@ -284,7 +284,7 @@ TEST_CASE("an engine goes on when its node is killed, and uses the next one", "[
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("loads inside a step are there before its forward pass", "[capi]") {
+TEST_CASE("loads inside a step complete before its forward pass", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -302,7 +302,7 @@ TEST_CASE("loads inside a step are there before its forward pass", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a worker lets go of its memory and takes it again", "[capi]") {
+TEST_CASE("a worker unregisters its memory and registers it again", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -320,7 +320,7 @@ TEST_CASE("a worker lets go of its memory and takes it again", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("nothing starts before a connection, so a fork before it does no harm", "[capi]") {
+TEST_CASE("a fork before the first connection is safe because no thread runs yet", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), plain_node(scratch)));
   REQUIRE(troupe_interface_version() == TROUPE_INTERFACE_VERSION);

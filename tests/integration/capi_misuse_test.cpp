@@ -33,7 +33,7 @@ struct longer {
   longer() { known.size = static_cast<std::uint32_t>(sizeof(T) + 8); }
 };
 
-/// A connection to nobody, and what an engine needs.
+/// A connection without a node, and the parts that an engine needs.
 struct lonely {
   scratch_directory scratch;
   capi_handle<troupe_connection> connection = connect_to((scratch.path() / "nobody").string(), -1);
@@ -61,7 +61,7 @@ struct lonely {
 
 } // namespace
 
-TEST_CASE("a connection says what is wrong with its options", "[capi]") {
+TEST_CASE("a connection with invalid options is refused with the reason", "[capi]") {
   troupe_connection* out = nullptr;
   check_refused(said_by(troupe_connect, nullptr, &out), TROUPE_INVALID_ARGUMENT);
   auto how = sized<troupe_connect_options>();
@@ -90,10 +90,10 @@ TEST_CASE("a connection says what is wrong with its options", "[capi]") {
   CHECK(said_by(troupe_set_log_level, "error").code == TROUPE_OK);
 }
 
-TEST_CASE("structs of older and newer callers are understood as far as they can be", "[capi]") {
+TEST_CASE("structs of older and newer callers are accepted as far as possible", "[capi]") {
   lonely x;
   troupe_connection* out = nullptr;
-  // Of an older caller: the address is the last that it knows.
+  // The struct of an older caller: the address is the last field that it knows.
   auto older = sized<troupe_connect_options>();
   older.address = "127.0.0.1:1";
   older.window_bytes = 1; // behind its end, so garbage
@@ -106,7 +106,7 @@ TEST_CASE("structs of older and newer callers are understood as far as they can 
   CHECK(std::strlen(digits) == 32);
   newer.unknown = 1;
   check_refused(said_by(troupe_namespace_identity, &x.space, &newer.known, &digits[0], nullptr), TROUPE_UNSUPPORTED);
-  // What the library fills stays within its size.
+  // The library writes only inside the caller's size.
   troupe_scheduler* scheduler = nullptr;
   call(troupe_scheduler_create, x.connection.get(), &x.space, &x.engine, &scheduler);
   const capi_handle<troupe_scheduler> own(scheduler);
@@ -134,7 +134,7 @@ TEST_CASE("structs of older and newer callers are understood as far as they can 
   CHECK(troupe_scheduler_matched(scheduler, nullptr, 0, &found, nullptr) == TROUPE_INVALID_ARGUMENT);
 }
 
-TEST_CASE("what cannot be an engine or a namespace is refused", "[capi]") {
+TEST_CASE("an invalid engine or namespace is refused", "[capi]") {
   lonely x;
   CHECK(x.identity().code == TROUPE_OK);
   const auto refused = [&](auto change, std::int32_t code = TROUPE_INVALID_ARGUMENT) {
@@ -178,7 +178,7 @@ TEST_CASE("what cannot be an engine or a namespace is refused", "[capi]") {
   CHECK(worker == nullptr);
 }
 
-TEST_CASE("nothing is where a handle should be", "[capi]") {
+TEST_CASE("a null handle is refused by every function", "[capi]") {
   troupe_bytes bytes{};
   auto step = sized<troupe_step>();
   check_refused(said_by(troupe_scheduler_build_meta, nullptr, &step, &bytes), TROUPE_INVALID_ARGUMENT);
@@ -192,7 +192,7 @@ TEST_CASE("nothing is where a handle should be", "[capi]") {
   troupe_connection_destroy(nullptr);
 }
 
-TEST_CASE("steps and reports that contradict themselves are refused, and change nothing", "[capi]") {
+TEST_CASE("inconsistent steps and reports are refused without effect", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   troupe_bytes out{};
@@ -260,7 +260,7 @@ TEST_CASE("steps and reports that contradict themselves are refused, and change 
   CHECK(engine.tracked() == 0);
 }
 
-TEST_CASE("metadata that were damaged on the way are not bound", "[capi]") {
+TEST_CASE("corrupted metadata is not bound", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   auto step = sized<troupe_step>();
@@ -282,7 +282,7 @@ TEST_CASE("metadata that were damaged on the way are not bound", "[capi]") {
   call(troupe_worker_clear, worker);
 }
 
-TEST_CASE("KV caches that cannot be are refused", "[capi]") {
+TEST_CASE("invalid KV caches are refused", "[capi]") {
   lonely x;
   troupe_worker* worker = nullptr;
   call(troupe_worker_create, x.connection.get(), &x.space, &x.engine, 0U, -1, &worker);
@@ -309,7 +309,7 @@ TEST_CASE("KV caches that cannot be are refused", "[capi]") {
   CHECK(try_layers(2, 4).code == TROUPE_OK);
 }
 
-TEST_CASE("handles that were shut down refuse everything", "[capi]") {
+TEST_CASE("handles refuse every call after shutdown", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   call(troupe_scheduler_shutdown, engine.scheduler());
@@ -326,7 +326,7 @@ TEST_CASE("handles that were shut down refuse everything", "[capi]") {
   check_refused(said_by(troupe_worker_shutdown, engine.worker(0)), TROUPE_SHUTTING_DOWN);
 }
 
-TEST_CASE("halves outlive the connection that they were made with", "[capi]") {
+TEST_CASE("halves outlive the connection that created them", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   x.connection.reset();
@@ -334,7 +334,7 @@ TEST_CASE("halves outlive the connection that they were made with", "[capi]") {
   CHECK(engine.tracked() == 0);
 }
 
-TEST_CASE("two threads in one half are told so, and nothing breaks", "[capi]") {
+TEST_CASE("concurrent calls into one half get TROUPE_BUSY and do no harm", "[capi]") {
   lonely x;
   capi_engine engine(x.connection.get(), {});
   std::atomic<int> wrong{0};
@@ -354,7 +354,7 @@ TEST_CASE("two threads in one half are told so, and nothing breaks", "[capi]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("pools say what is wrong", "[capi]") {
+TEST_CASE("pools report invalid arguments", "[capi]") {
   lonely x;
   x.geometry = sized<troupe_geometry>();
   x.geometry.layers = 1;
@@ -400,7 +400,7 @@ TEST_CASE("pools say what is wrong", "[capi]") {
   check_refused(exist(keys.data(), 1, 1), TROUPE_SHUTTING_DOWN);
 }
 
-TEST_CASE("statistics are described, joined and reduced without a handle", "[capi]") {
+TEST_CASE("statistics are described, aggregated and reduced without a handle", "[capi]") {
   troupe_bytes out{};
   call(troupe_metric_descriptions, &out);
   const auto all = nlohmann::json::parse(out.data, out.data + out.length);

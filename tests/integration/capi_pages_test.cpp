@@ -122,7 +122,7 @@ private:
   capi_handle<troupe_pages> pages_;
 };
 
-/// Whether all threads of the process have been stopped, and not only told to.
+/// Whether all threads of the process have stopped, and not only received the signal.
 bool is_stopped(pid_t process) {
   const auto tasks = "/proc/" + std::to_string(process) + "/task";
   return std::ranges::all_of(std::filesystem::directory_iterator(tasks), [](const auto& task) {
@@ -135,7 +135,7 @@ bool is_stopped(pid_t process) {
 
 } // namespace
 
-TEST_CASE("pages of host memory come back under their keys", "[capi]") {
+TEST_CASE("pages of host memory are loaded by their keys", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -150,7 +150,7 @@ TEST_CASE("pages of host memory come back under their keys", "[capi]") {
   CHECK(pool.exist(1, 8) == 6);
   CHECK(pool.exist(3, 2) == 2);
   CHECK(pool.exist(0, 3) == 0);
-  // What is there already is done.
+  // Existing pages count as done.
   CHECK(pool.put(1, {0, 1, 2, 3, 4, 5, 6}).done == 7);
   const auto back = pool.read(1, {20, 21, 22, 23, 24, 25, 26, 27});
   CHECK(back.done == 7);
@@ -179,7 +179,7 @@ TEST_CASE("pages of host memory come back under their keys", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a key is there when all ranks have saved their page of it", "[capi]") {
+TEST_CASE("a key exists when all ranks have saved their page of it", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());
@@ -232,7 +232,7 @@ TEST_CASE("many threads use one pool", "[capi]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a pool without a node finds and saves nothing, until there is one", "[capi]") {
+TEST_CASE("a pool without a node finds and saves nothing until a node is attached", "[capi]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), pool_node(scratch));
   std::string address;
@@ -257,7 +257,7 @@ TEST_CASE("a pool without a node finds and saves nothing, until there is one", "
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a call for pages keeps its limit, and is given up behind it", "[capi]") {
+TEST_CASE("a page call times out at its limit", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), pool_node(scratch)));
   const auto connection = connect_to(node.address());

@@ -57,7 +57,7 @@ private:
   std::filesystem::path file_;
 };
 
-/// All files below a directory, with what is known of each without reading it.
+/// All files below a directory, with their metadata.
 auto files_below(const std::filesystem::path& directory) {
   std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>> out;
   for (const auto& x : std::filesystem::recursive_directory_iterator(directory))
@@ -68,7 +68,7 @@ auto files_below(const std::filesystem::path& directory) {
 
 } // namespace
 
-TEST_CASE("check-slabs finds all pages sound that a node has left, changes nothing, and the node comes back") {
+TEST_CASE("check-slabs finds all pages of a stopped node valid and changes nothing") {
   const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
   const bool by_force = durability == "strict" && GENERATE(false, true);
   const stopped_node left(durability, by_force);
@@ -89,7 +89,7 @@ TEST_CASE("check-slabs finds all pages sound that a node has left, changes nothi
   CHECK(node.statistics().keys == block_count);
 }
 
-TEST_CASE("check-slabs names each page that is not what the index says") {
+TEST_CASE("check-slabs lists each page that does not match the index") {
   const stopped_node left("strict");
   const auto slab = left.slab(1);
   const auto flipped = slab.find(left.key(3)).value();
@@ -118,7 +118,7 @@ TEST_CASE("check-slabs names each page that is not what the index says") {
   CHECK(words.out.find("key " + to_string(left.key(3)) + ", corrupt") != std::string::npos);
 }
 
-TEST_CASE("check-slabs says of a slab that is gone or cut off that it is") {
+TEST_CASE("check-slabs reports a missing or truncated slab") {
   const stopped_node left("strict");
   std::filesystem::resize_file(left.slab_file(0), 5 * 4096);
   std::filesystem::remove(left.slab_file(1));
@@ -129,7 +129,7 @@ TEST_CASE("check-slabs says of a slab that is gone or cut off that it is") {
   CHECK(x.report.at("forgotten_pages") == 2 * block_count);
 }
 
-TEST_CASE("check-slabs says of a slab of a namespace that a client made that it is gone, and how many pages with it") {
+TEST_CASE("check-slabs reports a missing slab of a client's namespace and the number of lost pages") {
   const scratch_directory scratch;
   auto json = node_config(scratch.path(), two_ranks);
   auto space = json["namespaces"].at(0);
@@ -138,7 +138,7 @@ TEST_CASE("check-slabs says of a slab of a namespace that a client made that it 
   std::ofstream(scratch / "made.json") << space.dump();
   json["namespaces"] = nlohmann::json::array();
   const bool on_disk = GENERATE(true, false);
-  // Where there is no disk, nobody promises pages there.
+  // Without a disk, no page is promised to be there.
   json["registry"]["durability"] = on_disk ? "strict" : "relaxed";
   json["storage"] = {{"ranks", nlohmann::json::array()}, {"disk_bytes", on_disk ? "64 MiB" : "0 B"}};
   const auto file = write_config(scratch.path(), json);
@@ -158,7 +158,7 @@ TEST_CASE("check-slabs says of a slab of a namespace that a client made that it 
   for (const auto& x : std::filesystem::recursive_directory_iterator(scratch / "data"))
     if (x.path().string().find(".rank-1.slab") != std::string::npos)
       gone = x.path();
-  // Where there never was a file, none is missed.
+  // Where there never was a file, none is reported as missing.
   REQUIRE(gone.empty() != on_disk);
   if (!on_disk)
     return;
@@ -177,7 +177,7 @@ TEST_CASE("check-slabs says of a slab of a namespace that a client made that it 
   CHECK(check().code == 0);
 }
 
-TEST_CASE("check-slabs looks at nothing while a node runs, and says so") {
+TEST_CASE("check-slabs refuses to run while a node uses the directory") {
   const stopped_node left("strict");
   {
     const serving_node node(left.file());
@@ -189,7 +189,7 @@ TEST_CASE("check-slabs looks at nothing while a node runs, and says so") {
   CHECK(left.check().code == 0);
 }
 
-TEST_CASE("check-slabs says of a node without a durable index that nothing is known of its pages") {
+TEST_CASE("check-slabs reports that a node without a durable index has no known pages") {
   const stopped_node left("none");
   const auto x = left.check();
   CHECK(x.code == 0);
@@ -197,7 +197,7 @@ TEST_CASE("check-slabs says of a node without a durable index that nothing is kn
   CHECK(x.report.at("ranks").at(0).at("live") == 0);
 }
 
-TEST_CASE("check-slabs knows an index that a run has left aside") {
+TEST_CASE("check-slabs recognizes an index that a run did not use") {
   const stopped_node left("strict");
   {
     serving_node node(left.file(), {"--set", "registry.durability=none"});

@@ -38,7 +38,7 @@ bool works(const arguments& how) {
   return std::filesystem::exists(how.front()) && run(trial).code == 0;
 }
 
-/// Whether the kernel says which process is at the other end, of whatever process namespace (Linux 6.5).
+/// Whether the kernel reports the process at the other end in any PID namespace (Linux 6.5).
 bool kernel_names_processes() {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -76,7 +76,7 @@ bool has_no_departed(serving_node& node) {
 
 } // namespace
 
-TEST_CASE("a client needs none of the capabilities that its node has") {
+TEST_CASE("a client needs none of the capabilities of its node") {
   if (::geteuid() != 0 || !works(no_capabilities)) {
     WARN("skipped: only root has capabilities to drop, by setpriv");
     return;
@@ -89,7 +89,7 @@ TEST_CASE("a client needs none of the capabilities that its node has") {
   INFO(x.err);
   check_clean(x, {});
   CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
-  // Nor the other way round.
+  // The same in the other direction.
   CHECK(node.stop() == 0);
   const scratch_directory other;
   launch how;
@@ -99,7 +99,7 @@ TEST_CASE("a client needs none of the capabilities that its node has") {
   CHECK(poor.stop() == 0);
 }
 
-TEST_CASE("a client in another process namespace maps its node's memory, and its end is seen") {
+TEST_CASE("a client in another PID namespace maps the node's memory and its exit is detected") {
   if (!can_have_process_namespaces())
     return;
   const scratch_directory scratch;
@@ -115,7 +115,7 @@ TEST_CASE("a client in another process namespace maps its node's memory, and its
   }
   CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
   CHECK(node.wait_until_at_rest().at_rest());
-  // And a node in one serves clients outside.
+  // A node in a PID namespace serves clients outside.
   CHECK(node.stop() == 0);
   const scratch_directory other;
   launch how;
@@ -125,7 +125,7 @@ TEST_CASE("a client in another process namespace maps its node's memory, and its
   inside.program().kill();
 }
 
-TEST_CASE("clients that have one number in two process namespaces are attached at once") {
+TEST_CASE("clients with the same PID in two PID namespaces attach at the same time") {
   if (!can_have_process_namespaces())
     return;
   const scratch_directory scratch;
@@ -148,7 +148,7 @@ TEST_CASE("clients that have one number in two process namespaces are attached a
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("on kernels that name processes by number, the node watches a client by that") {
+TEST_CASE("on kernels without pidfds of peers the node watches a client by its PID") {
   const scratch_directory scratch;
   launch old;
   old.without_pidfd_of_peers = true;
@@ -161,7 +161,7 @@ TEST_CASE("on kernels that name processes by number, the node watches a client b
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients that say they are process 1 take no place for good, by the socket or over TCP") {
+TEST_CASE("clients that claim to be process 1 free their slot, on the Unix socket and over TCP") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), config_with_http(scratch.path())), {"--set", "io.max_clients=2"});
   for (const auto& where : {node.socket(), node.endpoint()})
@@ -179,7 +179,7 @@ TEST_CASE("clients that say they are process 1 take no place for good, by the so
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("places that clients take whose processes go on are told of, and come back as these end") {
+TEST_CASE("slots of disconnected clients whose processes run are reported and freed on exit") {
   const scratch_directory scratch;
   serving_node node(
       write_config(scratch.path(), config_with_http(scratch.path())),

@@ -11,18 +11,19 @@
 
 namespace cluster_etcd_access_test {
 
-/// Nodes that find each other by a real etcd which asks who they are.
+/// Nodes that find each other through a real etcd with authentication.
 
 using namespace troupe::test;
 using stream = process::stream;
 
 namespace {
 
-/// Of the keys below /troupe/here/nodes/, in base64.
+/// The range of keys below /troupe/here/nodes/, in base64.
 constexpr const char* first_key = "L3Ryb3VwZS9oZXJlL25vZGVzLw==";
 constexpr const char* end_of_keys = "L3Ryb3VwZS9oZXJlL25vZGVzMA==";
 
-/// Makes the user `troupe`, who may do what nodes do, as the user root of etcd; over TLS where there are certificates.
+/// Creates the user `troupe` with the rights that nodes need, as the user root of etcd; over TLS where there are
+/// certificates.
 class etcd_admin {
 public:
   explicit etcd_admin(const etcd_server& etcd, const certificates* tls = nullptr) : port_(etcd.port()), tls_(tls) {}
@@ -110,7 +111,7 @@ void write_private(const std::string& file, const std::string& text) {
 
 } // namespace
 
-TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, and to none other by itself") {
+TEST_CASE("nodes find each other through an etcd with client certificates and only with them") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -164,7 +165,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
   CHECK(checked.err.find("cluster.etcd: key") != std::string::npos);
   std::filesystem::permissions(made.path("nameless.key"), std::filesystem::perms::others_read,
                                std::filesystem::perm_options::remove);
-  // What has been put right counts without a restart.
+  // A corrected file takes effect without a restart.
   nodes.wait_for_list(2, 3);
   stop_third();
 
@@ -192,12 +193,12 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
     x.erase("tls");
   };
   nodes.start(2);
-  // What it says of that depends on its version: it may just hang up.
+  // The reaction of etcd depends on its version: it may just close the connection.
   nodes.wait_for_trouble(2, "cannot be read from etcd");
   stop_third();
   nodes.wait_for_list(0, 2);
 
-  // With users as well: its gateway takes no certificate with a common name.
+  // With users as well: its gateway accepts no certificate with a common name.
   etcd_admin(etcd, &made).enable_users("secret-of-nodes");
   write_private(made.path("password"), "secret-of-nodes\n");
   nodes.change = [&](std::size_t, nlohmann::json& out) {
@@ -221,7 +222,7 @@ TEST_CASE("nodes find each other by an etcd that speaks TLS to those it knows, a
   nodes.stop_all();
 }
 
-TEST_CASE("nodes log in at an etcd with users, again when tokens end, and when the password changes") {
+TEST_CASE("nodes authenticate to etcd and again after token expiry and a password change") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -266,7 +267,7 @@ TEST_CASE("nodes log in at an etcd with users, again when tokens end, and when t
 
   const auto checked = run(program_with({"check-config", (nodes.scratch.path() / "0" / "node.json").string()}));
   CHECK(checked.out.find("-secret") == std::string::npos);
-  // Who leaves takes itself out, by a login that holds or not at all.
+  // A node that leaves removes its entry, with a valid login or not at all.
   nodes.wait_for_list(0, 2);
   nodes.stop_all();
   for (std::size_t i = 0; i < 2; ++i)

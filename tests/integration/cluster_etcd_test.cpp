@@ -12,7 +12,7 @@
 
 namespace cluster_etcd_test {
 
-/// Nodes that find each other by a real etcd, which is killed, made anew, and stands still.
+/// Nodes that find each other through a real etcd, which is killed, recreated and frozen.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -22,7 +22,7 @@ namespace {
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
 struct listed_cluster : test_cluster {
-  /// With room for all that is saved, so that nothing is missed for another reason.
+  /// With room for all saved pages, so that no page is missed for another reason.
   listed_cluster(std::size_t nodes, const etcd_server& etcd)
       : test_cluster(nodes, {.page_bytes = 65536, .slots = 6144}) {
     options = {{"etcd", etcd.config()}};
@@ -33,7 +33,7 @@ struct listed_cluster : test_cluster {
   }
   bool is_ready(std::size_t i) { return http(node(i), "GET", "/ready").status == 200; }
 
-  /// In the end each of these nodes is in the list, of so many.
+  /// Waits until each of these nodes is in the list, out of so many.
   void wait_for_list(std::initializer_list<std::size_t> which, double count) {
     for (const auto i : which)
       REQUIRE(eventually(
@@ -44,7 +44,7 @@ struct listed_cluster : test_cluster {
           std::chrono::milliseconds(100)));
   }
 
-  /// What an engine saves at one node, one at another finds, every byte of it. A link that is new may take a moment.
+  /// A page saved at one node is found at another one, every byte of it. A new connection may take a moment.
   void check_shared(std::size_t from, std::size_t to) {
     const auto salt = std::to_string(++salt_);
     check_clean(replay(from, small_trace, {"--salt", salt}), shape);
@@ -62,7 +62,7 @@ class etcd_writer {
 public:
   explicit etcd_writer(const etcd_server& etcd) : url_("http://127.0.0.1:" + std::to_string(etcd.port())) {}
 
-  /// Entries of nodes that are not there, at ports at which nobody listens.
+  /// Entries of nodes that do not exist, at ports without a listener.
   void list_false_nodes(int count) {
     lease_ = post("/v3/lease/grant", {{"TTL", 3600}}).at("ID");
     for (int i = 0; i < count; ++i) {
@@ -115,7 +115,7 @@ std::ptrdiff_t threads_of(serving_node& node) {
 
 } // namespace
 
-TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one leaves") {
+TEST_CASE("nodes find each other through etcd alone while one joins, one is killed and one leaves") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -138,7 +138,7 @@ TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one le
   INFO(status);
   CHECK(status.find(": up, 3 nodes are listed") != std::string::npos);
 
-  // Killed: away as long as its lease lasts, then nobody's trouble.
+  // Killed: unreachable until its lease expires, and then removed without an effect on others.
   seen = nodes.node(0).log_mark();
   nodes.node(1).program().kill();
   nodes.all[1].reset();
@@ -157,7 +157,7 @@ TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one le
   nodes.wait_for_peers(0, 1, seen);
   nodes.check_shared(0, 1);
 
-  // One that is stopped says so.
+  // A node that is stopped removes its entry.
   seen = nodes.node(0).log_mark();
   CHECK(nodes.node(2).stop() == 0);
   nodes.all[2].reset();
@@ -167,7 +167,7 @@ TEST_CASE("nodes find each other by etcd alone, one joins, one is killed, one le
   nodes.stop_all();
 }
 
-TEST_CASE("an etcd that is killed, stands still, or has lost everything costs no page") {
+TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
   const auto program = etcd_program();
   if (!program)
     return;
@@ -226,7 +226,7 @@ TEST_CASE("an etcd that is killed, stands still, or has lost everything costs no
   nodes.stop_all();
 }
 
-TEST_CASE("entries of nodes that are not there leave no threads behind when they go") {
+TEST_CASE("removed etcd entries of unreachable nodes leave no threads behind") {
   const auto program = etcd_program();
   if (!program)
     return;

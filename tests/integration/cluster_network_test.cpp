@@ -19,8 +19,7 @@ using stream = process::stream;
 namespace {
 
 constexpr std::size_t three = 3;
-/// So much longer than a lookup waits for other nodes that give up soon may it take on a machine that does other things
-/// as well.
+/// The time that a lookup may take beyond its wait for other nodes, on a busy machine.
 constexpr double longest_lookup_us = 20e6;
 
 struct far_cluster : test_cluster {
@@ -83,8 +82,7 @@ constexpr const char* long_trace = "loogle:12,2048,6,128";
 
 } // namespace
 
-TEST_CASE(
-    "on three hosts, engines find what engines of the others have saved, over a slow network that loses packets") {
+TEST_CASE("engines on three hosts find each other's pages over a slow network with packet loss") {
   network hosts(three);
   if (!there_is(hosts))
     return;
@@ -94,7 +92,7 @@ TEST_CASE(
   nodes.check(nodes.replay(0, long_trace));
   for (std::size_t i = 0; i < three; ++i)
     hosts.set_quality(i, {.delay = 3ms, .jitter = 2ms, .lost = 10'000});
-  // One that has nothing gets all of it, whoever has it.
+  // A node without pages gets all of them, whichever node has them.
   for (const std::size_t i : {1U, 2U}) {
     const auto found = nodes.replay(i, long_trace, {"--concurrency", "1"});
     nodes.check(found);
@@ -109,7 +107,7 @@ TEST_CASE(
   nodes.stop_all();
 }
 
-TEST_CASE("a host without a link, and two that cannot reach each other, cost hits and nothing else, until it is over") {
+TEST_CASE("network partitions cost only hits until they heal") {
   network hosts(three, 2);
   if (!there_is(hosts))
     return;
@@ -125,7 +123,7 @@ TEST_CASE("a host without a link, and two that cannot reach each other, cost hit
   };
   const auto lines_of = [&](std::size_t i) { return nodes.node(i).log_mark(); };
 
-  // In the middle of what all are doing.
+  // While all nodes are busy.
   auto engines = begin_all("11");
   auto seen = lines_of(0);
   hosts.cable(2, false);
@@ -138,7 +136,7 @@ TEST_CASE("a host without a link, and two that cannot reach each other, cost hit
   hosts.cable(2, true);
   nodes.until_all_found();
 
-  // Only these two, and a third that both can reach: a partition that is none for it.
+  // Only these two are separated, and a third one can reach both: it sees no partition.
   engines = begin_all("13");
   seen = lines_of(0);
   hosts.reach(0, 1, false);
@@ -152,13 +150,13 @@ TEST_CASE("a host without a link, and two that cannot reach each other, cost hit
   nodes.stop_all();
 }
 
-TEST_CASE("a node at the end of a slow line holds up no lookup for longer than the config says") {
+TEST_CASE("a node on a slow link delays a lookup by the configured limit at most") {
   network hosts(three, 3);
   if (!there_is(hosts))
     return;
   far_cluster nodes(hosts);
   nodes.start_all();
-  // What it has is worth fetching, and takes longer than a lookup waits.
+  // Its pages are worth fetching, which takes longer than a lookup waits.
   nodes.check(nodes.replay(2, long_trace));
   hosts.set_quality(2, {.delay = 20ms, .bytes_per_second = 400'000});
   nodes.check(nodes.replay(0, long_trace, {"--limit", "12"}));
@@ -170,7 +168,7 @@ TEST_CASE("a node at the end of a slow line holds up no lookup for longer than t
   nodes.stop_all();
 }
 
-TEST_CASE("over a bad network, each node is killed in turn and started again, and all is found again") {
+TEST_CASE("on a bad network each node is killed and restarted in turn and all pages are found again") {
   network hosts(three, 4);
   if (!there_is(hosts))
     return;

@@ -17,12 +17,12 @@ namespace {
 
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 
-/// So that it is known what is found.
+/// So that the expected hits are known.
 const arguments one_at_a_time{"--concurrency", "1"};
 
 } // namespace
 
-TEST_CASE("an engine finds and loads what engines of another node have saved, every byte of it") {
+TEST_CASE("an engine finds and loads pages of another node byte for byte") {
   const std::string transport = GENERATE("tcp", "ucx");
   const auto ranks = GENERATE(1U, 2U);
   if (transport == "ucx" && !there_is_ucx())
@@ -50,9 +50,9 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   CHECK(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_lag_seconds") > 0; }));
   CHECK(status.find(" self ") != std::string::npos);
   CHECK(status.find(' ' + std::to_string(model.unique_blocks * nodes.shape.ranks) + ' ') != std::string::npos);
-  // Each page lies twice; those at the node that they came from go first. Both ends count what has moved.
+  // Each page is stored twice; the copies at the original node are evicted first. Both ends count the moved pages.
   const auto pages = static_cast<double>(model.unique_blocks) * nodes.shape.ranks;
-  // The last of them are told of by nobody who waits.
+  // No request waits for the last notifications of them.
   CHECK(eventually(
       [&] { return sum_of_metric(nodes.node(0), "troupe_spare_keys") == static_cast<double>(model.unique_blocks); }));
   CHECK(sum_of_metric(nodes.node(1), "troupe_spare_keys") == 0);
@@ -62,11 +62,11 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   // Each has learned from the other what it has seen of these keys.
   for (std::size_t i = 0; i < 2; ++i)
     CHECK(eventually([&] { return sum_of_metric(nodes.node(i), "troupe_peer_learned_keys") > 0; }));
-  // As a table, with what is wrong in sentences below it.
+  // As a table, with the warnings in sentences below it.
   for (const auto* column : {"NAMESPACES", "FROM FILES", "REFUSED FILES", "LEARNED"})
     CHECK(status.find(column) != std::string::npos);
   CHECK(status.find("node-0: ") == std::string::npos);
-  // What was fetched stays.
+  // Fetched pages stay.
   nodes.node(0).program().kill();
   const auto third = nodes.replay(1, small_trace);
   check_clean(third, nodes.shape);
@@ -77,7 +77,7 @@ TEST_CASE("an engine finds and loads what engines of another node have saved, ev
   nodes.stop_all();
 }
 
-TEST_CASE("where copies are not kept, they go first at the node that has fetched them, and stay at the other one") {
+TEST_CASE("without cluster.keep_copies fetched copies are evicted first and the originals stay") {
   test_cluster nodes(2, {.page_bytes = 4096});
   const arguments home{"--set", "cluster.keep_copies=false"};
   nodes.start(0, home);
@@ -94,7 +94,7 @@ TEST_CASE("where copies are not kept, they go first at the node that has fetched
   nodes.stop_all();
 }
 
-TEST_CASE("with three nodes, what one has begun another one goes on with") {
+TEST_CASE("with three nodes a prefix started on one node continues on another") {
   test_cluster nodes(3, {.page_bytes = 4096});
   nodes.start_all();
   const auto half = write_trace(nodes.scratch.path() / "half", {ids(1, 40)});
@@ -109,7 +109,7 @@ TEST_CASE("with three nodes, what one has begun another one goes on with") {
   nodes.stop_all();
 }
 
-TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and is used again when it is back") {
+TEST_CASE("a peer killed during a replay costs only hits and is used again when it returns") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.start_all();
   check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
@@ -137,7 +137,7 @@ TEST_CASE("a peer that is killed in the middle costs hits and nothing else, and 
   nodes.stop_all();
 }
 
-TEST_CASE("a peer that stands still holds nobody up, and is used again when it goes on") {
+TEST_CASE("a frozen peer delays no lookup and is used again when it resumes") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.gives_up_soon = true;
   nodes.start_all();
@@ -152,7 +152,7 @@ TEST_CASE("a peer that stands still holds nobody up, and is used again when it g
   nodes.node(0).program().send(SIGCONT);
   nodes.node(1).program().wait_for_line(stream::err, "is available again", seen);
   check_clean(nodes.replay(0, small_trace, {"--salt", "4"}), nodes.shape);
-  // Its tie comes back a little later than it does itself.
+  // Its peer session is restored a little later than the node itself.
   const auto blocks = expected(small_trace).blocks;
   for (int i = 0;; ++i) {
     const auto again = nodes.replay(1, small_trace, {"--salt", "4", "--limit", "4"});
@@ -168,7 +168,7 @@ TEST_CASE("a peer that stands still holds nobody up, and is used again when it g
   nodes.stop_all();
 }
 
-TEST_CASE("a node of another cluster is refused, and both say why") {
+TEST_CASE("a node of another cluster is refused and both log the reason") {
   test_cluster nodes(2);
   nodes.start(0);
   nodes.name = "there";
@@ -185,7 +185,7 @@ TEST_CASE("a node of another cluster is refused, and both say why") {
   nodes.stop_all();
 }
 
-TEST_CASE("why a seed is not reached is said as it is") {
+TEST_CASE("the reason for an unreachable seed is logged exactly") {
   test_cluster nodes(1);
   nodes.gives_up_soon = true;
   nodes.change = [](std::size_t, nlohmann::json& config) {
@@ -201,7 +201,7 @@ TEST_CASE("why a seed is not reached is said as it is") {
   nodes.stop_all();
 }
 
-TEST_CASE("with certificates, a node is one that says so by its own, and an engine's is refused as that of a node") {
+TEST_CASE("with certificates an engine's certificate is refused as that of a node") {
   if (!std::filesystem::exists("/usr/bin/openssl"))
     return;
   test_cluster nodes(3);
@@ -215,7 +215,7 @@ TEST_CASE("with certificates, a node is one that says so by its own, and an engi
   const auto said = nodes.node(2).program().wait_for_line(stream::err, "organizational unit").text;
   CHECK(said.find("no node of this cluster at 127.0.0.1") != std::string::npos);
   nodes.node(0).program().wait_for_line(stream::err, "with the certificate of a client claims to be a node");
-  // Nor is it one for those that connect to it.
+  // Nor do nodes that connect to it accept it as a peer.
   for (std::size_t i = 0; i < 2; ++i) {
     const auto why = nodes.node(i).program().wait_for_line(stream::err, "the server's certificate does not name").text;
     CHECK(why.find("organizational unit (OU) \"node\" (actors.tls)") != std::string::npos);

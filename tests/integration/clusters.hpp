@@ -42,8 +42,8 @@ struct test_cluster {
   std::vector<std::uint16_t> ports;
   node_shape shape;
   std::string name;
-  /// A peer that says nothing counts as away, and is waited for by nobody, after a second or two. Else everybody waits
-  /// for as long as a busy machine may need, so that what is there is found.
+  /// A silent peer counts as unreachable after a second or two, and no lookup waits for it longer. Otherwise lookups
+  /// wait for as long as a busy machine may need, so that all existing pages are found.
   bool gives_up_soon = false;
   bool insecure = true;
   /// Their slab files lie in one directory, and they read each other's.

@@ -16,7 +16,7 @@ bool contains(const std::string& text, std::string_view part) {
 
 } // namespace
 
-TEST_CASE("help and version go to stdout and are a success") {
+TEST_CASE("help and version print to stdout and exit with 0") {
   for (const auto& command :
        {arguments{"--help"}, arguments{"serve", "--help"}, arguments{"init", "--help"}, arguments{"replay", "--help"},
         arguments{"check-config", "--help"}, arguments{"make-trace", "--help"}, arguments{"status", "--help"},
@@ -42,7 +42,7 @@ TEST_CASE("help and version go to stdout and are a success") {
   CHECK(version.err.empty());
 }
 
-TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on stdout") {
+TEST_CASE("an invalid command line exits with 2 and a reason on stderr only") {
   const std::vector<arguments> command_lines{
       {},
       {"bogus"},
@@ -102,7 +102,7 @@ TEST_CASE("a wrong command line ends with 2, a reason on stderr and nothing on s
   }
 }
 
-TEST_CASE("a word that is no command or option is named, with the one that was probably meant") {
+TEST_CASE("an unknown command or option is named with a suggestion") {
   struct wrong_word {
     arguments command;
     const char* said;
@@ -127,7 +127,7 @@ TEST_CASE("a word that is no command or option is named, with the one that was p
   }
 }
 
-TEST_CASE("what replay and whatif are to play, and where, is refused with the way out") {
+TEST_CASE("invalid traces and targets of replay and whatif are refused with the remedy") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   std::filesystem::create_directory(scratch / "data");
@@ -158,7 +158,7 @@ TEST_CASE("what replay and whatif are to play, and where, is refused with the wa
   }
 }
 
-TEST_CASE("the words help and version mean what the options do") {
+TEST_CASE("the commands help and version do the same as the options") {
   const auto same = [](const arguments& word, const arguments& option) {
     const auto x = run(program_with(word));
     INFO(x.err);
@@ -171,7 +171,7 @@ TEST_CASE("the words help and version mean what the options do") {
   same({"version"}, {"--version"});
 }
 
-TEST_CASE("numbers out of their bounds are refused in a sentence that has the bounds") {
+TEST_CASE("numbers out of range are refused with their bounds") {
   const auto said = [](const char* option, const char* value) {
     const auto x = run(program_with({"replay", "--trace", "loogle:1", option, value}));
     CHECK(x.code == 2);
@@ -181,12 +181,12 @@ TEST_CASE("numbers out of their bounds are refused in a sentence that has the bo
   CHECK(contains(said("--limit", "1e3"), "expected a whole number, got '1e3'"));
   CHECK(contains(said("--concurrency", "257"), "expected a whole number from 1 to 256, got '257'"));
   CHECK(contains(said("--device", "tpu"), "--device: expected host, cuda or cuda:N, got 'tpu'"));
-  // The same maximum, whoever looks at it.
+  // The same maximum in every check.
   CHECK(contains(said("--page-bytes", "134217728"), "from 4096 to 67108864, got '134217728'"));
   CHECK(contains(said("--page-bytes", "4097"), "a multiple of 4 KiB, from 4 KiB to 64 MiB"));
 }
 
-TEST_CASE("what cannot be written to stdout is an error of every command") {
+TEST_CASE("a write error on stdout is an error of every command") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   for (const auto& command :
@@ -204,7 +204,7 @@ TEST_CASE("what cannot be written to stdout is an error of every command") {
   }
 }
 
-TEST_CASE("check-config looks at the files and directories that a config names") {
+TEST_CASE("check-config checks the files and directories that a config names") {
   const scratch_directory scratch;
   std::ofstream(scratch / "tokens") << "admin 0123456789abcdef0123456789abcdef\n";
   std::ofstream(scratch / "no.pem") << "no certificate\n";
@@ -246,9 +246,9 @@ TEST_CASE("check-config looks at the files and directories that a config names")
     CHECK(contains(all, part));
 }
 
-TEST_CASE("check-config prints the effective config, which loads again to the same") {
+TEST_CASE("check-config prints the effective config, which loads to the same values") {
   const scratch_directory scratch;
-  // Not more memory than slots, of which there would be a warning.
+  // Not more memory than slots, which would cause a warning.
   const auto file =
       write_config(scratch.path(), node_config(scratch.path(), {.ranks = 2, .memory_bytes = little_memory}));
   const auto first = run(program_with({"check-config", file.string()}));
@@ -267,7 +267,7 @@ TEST_CASE("check-config prints the effective config, which loads again to the sa
   CHECK(entries(scratch.path()) == std::vector<std::string>{"effective.json", "node.json"});
 }
 
-TEST_CASE("check-config accepts the configs that come with the program") {
+TEST_CASE("check-config accepts the packaged configs") {
   for (const auto& x : std::filesystem::directory_iterator(std::filesystem::path(TROUPE_SOURCE_DIR) / "configs")) {
     if (x.path().extension() != ".json")
       continue;
@@ -277,7 +277,7 @@ TEST_CASE("check-config accepts the configs that come with the program") {
   }
 }
 
-TEST_CASE("the option --set overrides one value, and the later of two wins") {
+TEST_CASE("the option --set overrides one value and the last one wins") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
   const auto x = run(program_with({"check-config", file, "--set", "http.port=4711", "--set", "io.engine=threads",
@@ -292,7 +292,7 @@ TEST_CASE("the option --set overrides one value, and the later of two wins") {
   CHECK(effective.at("storage").at("ranks").at(0).at("slab_bytes") == "1 GiB");
 }
 
-TEST_CASE("a bad config is refused with the path inside the file") {
+TEST_CASE("an invalid config is refused with the path of the value") {
   struct wrong_value {
     const char* pointer;
     json value;
@@ -330,7 +330,7 @@ TEST_CASE("a bad config is refused with the path inside the file") {
   CHECK(entries(scratch.path()) == std::vector<std::string>{"node.json"});
 }
 
-TEST_CASE("a config that is no JSON is refused with its line") {
+TEST_CASE("a config with a JSON syntax error is refused with its line") {
   const scratch_directory scratch;
   const auto file = scratch / "broken.json";
   std::ofstream(file) << "{\n  // a comment is fine\n  \"node_name\": \"a\",\n  \"data_dir\": }\n";
@@ -341,7 +341,7 @@ TEST_CASE("a config that is no JSON is refused with its line") {
   CHECK(contains(x.err, "line 4"));
 }
 
-TEST_CASE("the option --set is checked like the file") {
+TEST_CASE("values of --set are checked like those of the file") {
   const scratch_directory scratch;
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
   for (const auto* wrong : {"actors.port=high", "no.such=1", "actors.port", "=1", "storage.ranks[7].slab_bytes=1 GiB",

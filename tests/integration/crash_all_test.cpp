@@ -25,7 +25,7 @@ json config_of(const std::filesystem::path& directory, const node_settings& now)
     out.erase("namespaces");
     out.erase("storage");
   }
-  // Whoever checks looks at all keys at once.
+  // A check looks up all keys at once.
   out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}, {"limits", {{"leased_share", 1.0}}}};
   out["hf3fs"] = {{"vllm", now.vllm},
                   {"sglang", now.sglang},
@@ -90,7 +90,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t usual) {
 struct loop {
   explicit loop(std::uint32_t seed) : random(seed) {}
 
-  /// One run: started, held against what everybody knows, used, and killed.
+  /// One run: start, compare with the engines' records, use, kill.
   void run(std::size_t round) {
     const auto now = round == 0 ? node_settings{} : next_settings(before, random);
     INFO("round " << round << ": " << now.describe());
@@ -136,7 +136,7 @@ struct loop {
 
 } // namespace
 
-TEST_CASE("kill -9 and other settings: no answered commit is lost, and no key has another one's bytes", "[crash]") {
+TEST_CASE("kill -9 and changed settings lose no answered commit and mix up no bytes", "[crash]") {
   const auto seed = static_cast<std::uint32_t>(from_environment("TROUPE_CRASH_SEED", std::random_device{}()));
   INFO("TROUPE_CRASH_SEED=" << seed);
   loop all(seed);

@@ -96,7 +96,7 @@ std::string crash_engine::check_rank(node_caller& node, std::uint32_t rank, bool
     const auto& slot = (*where)[i];
     if (!slot) {
       if (is_kept && must_be_found(wanted[i], rank))
-        return at + wanted[i] + " was committed and is gone";
+        return at + wanted[i] + " was committed and is lost";
       believe(wanted[i], rank, whole_keys() ? belief::unknown : belief::absent);
       continue;
     }
@@ -186,11 +186,11 @@ void crash_engine::work(node_caller& node, std::mt19937& random) {
   }
 }
 
-// -- the wires --------------------------------------------------------------------------------------------------------
+// -- the protocols ----------------------------------------------------------------------------------------------------
 
 namespace {
 
-/// vLLM's wire, with a namespace in the path or without one.
+/// vLLM's HF3FS protocol, with a namespace in the path or without one.
 class vllm_engine final : public crash_engine {
 public:
   vllm_engine(std::string name, std::string prefix) : crash_engine(std::move(name), 2), prefix_(std::move(prefix)) {}
@@ -297,7 +297,7 @@ private:
     return out;
   }
 
-  // What is told to be written again is promised for as long as a reservation lasts, which is longer than a run.
+  // A slot to be written again is reserved for as long as a reservation lasts, which is longer than a run.
   std::size_t most_erased() const override { return (slots - key_count) / 2; }
   bool erase(node_caller& node, const keys& which) override {
     return ask(node, 0, "delete_keys", {{"keys", which}}).has_value();

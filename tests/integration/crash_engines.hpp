@@ -31,7 +31,7 @@ public:
     bool ok() const noexcept { return status >= 200 && status < 300; }
   };
 
-  /// Nothing when the node is gone.
+  /// No value when the node has died.
   std::optional<reply> post(const std::string& path, const nlohmann::json& body) { return call("POST", path, &body); }
   std::optional<reply> call(std::string_view method, const std::string& path, const nlohmann::json* body = nullptr);
 
@@ -44,7 +44,7 @@ private:
   std::unique_ptr<client_detail::connection> open_;
 };
 
-/// What decides how a node is started, and so what it has to know afterwards.
+/// The settings of a node's start, which decide what it has to know afterwards.
 struct node_settings {
   std::string durability = "strict";
   /// `hf3fs.namespace`.
@@ -66,15 +66,15 @@ public:
 
   const std::string& name() const noexcept { return name_; }
 
-  /// What its namespace is called on a node of these settings; empty if it does not reach one.
+  /// The name of its namespace on a node of these settings; empty if it does not reach one.
   virtual std::string place(const node_settings& now) const = 0;
-  /// Whether what was committed to a node of the settings before has to be there in one of these.
+  /// Whether commits to a node of the settings before must exist in one of these.
   bool kept(const node_settings& before, const node_settings& now) const;
 
-  /// After a start: what is wrong with what the node says, in words, or nothing. What is there is noted.
+  /// After a start: the contradictions in the node's answers, as text, or empty. Records the existing pages.
   std::string check(node_caller& node, bool kept);
 
-  /// Saves, erases and begins anew until the node is gone.
+  /// Saves, erases and starts over until the node dies.
   void work(node_caller& node, std::mt19937& random);
 
   std::uint64_t found() const noexcept { return found_; }
@@ -95,9 +95,9 @@ protected:
   static constexpr std::uint32_t slots = 96;
   static constexpr std::size_t key_count = 48;
 
-  /// Makes itself known; false when the node is gone. Nothing is registered twice with other settings.
+  /// Registers; false when the node has died. Nothing is registered twice with other settings.
   virtual bool prepare(node_caller& node) = 0;
-  /// The pages to write, or nothing when the node is gone.
+  /// The pages to write, or no value when the node has died.
   virtual std::optional<std::vector<page>> reserve(node_caller& node, std::uint32_t rank, const keys& wanted) = 0;
   /// Which of the pages are committed; of the others nothing is known.
   virtual std::optional<std::vector<bool>> commit(node_caller& node, std::uint32_t rank,
@@ -105,8 +105,8 @@ protected:
   virtual std::optional<places> locate(node_caller& node, std::uint32_t rank, const keys& wanted) = 0;
   /// Keys are found only if all ranks have them.
   virtual bool whole_keys() const { return false; }
-  /// How many keys may be erased in one run. Slots of what was erased may be promised for a while, and where they do
-  /// not suffice, keys that were committed are evicted: then nobody could say what has to be there.
+  /// How many keys may be erased in one run. Slots of erased keys may be reserved for a while, and if there are too few
+  /// others, committed keys are evicted: then the expected content would be unknown.
   virtual std::size_t most_erased() const { return 0; }
   virtual bool erase(node_caller&, const keys&) { return false; }
   virtual bool can_begin_anew() const { return false; }

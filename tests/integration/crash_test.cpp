@@ -49,7 +49,7 @@ std::unique_ptr<metadata_client> client_of(const serving_node& node) {
   return std::move(*made);
 }
 
-/// What engines know: their files, and which keys were confirmed on all ranks.
+/// The knowledge of the engines: their files, and which keys were confirmed on all ranks.
 struct engines {
   std::mutex mutex;
   /// Per rank and page: the key whose bytes were written there last.
@@ -57,8 +57,8 @@ struct engines {
   std::set<std::string> confirmed;
 };
 
-/// One engine: writes random keys until the node is gone. It keeps to the time that it was promised, counted from
-/// before it asked: whoever writes later may write over the page of another key, which the node cannot prevent.
+/// One engine: writes random keys until the node dies. It writes only within the promised time, counted from before its
+/// request: a later write may hit the page of another key, which the node cannot prevent.
 void write_until_death(metadata_client& client, engines& known, std::uint32_t seed, std::size_t keys,
                        std::chrono::milliseconds promised) {
   std::mt19937 random(seed);
@@ -80,7 +80,7 @@ void write_until_death(metadata_client& client, engines& known, std::uint32_t se
           whole.erase(x.key);
           continue;
         }
-        // Under the lock, so that whoever is given the page next writes after this.
+        // Under the lock, so that the next owner of the page writes after this.
         const std::lock_guard guard(known.mutex);
         if (std::chrono::steady_clock::now() - begun >= promised) {
           whole.erase(x.key);
@@ -97,7 +97,7 @@ void write_until_death(metadata_client& client, engines& known, std::uint32_t se
   }
 }
 
-/// Whoever is found has its own bytes, on every rank. Returns who is found.
+/// Every key that is found has its own bytes, on every rank. Returns the keys that were found.
 std::set<std::string> check_locations(metadata_client& client, const engines& known, std::size_t keys) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < keys; ++i)
@@ -125,7 +125,7 @@ struct crash_plan {
   std::size_t keys = 0;
   std::uint64_t pages = 0;
   std::chrono::milliseconds protect{};
-  /// There is room for all keys, so that what was confirmed must be there.
+  /// There is room for all keys, so that every confirmed one must exist.
   bool keeps_all = false;
 };
 
@@ -179,7 +179,7 @@ TEST_CASE("metadata service: kill -9 at any moment loses no confirmed key", "[cr
   crash_again_and_again({rounds(100), 3000, 4000, std::chrono::minutes(1), true});
 }
 
-TEST_CASE("metadata service: kill -9 while keys are evicted gives no page the bytes of another key", "[crash]") {
+TEST_CASE("metadata service: kill -9 during eviction leaves no page with the bytes of another key", "[crash]") {
   crash_again_and_again({rounds(100), 600, 100, std::chrono::milliseconds(20), false});
 }
 

@@ -5,8 +5,8 @@
 
 namespace damaged_page_test {
 
-/// Bytes on the disk that are not what was saved. Each such page is a counted failure of the one replay that finds it,
-/// is saved again by it, and is found and right from then on.
+/// Bytes on the disk that differ from the saved ones. Each such page is a counted failure of the one replay that finds
+/// it, is saved again by it, and is found and right from then on.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -39,7 +39,7 @@ public:
 
   replay_outcome play() { return run_replay({"--attach", node_->address(), "--trace", trace_, "--concurrency", "1"}); }
 
-  /// What a replay does that finds `damaged` pages of one rank, and the one after it.
+  /// Checks a replay that finds `damaged` pages of one rank, and the one after it.
   void check_repair(std::uint64_t damaged) {
     const auto finds = play();
     check_report(finds, shape_);
@@ -80,7 +80,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a flipped byte in a page is found wherever it is, and costs exactly that page") {
+TEST_CASE("a flipped byte anywhere in a page is detected and costs only that page") {
   const auto* direct = GENERATE("storage.direct=true", "storage.direct=false");
   INFO(direct);
   filled_node filled(strict, {"--set", direct});
@@ -104,7 +104,7 @@ TEST_CASE("a flipped byte in a page is found wherever it is, and costs exactly t
   filled.check_rest();
 }
 
-TEST_CASE("a flipped byte on one rank costs the page of that rank only") {
+TEST_CASE("a flipped byte on one rank costs only the page of that rank") {
   const node_shape shape{.ranks = 3, .strict = true};
   filled_node filled(shape);
   const auto slab = filled.slab(1);
@@ -114,7 +114,7 @@ TEST_CASE("a flipped byte on one rank costs the page of that rank only") {
   filled.check_rest();
 }
 
-TEST_CASE("pages that are whole but not the ones asked for are found as well") {
+TEST_CASE("valid pages in the wrong place are detected") {
   filled_node filled(strict);
   const auto slab = filled.slab();
   const auto a = slab.find(filled.key(3)).value();
@@ -125,7 +125,7 @@ TEST_CASE("pages that are whole but not the ones asked for are found as well") {
     slab.write(a, of_b);
     filled.check_repair(1);
   }
-  SECTION("two pages in each other's place") {
+  SECTION("two swapped pages") {
     slab.write(a, of_b);
     slab.write(b, of_a);
     filled.check_repair(2);
@@ -149,14 +149,14 @@ TEST_CASE("pages that are whole but not the ones asked for are found as well") {
     slab.write(now, of_a);
     filled.check_repair(1);
   }
-  SECTION("all of them gone") {
+  SECTION("all of them missing") {
     slab.punch();
     filled.check_repair(block_count);
   }
   filled.check_rest();
 }
 
-TEST_CASE("a node that looks at its slab finds a damaged page before anybody loads it") {
+TEST_CASE("the scrub finds a damaged page before a load does") {
   filled_node filled(strict,
                      {"--set", "storage.scrub_bytes_per_second=\"64 MiB\"", "--set", "registry.durability=\"strict\""});
   const auto slab = filled.slab();
@@ -169,7 +169,7 @@ TEST_CASE("a node that looks at its slab finds a damaged page before anybody loa
   filled.node().program().wait_for_line(process::stream::err, "pages read, 1 corrupt");
   const auto finds = filled.play();
   CHECK(finds.count("load_failures") == 0);
-  // Those behind it are there, and not looked for.
+  // Pages behind it exist and are not looked up.
   CHECK(finds.count("hit_blocks") == 7);
   CHECK(filled.play().count("hit_blocks") == block_count);
   filled.check_rest();

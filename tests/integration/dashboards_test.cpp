@@ -16,8 +16,7 @@
 
 namespace dashboards_test {
 
-/// What comes with the program for Prometheus and Grafana names metrics that there are, and parts of the documentation
-/// that there are.
+/// The packaged files for Prometheus and Grafana name metrics and parts of the documentation that exist.
 
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -43,7 +42,7 @@ std::set<std::string> all_in(const std::string& text, const std::string& pattern
   return out;
 }
 
-/// What GitHub makes of a heading.
+/// The anchor that GitHub makes of a heading.
 std::string anchor_of(const std::string& heading) {
   std::string out;
   for (const char c : heading)
@@ -70,7 +69,7 @@ public:
     CHECK(run_replay({"--attach", node_.address(), "--trace", "loogle:2,1024,3,128"}).code == 0);
   }
 
-  /// What it tells Prometheus, after the server has answered something.
+  /// The metrics of the server after it has answered some requests.
   std::string metrics() const {
     std::string page;
     http(node_, "GET", "/metrics"); // from now on the server has answered something
@@ -102,7 +101,7 @@ private:
 
 } // namespace
 
-TEST_CASE("every metric in the dashboard and in the alerts is one that a node has") {
+TEST_CASE("every metric in the dashboard and the alerts exists") {
   const auto page = used_node().metrics();
   const auto there = all_in(page, "\n(troupe_[a-z_]+)[{ ]");
   for (const auto* file : {"configs/prometheus/alerts.yml", "configs/grafana/troupe.json"}) {
@@ -120,7 +119,7 @@ TEST_CASE("every metric in the dashboard and in the alerts is one that a node ha
   CHECK(page.find("kind=\"match\"") != std::string::npos);
 }
 
-TEST_CASE("every alert names its part of the documentation, and every such part has an alert") {
+TEST_CASE("every alert links to its runbook and every runbook has an alert") {
   const auto alerts = text_of(source / "configs/prometheus/alerts.yml");
   const auto books = all_in(alerts, "runbook: docs/operations.md#([a-z_-]+)");
   const auto told = text_of(source / "docs/operations.md");
@@ -135,14 +134,14 @@ TEST_CASE("every alert names its part of the documentation, and every such part 
     INFO(heading);
     CHECK(books.contains(anchor_of(heading)));
   }
-  // What a node says of itself has an alert, each reason of it.
+  // Each reason of degradation that a node reports has an alert.
   for (std::uint8_t i = 0; i < troupe::trouble_count; ++i) {
     INFO(to_string(static_cast<troupe::trouble>(i)));
     CHECK(alerts.find("runbook: " + troupe::runbook_of(static_cast<troupe::trouble>(i)) + "\n") != std::string::npos);
   }
 }
 
-TEST_CASE("the dashboard is one that Grafana can import") {
+TEST_CASE("Grafana can import the dashboard") {
   const auto dashboard = nlohmann::json::parse(text_of(source / "configs/grafana/troupe.json"));
   CHECK(dashboard.at("title") == "Troupe");
   std::set<int> ids;
@@ -155,7 +154,7 @@ TEST_CASE("the dashboard is one that Grafana can import") {
   }
 }
 
-TEST_CASE("promtool accepts what comes for Prometheus") {
+TEST_CASE("promtool accepts the Prometheus files") {
   const auto promtool = in_path("promtool");
   if (!promtool) {
     WARN("skipped: there is no promtool in PATH (package prometheus)");

@@ -8,7 +8,7 @@
 
 namespace death_test {
 
-/// Processes that die, stand still or are not what they seem, on both sides.
+/// Processes that die, freeze or are not what they seem, on both sides.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -21,7 +21,7 @@ constexpr const char* endless_trace = "loogle:400,20480,20,128";
 constexpr const char* long_trace = "loogle:30,4096,20,128";
 constexpr std::uint64_t long_trace_requests = 600;
 
-/// How soon a peer that says nothing counts as dead. Both sides have to be told.
+/// How soon a silent peer counts as dead. Both sides need this setting.
 const arguments quick_timeouts{"--set", "caf.heartbeat_interval=100 ms", "--set", "caf.connection_timeout=3 s"};
 
 arguments operator+(arguments a, const arguments& b) {
@@ -33,7 +33,7 @@ bool in_the_middle(const node_statistics& x) {
   return x.clients > 0 && x.keys > 500;
 }
 
-/// What holds for a replay that lost its node and found it, or another one, again.
+/// Properties of a replay that lost its node and attached to it, or to another one, again.
 void check_survived(const replay_outcome& x, std::uint64_t requests) {
   INFO(x.err);
   INFO(x.report.dump());
@@ -43,7 +43,7 @@ void check_survived(const replay_outcome& x, std::uint64_t requests) {
   CHECK(x.count("verify_failures") == 0);
 }
 
-/// Every slot of a node is accounted for once its clients are gone.
+/// Every slot of a node is accounted for once its clients have disconnected.
 void check_rest(serving_node& node, const node_shape& shape) {
   const auto rest = node.wait_until_at_rest();
   for (const auto& x : rest.ranks)
@@ -52,7 +52,7 @@ void check_rest(serving_node& node, const node_shape& shape) {
 
 } // namespace
 
-TEST_CASE("a replay whose node is killed for good ends with an error within its limit") {
+TEST_CASE("a replay whose node is killed ends with an error within its limit") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   process client(replay_command({"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"}));
@@ -64,11 +64,11 @@ TEST_CASE("a replay whose node is killed for good ends with an error within its 
   CHECK(x.err.find("node 'tested' disconnected") != std::string::npos);
   CHECK(x.err.find("aborted after") != std::string::npos);
   CHECK(x.err.find(node.address()) != std::string::npos);
-  REQUIRE(x.report.is_object()); // what was done until then
+  REQUIRE(x.report.is_object()); // the work done until then
   CHECK(x.count("verify_failures") == 0);
 }
 
-TEST_CASE("a replay goes on when its node is killed and comes back") {
+TEST_CASE("a replay continues when its node is killed and restarted") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
@@ -85,14 +85,14 @@ TEST_CASE("a replay goes on when its node is killed and comes back") {
   }
   check_survived(result_of(client), long_trace_requests);
   check_rest(*node, shape);
-  // What the last node has is right.
+  // The pages of the last node are right.
   const auto after = run_replay(how);
   check_report(after, shape);
   CHECK(after.count("load_failures") == 0);
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a node that comes back with another namespace is refused by the client") {
+TEST_CASE("a client refuses a node that restarts with another namespace") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["remote"] = {{"enabled", true}};
@@ -112,12 +112,12 @@ TEST_CASE("a node that comes back with another namespace is refused by the clien
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a client that is killed in the middle leaves nothing behind") {
+TEST_CASE("a client killed during a replay leaves nothing behind") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   auto config = node_config(scratch.path(), shape);
-  // Only what is needed is evicted, so that a replay can be made to need every slot; each of several shards would give
-  // its part, and one that has no page of the dead left a page of the replay.
+  // Only as much as needed is evicted, so that a replay can be made to need every slot. Each of several shards would
+  // give its part, and a shard without pages of the dead client would keep pages of the replay.
   config["registry"]["shards"] = 1;
   config["storage"]["low_watermark"] = 0;
   config["storage"]["high_watermark"] = 0;
@@ -154,7 +154,7 @@ TEST_CASE("a client that is killed in the middle leaves nothing behind") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients that are killed one after the other do not wear a node out") {
+TEST_CASE("repeated kills of clients leak nothing in the node") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 256};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), {"--set", "io.max_clients=2"});
@@ -170,7 +170,7 @@ TEST_CASE("clients that are killed one after the other do not wear a node out") 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that stands still for longer than a client waits is taken up again when it moves") {
+TEST_CASE("a client attaches again to a node that was frozen longer than its timeout") {
   const scratch_directory scratch;
   const node_shape shape{};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
@@ -186,7 +186,7 @@ TEST_CASE("a node that stands still for longer than a client waits is taken up a
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that stands still for good is given up") {
+TEST_CASE("a client gives up on a node that stays frozen") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())), quick_timeouts);
   process client(replay_command(arguments{"--attach", node.address(), "--trace", endless_trace, "--attach-limit", "2"} +
@@ -201,7 +201,7 @@ TEST_CASE("a node that stands still for good is given up") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client that stands still loses what it holds, and begins anew when it moves") {
+TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 512};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)), quick_timeouts);
@@ -211,7 +211,7 @@ TEST_CASE("a client that stands still loses what it holds, and begins anew when 
   client.send(SIGSTOP);
   node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
   check_rest(node, shape);
-  // Meanwhile somebody else uses every slot that it had.
+  // Meanwhile another client uses every slot that it had.
   check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:10,4096,2,128", "--salt", "9"} +
                           quick_timeouts),
                shape);
@@ -221,9 +221,9 @@ TEST_CASE("a client that stands still loses what it holds, and begins anew when 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("places in memory that a client may still touch are nobody else's until its process is gone") {
-  // Far larger than what is there, so that copies are under way at nearly every moment, and places are asked for at
-  // all.
+TEST_CASE("frames that a disconnected client may access are not reused until its process exits") {
+  // The trace is far larger than the node, so that copies are in progress at nearly every moment and frames are
+  // requested all the time.
   const node_shape shape{.page_bytes = std::uint64_t{1} << 20U, .slots = 64, .memory_bytes = std::uint64_t{48} << 20U};
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), shape);
@@ -234,8 +234,8 @@ TEST_CASE("places in memory that a client may still touch are nobody else's unti
                      quick_timeouts));
   const auto pinned = [&] { return sum_of_metric(node, "troupe_memory_pinned_frames{"); };
   auto last = node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.evicted > 0; });
-  // Stopped at a moment when it holds something, which is nearly every moment. The node may have read what it sent
-  // before that only by the time of the statistics.
+  // The client is stopped while it holds pins, which is nearly every moment. The node may have read its last messages
+  // only by the time of the statistics.
   const auto stop_client = [&] {
     client.send(SIGSTOP);
     last = node.statistics();
@@ -246,10 +246,11 @@ TEST_CASE("places in memory that a client may still touch are nobody else's unti
     node.wait_for_statistics([&](const auto& x) { return x.clients == 1 && x.evicted > last.evicted; });
     stop_client();
   }
-  // To the node it is gone, and what it held is released; but it may go on copying at any moment.
+  // For the node the client has disconnected, and its leases are released; but its process may resume copying at any
+  // moment.
   node.wait_for_log("is gone: its leases and reservations are released");
   CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
-  // Nothing more of what it sent can change that.
+  // Its later messages cannot change that.
   const auto held = pinned();
   REQUIRE(held > 0);
   // Others need every place that there is.
@@ -264,7 +265,7 @@ TEST_CASE("places in memory that a client may still touch are nobody else's unti
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("attaching to what is no node ends with an error within the limit") {
+TEST_CASE("attaching to a server that is no node ends with an error within the limit") {
   const auto how =
       GENERATE(listener::manner::silent, listener::manner::closes, listener::manner::garbage, listener::manner::http);
   listener other(how);
@@ -292,7 +293,7 @@ TEST_CASE("attaching to a dead port ends with an error within the limit") {
   CHECK(x.err.find("cannot reach a node at " + address) != std::string::npos);
 }
 
-TEST_CASE("a client waits for a node that is still to be started") {
+TEST_CASE("a client waits for a node that is started later") {
   const scratch_directory scratch;
   const auto socket = (scratch.path() / "data" / "troupe.sock").string();
   process client(replay_command(

@@ -40,7 +40,7 @@ public:
     node_.emplace(write_config(scratch_.path(), config_));
   }
 
-  /// What `troupe status` says of the node.
+  /// The output of `troupe status` for the node.
   outcome status() const {
     const auto port = nlohmann::json::parse(node_->ready_line()).at("http").at("port").get<int>();
     return run(program_with({"status", "127.0.0.1:" + std::to_string(port)}));
@@ -84,7 +84,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a slab that is deleted while in use serves what it has and takes nothing more") {
+TEST_CASE("a slab deleted while in use serves its pages and accepts no new ones") {
   const node_shape shape{.ranks = 2};
   setting s(shape);
   s.play_clean();
@@ -98,10 +98,10 @@ TEST_CASE("a slab that is deleted while in use serves what it has and takes noth
   check_report(refused, shape);
   CHECK(refused.code == 1);
   CHECK(refused.err.find("a slab of the node is damaged") != std::string::npos);
-  // Nor does the other rank write pages of keys that cannot become complete.
+  // The other rank does not write pages of keys that cannot become complete either.
   CHECK(refused.count("saved_pages") == 0);
   CHECK(refused.count("save_failures") == 2 * block_count);
-  // An engine computes what it cannot keep, and says so.
+  // An engine computes pages that it cannot save, and reports them.
   const auto computed = s.play("2", {"--engine"});
   INFO(computed.err);
   CHECK(computed.code == 1);
@@ -116,8 +116,8 @@ TEST_CASE("a slab that is deleted while in use serves what it has and takes noth
   s.check_end();
 }
 
-TEST_CASE("a slab that is truncated while in use loses what was cut off, and takes nothing more") {
-  // Of the pages of a request, at most 60 are in memory.
+TEST_CASE("a slab truncated while in use loses the cut pages and accepts no new ones") {
+  // At most 60 of the pages of a request are in memory.
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory};
   setting s(shape);
   s.play_clean();
@@ -137,11 +137,11 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
   const auto lost = found.count("load_failures");
   CHECK(found.count("save_failures") == lost);
 
-  const auto missed = s.play(); // what is gone is a miss from now on
+  const auto missed = s.play(); // a lost page is a miss from now on
   check_report(missed, shape);
   CHECK(missed.count("load_failures") == 0);
   CHECK(missed.count("loaded_pages") == missed.count("hit_blocks"));
-  // What is left behind the first page that is gone is saved again, and is there.
+  // Pages behind the first lost page are saved again, and are found.
   CHECK(missed.count("save_failures") == lost);
   CHECK(missed.count("saved_pages") == 0);
   CHECK(missed.code == 1);
@@ -152,7 +152,7 @@ TEST_CASE("a slab that is truncated while in use loses what was cut off, and tak
   CHECK(again.text(stream::err).find("was truncated or has grown") != std::string::npos);
 }
 
-TEST_CASE("a slab that is truncated in the middle of a replay costs pages and nothing else") {
+TEST_CASE("a slab truncated during a replay costs only pages") {
   const node_shape shape{.slots = 2048, .memory_bytes = little_memory};
   setting s(shape);
   process client(
@@ -168,7 +168,7 @@ TEST_CASE("a slab that is truncated in the middle of a replay costs pages and no
   s.check_end();
 }
 
-TEST_CASE("a slab for which there is no space is an error at the start, and leaves no part of itself") {
+TEST_CASE("a slab that does not fit on the disk is an error at startup and leaves no partial file") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 1U << 20U, .slots = 16};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape)).string();
@@ -195,7 +195,7 @@ TEST_CASE("a slab for which there is no space is an error at the start, and leav
   CHECK(entries(scratch.path()) == std::vector<std::string>{"data", "node.json"});
 }
 
-TEST_CASE("a limit on file sizes is an error at the start") {
+TEST_CASE("a limit on file sizes is an error at startup") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 4096, .memory_bytes = little_memory};
   auto command =
@@ -209,7 +209,7 @@ TEST_CASE("a limit on file sizes is an error at the start") {
   CHECK(entries(scratch / "data") == std::vector<std::string>{"lock"});
 }
 
-TEST_CASE("a write error while running is a counted failure, and the slots come back") {
+TEST_CASE("a write error at run time is a counted failure and its slots are freed") {
   const node_shape shape{.slots = 256, .strict = true};
   setting s(shape);
   // From here on, writes behind the first 50 slots fail.
@@ -225,14 +225,14 @@ TEST_CASE("a write error while running is a counted failure, and the slots come 
   CHECK(x.count("save_failures") == block_count - 50);
   REQUIRE(::prlimit(s.node().program().id(), RLIMIT_FSIZE, &before, nullptr) == 0);
 
-  s.play_clean(); // finds what was saved, saves the rest
+  s.play_clean(); // finds the saved pages, saves the rest
   const auto all = s.play();
   check_clean(all, shape);
   CHECK(all.count("hit_blocks") == block_count);
   s.check_end();
 }
 
-TEST_CASE("a disk that is full while running is a counted failure") {
+TEST_CASE("a full disk at run time is a counted failure") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 256, .memory_bytes = little_memory, .strict = true};
   try {
@@ -280,7 +280,7 @@ TEST_CASE("a disk that is full while running is a counted failure") {
   }
 }
 
-TEST_CASE("a part of the disk that fails costs the pages on it") {
+TEST_CASE("a failing part of the disk costs only the pages on it") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 660, .memory_bytes = little_memory, .strict = true};
   constexpr std::uint64_t mebibyte = 1U << 20U;

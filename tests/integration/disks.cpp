@@ -92,7 +92,7 @@ breakable_disk::breakable_disk(fs::path image, fs::path where, std::uint64_t byt
   ::close(control);
   ::close(file);
   loop_info64 how{};
-  how.lo_flags = LO_FLAGS_AUTOCLEAR; // goes when nobody uses it
+  how.lo_flags = LO_FLAGS_AUTOCLEAR; // is removed with its last user
   ::ioctl(device_, LOOP_SET_STATUS64, &how);
   if (::mount(device.c_str(), where_.c_str(), "ext4", 0, nullptr) != 0)
     unavailable("cannot mount " + device);

@@ -38,7 +38,7 @@ public:
 
   /// Only the first `bytes` can be read and written from now on.
   void keep_only(std::uint64_t bytes) const;
-  /// The disk is whole again; what was in the part that was taken away is zero.
+  /// The whole disk works again; the part that had failed is zero.
   void repair() const { keep_only(bytes_); }
 
 private:

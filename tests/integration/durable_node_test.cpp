@@ -24,7 +24,7 @@ std::vector<std::string> replay_of(const serving_node& node, const std::string& 
 
 } // namespace
 
-TEST_CASE("a node with a durable index serves after kill -9 what was saved before, bit for bit", "[durable]") {
+TEST_CASE("a node with a durable index serves saved pages bit for bit after kill -9", "[durable]") {
   const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
   scratch_directory directory;
   const auto config = write_config(directory.path(), durable_config(directory.path(), durability));
@@ -42,7 +42,8 @@ TEST_CASE("a node with a durable index serves after kill -9 what was saved befor
       CHECK(outcome.count("hit_blocks") == blocks);
       CHECK(outcome.count("saved_pages") == 0);
     }
-    // What is answered before the page is on the disk, as all but "strict" does, is there when it has been written.
+    // Except with "strict", commits are answered before the page is on disk; such a page exists once it has been
+    // written.
     if (round == 0 && durability != "strict")
       node.wait_for_statistics([](const node_statistics& x) {
         return std::ranges::all_of(x.ranks, [](const auto& rank) { return rank.written >= rank.live; });
@@ -51,7 +52,7 @@ TEST_CASE("a node with a durable index serves after kill -9 what was saved befor
   }
 }
 
-TEST_CASE("a node with a durable index stops in good order and comes back with it", "[durable]") {
+TEST_CASE("a node with a durable index keeps it over a clean restart", "[durable]") {
   scratch_directory directory;
   const auto config = write_config(directory.path(), durable_config(directory.path(), "relaxed"));
   {
@@ -65,7 +66,7 @@ TEST_CASE("a node with a durable index stops in good order and comes back with i
   CHECK(outcome.count("verify_failures") == 0);
 }
 
-TEST_CASE("a namespace that the config gives another name keeps its pages", "[durable]") {
+TEST_CASE("a namespace renamed in the config keeps its pages", "[durable]") {
   scratch_directory directory;
   auto config = durable_config(directory.path(), "strict");
   const auto before = std::vector{slab_path(config, 0), slab_path(config, 1)};
@@ -89,7 +90,7 @@ TEST_CASE("a namespace that the config gives another name keeps its pages", "[du
   CHECK(outcome.count("verify_failures") == 0);
 }
 
-TEST_CASE("pages of a durable index whose slab is gone are misses, and saved again", "[durable]") {
+TEST_CASE("pages of a durable index without their slab are misses and are saved again", "[durable]") {
   scratch_directory directory;
   const auto config = durable_config(directory.path(), "strict");
   const auto file = write_config(directory.path(), config);
@@ -102,7 +103,7 @@ TEST_CASE("pages of a durable index whose slab is gone are misses, and saved aga
   serving_node node(file);
   const auto outcome = run_replay(replay_of(node, "1"));
   CHECK(outcome.count("verify_failures") == 0);
-  CHECK(outcome.count("load_failures") == 0); // known before anybody looks for them
+  CHECK(outcome.count("load_failures") == 0); // known before the first lookup
   CHECK(outcome.count("saved_pages") > 0);
   const auto again = run_replay(replay_of(node, "1"));
   CHECK(again.count("load_failures") == 0);

@@ -28,7 +28,7 @@ outcome run_example(const arguments& what) {
   return run(how);
 }
 
-/// What must hold for every engine, whatever happened to its node and its requests.
+/// Properties of every engine replay, whatever happened to its node and its requests.
 void check_right(const replay_outcome& x) {
   INFO(x.err);
   REQUIRE(x.report.is_object());
@@ -41,7 +41,7 @@ void check_right(const replay_outcome& x) {
 
 } // namespace
 
-TEST_CASE("an engine loads through its connector what it has saved, whatever a page is made of") {
+TEST_CASE("an engine loads its saved pages through its connector in every geometry") {
   const scratch_directory scratch;
   const auto ranks = GENERATE(1U, 2U, 3U);
   const auto* blocks_per_page = GENERATE("1", "4");
@@ -58,7 +58,7 @@ TEST_CASE("an engine loads through its connector what it has saved, whatever a p
   CHECK(entries(scratch.path()).empty());
 }
 
-TEST_CASE("a second engine finds all that the first one has saved, and leaves nothing behind") {
+TEST_CASE("a second engine finds all pages of the first one and leaves nothing behind") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .slots = 2048};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -69,8 +69,8 @@ TEST_CASE("a second engine finds all that the first one has saved, and leaves no
   CHECK(after_first.reservations == 0);
   const auto second = run_replay(how);
   check_right(second);
-  // All full pages of all prompts come from the one cache or the other; what is computed is the last token of each
-  // prompt, and outputs.
+  // All full pages of all prompts come from one cache or the other; only the last token of each prompt and outputs are
+  // computed.
   CHECK(second.count("external_tokens") + second.count("prefix_cache_tokens") ==
         second.count("prompt_tokens") - second.count("requests"));
   const auto rest = node.wait_until_at_rest();
@@ -79,7 +79,7 @@ TEST_CASE("a second engine finds all that the first one has saved, and leaves no
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine loads within its steps what it has saved") {
+TEST_CASE("an engine loads its saved pages within its steps") {
   const scratch_directory scratch;
   const auto x = run_replay({"--engine", "--synchronous-loads", "--trace", small_trace, "--page-bytes", "65536",
                              "--ranks", "2", "--blocks-per-page", "2"},
@@ -90,7 +90,7 @@ TEST_CASE("an engine loads within its steps what it has saved") {
   CHECK(x.count("loads_failed") == 0);
 }
 
-TEST_CASE("engine faults: pages that are damaged and are needed at once cost work and nothing else") {
+TEST_CASE("engine faults: damaged pages of synchronous loads cost only work") {
   const scratch_directory scratch;
   const auto x = run_replay({"--engine", "--synchronous-loads", "--inject-faults", "2", "--trace",
                              "loogle:40,2048,15,128", "--page-bytes", "16384", "--ranks", "2", "--concurrency", "8",
@@ -102,14 +102,14 @@ TEST_CASE("engine faults: pages that are damaged and are needed at once cost wor
   CHECK(x.count("loads_failed") > 0);
 }
 
-TEST_CASE("engine faults: aborts, preemptions and damaged pages cost work and nothing else") {
+TEST_CASE("engine faults: aborts, preemptions and damaged pages cost only work") {
   const scratch_directory scratch;
   const auto* seed = GENERATE("1", "2");
   const auto* blocks_per_page = GENERATE("1", "2");
   INFO("seed " << seed);
   const auto x = run_replay({"--engine", "--inject-faults", seed, "--trace", "loogle:40,2048,15,128", "--page-bytes",
                              "16384", "--ranks", "2", "--concurrency", "8", "--blocks-per-page", blocks_per_page,
-                             // Damage is done to slabs, and is found by those who read them.
+                             // Damage is done to slabs, and is found by readers of them.
                              "--set", "memory.bytes=" + std::to_string(little_memory)},
                             scratch.path());
   check_right(x);
@@ -120,13 +120,13 @@ TEST_CASE("engine faults: aborts, preemptions and damaged pages cost work and no
   CHECK(x.count("loads_failed") > 0);
 }
 
-TEST_CASE("engine faults: a node that is killed and comes back costs an engine hits and nothing else") {
+TEST_CASE("engine faults: a node that is killed and restarted costs an engine only hits") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .slots = 4096};
   const auto config = write_config(scratch.path(), node_config(scratch.path(), shape));
   std::optional<serving_node> node(std::in_place, config);
   const auto port = std::to_string(node->port());
-  // So long that the engine, which does not wait for a node, is not at its end when the last one is back.
+  // So long that the engine, which does not wait for a node, is still running when the last one is back.
   const arguments how{"--engine", "--inject-faults",       "7", "--attach", node->address(),
                       "--trace",  "loogle:360,4096,20,128"};
   process client(replay_command(how));
@@ -144,7 +144,7 @@ TEST_CASE("engine faults: a node that is killed and comes back costs an engine h
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("engine faults: an engine that is killed leaves nothing behind, and the next one is right") {
+TEST_CASE("engine faults: a killed engine leaves nothing behind and the next one loads correct pages") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .slots = 4096};
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
@@ -163,7 +163,7 @@ TEST_CASE("engine faults: an engine that is killed leaves nothing behind, and th
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("engine faults: without its node an engine computes everything itself") {
+TEST_CASE("engine faults: an engine without its node computes all tokens itself") {
   const scratch_directory scratch;
   std::optional<serving_node> node(std::in_place, write_config(scratch.path(), node_config(scratch.path())));
   process client(replay_command({"--engine", "--attach", node->address(), "--trace", long_trace}));
@@ -174,13 +174,13 @@ TEST_CASE("engine faults: without its node an engine computes everything itself"
   CHECK(x.count("requests") == 1200);
 }
 
-TEST_CASE("C-3 an engine talks to the node that it is told, and an error says which that was", "[hazards]") {
+TEST_CASE("C-3 an engine connects to the configured node and errors name it", "[hazards]") {
   const auto x = run_replay({"--engine", "--attach", "127.0.0.1:1", "--attach-limit", "1", "--trace", small_trace});
   CHECK(x.code == 1);
   CHECK(x.err.find("127.0.0.1:1") != std::string::npos);
 }
 
-TEST_CASE("C-13 SIGINT ends a replay through an engine in good order", "[hazards]") {
+TEST_CASE("C-13 SIGINT ends an engine replay cleanly", "[hazards]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), {.slots = 8192})));
   process client(replay_command({"--engine", "--attach", node.address(), "--trace", "loogle:400,20480,20,128"}));
@@ -197,7 +197,7 @@ TEST_CASE("C-13 SIGINT ends a replay through an engine in good order", "[hazards
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("options of an engine replay that cannot be are refused") {
+TEST_CASE("invalid options of an engine replay are refused") {
   const scratch_directory scratch;
   const arguments how{"--engine", "--trace", small_trace, "--page-bytes", "4096"};
   const auto refused = [&](const arguments& more, const char* text) {
@@ -214,7 +214,7 @@ TEST_CASE("options of an engine replay that cannot be are refused") {
   CHECK(alone.err.find("--engine") != std::string::npos);
 }
 
-TEST_CASE("a replay on the memory of a GPU says where there is none") {
+TEST_CASE("a replay on GPU memory reports a missing GPU") {
   if (troupe::cuda_devices())
     return;
   const scratch_directory scratch;
@@ -225,7 +225,7 @@ TEST_CASE("a replay on the memory of a GPU says where there is none") {
   CHECK(x.err.find("unsupported") != std::string::npos);
 }
 
-TEST_CASE("the engine of the documentation saves and loads, and everything it is given is right") {
+TEST_CASE("the example engine of the documentation saves and loads correct pages") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.ranks = 2, .page_bytes = 65536, .slots = 64});
   config["namespaces"][0]["kv_cache"] = {{"layers", 2},     {"parts", 2},         {"heads", 2},

@@ -12,7 +12,7 @@
 
 namespace troupe::test {
 
-/// In PATH, or where .ci/run puts it; a warning where it is not.
+/// The etcd program in PATH, or where .ci/run puts it; a warning if there is none.
 std::optional<std::filesystem::path> etcd_program();
 
 /// One member, over the loopback interface.
@@ -30,7 +30,7 @@ public:
   void send(int signal_number) { running_->send(signal_number); }
 
   std::uint16_t port() const noexcept { return port_; }
-  /// A member that nobody serves is among them.
+  /// One of the members is a port without a listener.
   nlohmann::json config() const;
 
 private:

@@ -29,7 +29,7 @@ int ended(process& node) {
 
 } // namespace
 
-TEST_CASE("serve without a config starts a node that clients can use, and says what it chose") {
+TEST_CASE("serve without a config starts a usable node and reports its settings") {
   const scratch_directory directory;
   process node(node_without_config(directory));
   const auto ready = json::parse(node.wait_for_line(stream::out, "\"ready\"").text);
@@ -53,7 +53,7 @@ TEST_CASE("serve without a config starts a node that clients can use, and says w
   CHECK(ended(node) == 0);
 }
 
-TEST_CASE("init prints a config that is sound, and that serve takes") {
+TEST_CASE("init prints a valid config that serve accepts") {
   const scratch_directory directory;
   for (const auto& more : {arguments{"init"}, arguments{"init", "--all"},
                            arguments{"init", "--set", "node_name=mine", "--set", "io.engine=threads"}}) {
@@ -73,7 +73,7 @@ TEST_CASE("init prints a config that is sound, and that serve takes") {
   CHECK(run(program_with({"serve", "--set", "nothing=1"})).code == 2);
 }
 
-TEST_CASE("a log of JSON lines has the same four things in each, whatever is in the text") {
+TEST_CASE("every line of the JSON log has the same four fields, whatever the text contains") {
   const scratch_directory directory;
   process node(node_without_config(directory, {"--set", "log.format=json", "--set", "node_name=\"a\\\"b\""}));
   CHECK(node.wait() == 2); // a name has no quotes

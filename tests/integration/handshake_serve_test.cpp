@@ -30,7 +30,7 @@ std::filesystem::path directory_config(const scratch_directory& directory, const
   return file;
 }
 
-/// Where HTTP is, or handshakes alone.
+/// The port of HTTP, or of handshakes alone.
 std::uint16_t port_of(const serving_node& node, const char* what = "http") {
   return json::parse(node.ready_line()).at(what).at("port").get<std::uint16_t>();
 }
@@ -70,7 +70,7 @@ TEST_CASE("serve: handshakes survive kill -9, with their deadlines") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: handshakes have a port of their own") {
+TEST_CASE("serve: handshakes can have a separate port") {
   const scratch_directory directory;
   const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"port", 0}}}});
   serving_node node(config);
@@ -83,7 +83,7 @@ TEST_CASE("serve: handshakes have a port of their own") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: a node can be a directory and nothing else") {
+TEST_CASE("serve: a node can serve the handshake directory alone") {
   const scratch_directory directory;
   const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"port", 0}}}}, {{"enabled", false}});
   serving_node node(config, {"--set", "actors.make_namespaces=false"});
@@ -91,7 +91,7 @@ TEST_CASE("serve: a node can be a directory and nothing else") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: what the config says of handshakes holds") {
+TEST_CASE("serve: the handshake settings of the config take effect") {
   const scratch_directory directory;
   serving_node node(directory_config(directory, {{"vllm_draft", true},
                                                  {"max_payload_bytes", "1 KiB"},
@@ -132,12 +132,12 @@ TEST_CASE("serve: what the config says of handshakes holds") {
   CHECK(call(port, "DELETE", "/v1/handshake/b?incarnation=7").code == 204);
   const auto is_forgotten = [&] { return call(port, "GET", "/v1/handshake/b?incarnation=7").code == 404; };
   CHECK(eventually(is_forgotten, std::chrono::milliseconds(10)));
-  // Nobody waits longer than the node lets anybody wait.
+  // No request waits longer than the node allows.
   CHECK(waiting.must_read().code == 404);
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: the example of a node that is nothing but a directory is one") {
+TEST_CASE("serve: the example config of a node with the handshake directory alone works") {
   const scratch_directory directory;
   std::ifstream example(std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/handshakes.json");
   auto config = json::parse(example, nullptr, true, true);
@@ -151,22 +151,22 @@ TEST_CASE("serve: the example of a node that is nothing but a directory is one")
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: who waits for an engine does not keep a node from stopping") {
+TEST_CASE("serve: requests that wait for an engine do not delay a shutdown") {
   const scratch_directory directory;
   serving_node node(directory_config(directory, json::object()));
   http::client waiting{port_of(node)};
   waiting.send("GET /v1/handshake/nobody?wait=55s HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  // It waits when the metrics say so.
+  // The metrics show that it waits.
   const auto waits = [&] {
     return call(port_of(node), "GET", "/metrics").body.find("\ntroupe_handshake_waiting 1") != std::string::npos;
   };
   CHECK(eventually(waits, std::chrono::milliseconds(10)));
   CHECK(node.stop() == 0);
-  // And is told so: had the node waited for the end of the wait, the engine would just not be there.
+  // The error says so: if the node had waited for the end of the wait, the answer would be that the engine is missing.
   CHECK(waiting.must_read().code == 503);
 }
 
-TEST_CASE("serve: a directory for other machines needs tokens") {
+TEST_CASE("serve: a handshake directory for other machines requires tokens") {
   const scratch_directory directory;
   const auto config = directory_config(directory, {{"http", {{"enabled", true}, {"host", "0.0.0.0"}, {"port", 0}}}});
   const auto refused = run(program_with({"serve", "--config", config.string()}));

@@ -112,7 +112,7 @@ std::unique_ptr<troupe::metadata_client> http_client_of(const serving_node& node
   return std::move(*made);
 }
 
-/// Whether a request that all shards have a part in is answered.
+/// Whether a request that involves all shards is answered.
 bool answers(troupe::metadata_client& http) {
   const std::vector<std::string> keys{"a", "b", "c", "d", "e", "f", "g", "h"};
   return http.batch_key_exists(keys).has_value();
@@ -120,7 +120,7 @@ bool answers(troupe::metadata_client& http) {
 
 } // namespace
 
-TEST_CASE("a frame that claims four gigabytes costs the node nothing") {
+TEST_CASE("a frame header of four gigabytes allocates no memory in the node") {
   attacked_node x;
   x.check_serves();
   const auto before = resident(x.node.program().id());
@@ -140,7 +140,7 @@ TEST_CASE("a frame that claims four gigabytes costs the node nothing") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("connections that never greet end at the deadline, and keep nobody out") {
+TEST_CASE("connections without a handshake are closed at the deadline and block no client") {
   attacked_node x({"--set", "actors.handshake_time=300 ms", "--set", "actors.max_connections=50"});
   std::vector<raw_peer> silent;
   for (int i = 0; i < 300; ++i)
@@ -151,7 +151,7 @@ TEST_CASE("connections that never greet end at the deadline, and keep nobody out
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("a node with few descriptors goes on when peers take them all") {
+TEST_CASE("a node with few descriptors continues when peers use them all") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
@@ -167,7 +167,7 @@ TEST_CASE("a node with few descriptors goes on when peers take them all") {
     std::vector<raw_peer> silent;
     for (int i = 0; i < 300; ++i)
       silent.emplace_back(node.socket());
-    // Over the connection that it has, and over a new one, which may have to wait until a descriptor comes back.
+    // Over the existing connection, and over a new one, which may have to wait for a free descriptor.
     for (int i = 0; i < 20; ++i)
       CHECK(answers(*known));
     CHECK(answers(*http_client_of(node)));
@@ -178,7 +178,7 @@ TEST_CASE("a node with few descriptors goes on when peers take them all") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("garbage at the socket ends its connection and nothing else") {
+TEST_CASE("garbage on the socket ends only its connection") {
   attacked_node x;
   std::mt19937 random(11);
   for (int round = 0; round < 60; ++round) {
@@ -202,7 +202,7 @@ TEST_CASE("garbage at the socket ends its connection and nothing else") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("a peer that CAF lets in moves none of a node's own actors") {
+TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
   attacked_node x;
   const auto keys = x.node.statistics().keys;
   CHECK(keys == 0);
@@ -231,14 +231,15 @@ TEST_CASE("a peer that CAF lets in moves none of a node's own actors") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("another user does not get in, even where the file lets it") {
+TEST_CASE("another user is refused even if the file mode allows the connection") {
   if (::geteuid() != 0) {
-    WARN("skipped: only root can become somebody else");
+    WARN("skipped: only root can switch to another user");
     return;
   }
   attacked_node x;
   const auto path = x.node.socket();
-  // What the node has set would keep others out already: here is only what it asks of who connects.
+  // The file modes that the node sets would keep others out already: here only the check of the connecting user is
+  // left.
   for (const auto& directory : {x.scratch.path(), std::filesystem::path(path).parent_path()})
     REQUIRE(::chmod(directory.c_str(), 0755) == 0);
   REQUIRE(::chmod(path.c_str(), 0666) == 0);
@@ -259,7 +260,7 @@ TEST_CASE("another user does not get in, even where the file lets it") {
   CHECK(x.node.stop() == 0);
 }
 
-TEST_CASE("the socket is the user's alone, goes with the node, and is replaced after a crash") {
+TEST_CASE("the socket belongs to its user, is removed with the node and replaced after a crash") {
   attacked_node x;
   const auto path = x.node.socket();
   struct stat found {};

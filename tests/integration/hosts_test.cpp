@@ -17,7 +17,7 @@ constexpr const char* small_trace = "loogle:4,2048,5,128";
 /// Does not end before the test does.
 constexpr const char* endless_trace = "loogle:4000,4096,20,128";
 
-/// How soon a peer that says nothing counts as dead.
+/// How soon a silent peer counts as dead.
 const arguments quick_timeouts{"--set", "caf.heartbeat_interval=200 ms", "--set", "caf.connection_timeout=1 s"};
 
 arguments operator+(arguments a, const arguments& b) {
@@ -54,7 +54,7 @@ void check_rest(serving_node& node, const node_shape& shape) {
 
 } // namespace
 
-TEST_CASE("a client on another host saves and loads every byte, and finds what others have saved") {
+TEST_CASE("a client on another host saves and loads every byte and finds pages of others") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -71,7 +71,7 @@ TEST_CASE("a client on another host saves and loads every byte, and finds what o
   const auto second = run_replay(from_elsewhere(node, transport) + what);
   check_clean(second, shape);
   CHECK(second.count("hit_blocks") == model.blocks);
-  // Of one that maps the memory, and the other way round.
+  // Pages of a client that maps the memory, and the other way round.
   const auto near = run_replay(arguments{"--attach", node.address()} + what);
   check_clean(near, shape);
   CHECK(near.count("hit_blocks") == model.blocks);
@@ -90,7 +90,7 @@ TEST_CASE("a client on another host saves and loads every byte, and finds what o
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages that are not in memory come from disk to a client on another host") {
+TEST_CASE("a client on another host loads pages from the node's disk") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .slots = 2048, .memory_bytes = little_memory};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -102,7 +102,7 @@ TEST_CASE("pages that are not in memory come from disk to a client on another ho
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("little memory of a client is enough, and what holds no two pages is refused with what to change") {
+TEST_CASE("a remote client works with little memory and is refused below two pages with the setting to change") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), config_for_hosts(scratch.path(), shape)));
@@ -118,7 +118,7 @@ TEST_CASE("little memory of a client is enough, and what holds no two pages is r
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host that is killed, or stands still, in the middle leaves nothing behind") {
+TEST_CASE("a client on another host that is killed or frozen leaves nothing behind") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -139,7 +139,7 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
     check_rest(node, shape);
     if (!stands_still)
       continue;
-    // When it goes on, what was on its way reaches memory that nobody uses, and it comes back.
+    // When it resumes, its transfers in flight reach memory that is not in use, and it attaches again.
     client.send(SIGCONT);
     node.wait_for_statistics([](const auto& x) { return x.clients > 0; });
     client.send(SIGTERM);
@@ -149,7 +149,7 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
       CHECK(ended.count("verify_failures") == 0);
     check_rest(node, shape);
   }
-  // What is there is right.
+  // Pages that are found are right.
   const auto after = run_replay(from_elsewhere(node, transport) + arguments{"--trace", endless_trace, "--limit", "40"});
   check_report(after, shape);
   CHECK(after.code == 0);
@@ -157,7 +157,7 @@ TEST_CASE("a client on another host that is killed, or stands still, in the midd
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client on another host whose node is killed comes back to the next one") {
+TEST_CASE("a client on another host attaches again after its node was killed") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;
@@ -179,7 +179,7 @@ TEST_CASE("a client on another host whose node is killed comes back to the next 
   REQUIRE(x.report.is_object());
   CHECK(x.count("verify_failures") == 0);
   check_rest(*node, shape);
-  // For good: it gives up in its time.
+  // The node never returns: the client gives up within its limit.
   process last(replay_command(from_elsewhere(*node, transport) +
                               arguments{"--trace", endless_trace, "--salt", "9", "--attach-limit", "2"}));
   const auto evicted = node->statistics().evicted;
@@ -212,7 +212,7 @@ public:
   ~two_hosts() { remove(); }
 
   explicit operator bool() const noexcept { return there_; }
-  /// In the place of a program's own arguments, to run it on the one or the other.
+  /// Arguments before those of a program, to run it on the one host or the other.
   arguments on_a() const { return {"/bin/sh", "-c", "exec ip netns exec " + a() + " \"$0\" \"$@\""}; }
   arguments on_b() const { return {"/bin/sh", "-c", "exec ip netns exec " + b() + " \"$0\" \"$@\""}; }
   void cable(bool up) { shell(in_a("ip link set " + name_ + "a " + (up ? "up" : "down"))); }
@@ -241,7 +241,7 @@ launch on(const arguments& where, launch what) {
 
 } // namespace
 
-TEST_CASE("over a network that goes and comes back, every task ends and no byte is wrong") {
+TEST_CASE("on an interrupted network every task ends and no byte is wrong") {
   const std::string transport = GENERATE("tcp", "ucx");
   if (!is_there(transport))
     return;

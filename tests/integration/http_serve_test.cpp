@@ -56,7 +56,7 @@ errc asked_with(const serving_node& node, const std::string& token) {
 
 } // namespace
 
-TEST_CASE("serve: SIGHUP reads the tokens again, and keeps the old ones where the new are not sound") {
+TEST_CASE("serve: SIGHUP reloads the tokens and keeps the old ones if the new are invalid") {
   const scratch_directory directory;
   const auto tokens = directory / "tokens";
   write_tokens(tokens, first_token);
@@ -78,7 +78,7 @@ TEST_CASE("serve: SIGHUP reads the tokens again, and keeps the old ones where th
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("serve: a port that is in use for HTTP ends the node with an error that says so") {
+TEST_CASE("serve: an HTTP port in use is a startup error that names it") {
   const scratch_directory directory;
   serving_node first(service_config(directory, nlohmann::json::object()));
   const scratch_directory other;
@@ -89,7 +89,7 @@ TEST_CASE("serve: a port that is in use for HTTP ends the node with an error tha
   CHECK(ended.err.find("http.port") != std::string::npos);
 }
 
-TEST_CASE("serve: HTTP for other machines without tokens or certificates is refused before anything is started") {
+TEST_CASE("serve: HTTP for other machines without tokens or certificates is refused before startup") {
   const scratch_directory directory;
   const auto ended =
       run(program_with({"serve", "--config", service_config(directory, {{"host", "0.0.0.0"}}).string()}));

@@ -9,7 +9,7 @@
 
 namespace interruption_test {
 
-/// Replays that are ended from outside, at any time: what they say, what they end with, and what is left.
+/// Replays that are ended from outside, at any time: their output, their exit codes, and the files that they leave.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -26,7 +26,7 @@ launch own_node_replay(const scratch_directory& scratch, const std::string& trac
   return out;
 }
 
-/// A trace that is never there: whoever opens it waits.
+/// A trace that never has content: opening it blocks.
 std::string endless_wait(const scratch_directory& scratch) {
   auto path = (scratch / "trace.fifo").string();
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -45,7 +45,7 @@ void wait_until_played(const process& running) {
 
 } // namespace
 
-TEST_CASE("a signal during the setup of a replay ends it at once, as shells expect, and nothing is left") {
+TEST_CASE("a signal during the setup of a replay ends it at once and leaves nothing behind") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM, SIGHUP);
   const scratch_directory scratch;
   process running(own_node_replay(scratch, endless_wait(scratch)));
@@ -61,7 +61,7 @@ TEST_CASE("a signal during the setup of a replay ends it at once, as shells expe
   CHECK(scratch_names(scratch.path()).empty());
 }
 
-TEST_CASE("a signal while a node is waited for ends a replay at once") {
+TEST_CASE("a signal ends a replay that waits for a node at once") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM);
   const listener silent(listener::manner::silent);
   process running(program_with({"replay", "--trace", "loogle:1", "--attach-limit", "600", "--attach",
@@ -71,7 +71,7 @@ TEST_CASE("a signal while a node is waited for ends a replay at once") {
   CHECK(running.wait() == 128 + signal_number);
 }
 
-TEST_CASE("a signal while a replay plays ends it with a report, and nothing is left") {
+TEST_CASE("a signal ends a running replay with a report and leaves nothing behind") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM, SIGHUP);
   const scratch_directory scratch;
   const auto engine = GENERATE(false, true);
@@ -91,7 +91,7 @@ TEST_CASE("a signal while a replay plays ends it with a report, and nothing is l
   CHECK(scratch_names(scratch.path()).empty());
 }
 
-TEST_CASE("a second signal ends a replay that does not come to its end, and nothing is left") {
+TEST_CASE("a second signal ends a replay that hangs and leaves nothing behind") {
   const scratch_directory scratch;
   auto command = own_node_replay(scratch, endless_trace);
   process running(command);
@@ -99,12 +99,12 @@ TEST_CASE("a second signal ends a replay that does not come to its end, and noth
   running.send(SIGINT);
   running.send(SIGTERM);
   const auto code = running.wait();
-  // Whether the first one was enough is a matter of time.
+  // It depends on timing whether the first one was enough.
   CHECK((code == 128 + SIGINT || code == 128 + SIGTERM));
   CHECK(scratch_names(scratch.path()).empty());
 }
 
-TEST_CASE("what a killed replay left behind is removed by the next one, which says so") {
+TEST_CASE("files of a killed replay are removed by the next one, which reports it") {
   const scratch_directory scratch;
   {
     process killed(own_node_replay(scratch, endless_trace));
@@ -114,7 +114,7 @@ TEST_CASE("what a killed replay left behind is removed by the next one, which sa
   const auto left = scratch_names(scratch.path());
   REQUIRE(left.size() == 1);
 
-  // Neither what has another name nor what is at work is touched.
+  // Directories with another name and those in use are not touched.
   fs::create_directory(scratch / "troupe-replay.mine");
   process working(own_node_replay(scratch, endless_trace));
   wait_until_played(working);
@@ -133,7 +133,7 @@ TEST_CASE("what a killed replay left behind is removed by the next one, which sa
   CHECK(scratch_names(scratch.path()) == std::vector<std::string>{"troupe-replay.mine"});
 }
 
-TEST_CASE("a replay says what it does before it plays") {
+TEST_CASE("a replay prints its settings before it starts") {
   const scratch_directory scratch;
   const auto x = run(own_node_replay(scratch, "loogle:1,512,2,64"));
   INFO(x.err);
@@ -142,7 +142,7 @@ TEST_CASE("a replay says what it does before it plays") {
   CHECK(x.err.find(" of KV cache") != std::string::npos);
 }
 
-TEST_CASE("a replay that waits for a node says why it is not there, for how long, and never in words of the library") {
+TEST_CASE("a replay that waits for a node reports reason and duration in its own words") {
   const auto said = [](const std::string& address, arguments more = {}) {
     auto command = program_with({"replay", "--trace", "loogle:1", "--attach-limit", "3", "--attach", address});
     command.arguments.insert(command.arguments.end(), more.begin(), more.end());
@@ -168,14 +168,14 @@ TEST_CASE("a replay that waits for a node says why it is not there, for how long
   CHECK(said("no-such-host.invalid:4600").find("resolved") != std::string::npos);
 }
 
-TEST_CASE("the progress of a replay fits into the terminal, however narrow") {
+TEST_CASE("the progress of a replay fits into a terminal of any width") {
   const auto columns = static_cast<unsigned short>(GENERATE(20, 80, 110, 160));
   const scratch_directory scratch;
   auto command = own_node_replay(scratch, "loogle:40,2048,20,128");
   command.terminal_columns = columns;
   process running(command);
   CHECK(running.wait() == 0);
-  // What is drawn ends with the sequence that clears the rest of the line.
+  // Each update ends with the sequence that clears the rest of the line.
   const auto text = running.text(stream::err);
   std::size_t drawn = 0;
   std::size_t longest = 0;

@@ -31,13 +31,13 @@ json whole_config(const scratch_directory& scratch) {
   out["http"] = {{"enabled", true}, {"port", 0}, {"threads", 2}};
   out["lmcache"] = {{"enabled", true}, {"port", 0}};
   out["remote"] = {{"enabled", true}};
-  // Where nobody listens.
+  // A port without a listener.
   out["cluster"] = {{"name", "limits"}, {"seeds", {{{"host", "127.0.0.1"}, {"port", 1}}}}};
   out["caf"]["scheduler_threads"] = 2;
   return out;
 }
 
-/// What has run out, and the way out.
+/// The exhausted resource, and the setting to change.
 void check_sentence(const std::string& err, bool threads) {
   const std::string way = threads ? "ulimit -u" : "ulimit -n";
   INFO(err);
@@ -110,13 +110,13 @@ void try_node(const std::function<launch(std::uint64_t)>& make, bool threads) {
 } // namespace
 
 #ifdef TROUPE_FEW_THREADS
-TEST_CASE("a node starts, or says that it may make no more threads") {
+TEST_CASE("a node starts or reports the thread limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), whole_config(scratch)).string();
   try_node([&](auto limit) { return with_threads({TROUPE_PROGRAM, "serve", "--config", config}, limit); }, true);
 }
 
-TEST_CASE("a replay on a node of its own works, or says that it may make no more threads") {
+TEST_CASE("a replay with its own node works or reports the thread limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   try_all(
@@ -126,7 +126,7 @@ TEST_CASE("a replay on a node of its own works, or says that it may make no more
       true);
 }
 
-TEST_CASE("a replay on a node that runs works, or says that it may make no more threads") {
+TEST_CASE("a replay on a running node works or reports the thread limit") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   for (const auto* way : {"--quiet", "--engine"})
@@ -139,7 +139,7 @@ TEST_CASE("a replay on a node that runs works, or says that it may make no more 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("an engine that may make no more threads gets an error of the library, and goes on", "[capi]") {
+TEST_CASE("an engine at its thread limit gets an error from the library and continues", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   for (const auto* program : {TROUPE_EXAMPLE_C_PAGES, TROUPE_EXAMPLE_CPP_POOL, TROUPE_EXAMPLE_C_ENGINE}) {
@@ -150,13 +150,13 @@ TEST_CASE("an engine that may make no more threads gets an error of the library,
 }
 #endif
 
-TEST_CASE("a node starts, or says that it may open no more files") {
+TEST_CASE("a node starts or reports the file limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), whole_config(scratch)).string();
   try_node([&](auto limit) { return with_files({TROUPE_PROGRAM, "serve", "--config", config}, limit); }, false);
 }
 
-TEST_CASE("a replay works, or says that it may open no more files") {
+TEST_CASE("a replay works or reports the file limit") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   try_all(
@@ -166,14 +166,14 @@ TEST_CASE("a replay works, or says that it may open no more files") {
       false);
 }
 
-TEST_CASE("an engine that may open no more files gets an error of the library", "[capi]") {
+TEST_CASE("an engine at its file limit gets an error from the library", "[capi]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   try_all([&](auto limit) { return with_files({TROUPE_EXAMPLE_C_PAGES, node.address()}, limit); }, false);
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a container that lets io_uring be set up and not be used gets a pool of threads") {
+TEST_CASE("a container that allows io_uring setup but not its use gets a thread pool") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.strict = true});
   launch container;
@@ -184,7 +184,7 @@ TEST_CASE("a container that lets io_uring be set up and not be used gets a pool 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that may not watch processes says so at once, to the client and in its log") {
+TEST_CASE("a node that may not watch processes reports it at once to the client and in its log") {
   const scratch_directory scratch;
   launch container;
   container.without_pidfd_of_peers = true;
@@ -199,7 +199,7 @@ TEST_CASE("a node that may not watch processes says so at once, to the client an
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a client is told at once what the node is short of, and the node logs it") {
+TEST_CASE("the reason why a node refuses a client is sent to it at once and logged") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config.erase("namespaces");
@@ -219,7 +219,7 @@ TEST_CASE("a client is told at once what the node is short of, and the node logs
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a hang-up that comes before a node is ready does not end it") {
+TEST_CASE("SIGHUP before a node is ready does not end it") {
   const scratch_directory scratch;
   const auto text = node_config(scratch.path()).dump();
   const auto config = scratch / "config";

@@ -33,7 +33,7 @@ std::string garbage(std::uint32_t seed) {
   return out;
 }
 
-/// The peer may have gone already, which is its right.
+/// The peer may have disconnected already, which is allowed.
 void send_all(int socket, std::string_view bytes) {
   ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }

@@ -119,7 +119,7 @@ std::optional<lmcache_client::answer> lmcache_client::receive(std::chrono::milli
   if (frames.size() < 2 || frames.size() > 3)
     throw std::runtime_error("an answer has " + std::to_string(frames.size()) + " frames");
   answer out;
-  // What was sent as a number may have been none.
+  // A request number may have been malformed.
   const auto number = json::from_msgpack(frames[0], true, false);
   out.number = number.is_number_unsigned() ? number.get<std::uint64_t>() : 0;
   if (frames.size() == 3)

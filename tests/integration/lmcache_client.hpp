@@ -16,11 +16,11 @@
 
 namespace troupe::test {
 
-/// Of the nodes that these tests start.
+/// The chunk size of the nodes that these tests start.
 inline constexpr std::uint32_t lmcache_chunk = 16;
 
 nlohmann::json lmcache_config(const std::filesystem::path& directory, const char* durability = "none");
-/// By its ready line.
+/// The port in its ready line.
 std::uint16_t lmcache_port(const std::string& ready_line);
 
 /// Chunks from `begin` to before `end` of a sequence, whose number begins its tokens: two of them share nothing.
@@ -75,7 +75,7 @@ public:
 
   std::span<std::byte> slot(const nlohmann::json& slot);
   void fill(const nlohmann::json& slot, std::uint8_t value);
-  /// Whether every byte of it is this.
+  /// Whether every byte of it has this value.
   bool holds(const nlohmann::json& slot, std::uint8_t value);
 
 private:

@@ -41,13 +41,13 @@ struct lmcache_nodes : test_cluster {
 
 } // namespace
 
-TEST_CASE("what LMCache's workers have stored at one node is found and right at another one", "[lmcache][cluster]") {
+TEST_CASE("pages stored by LMCache workers on one node are found and correct on another", "[lmcache][cluster]") {
   lmcache_nodes nodes;
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);
   nodes.wait_for_each_other();
   REQUIRE(one.store(1, 5));
-  // What is behind it nobody has.
+  // No node has the chunks behind it.
   CHECK(two.look_up(1, 8, "a") == 5);
   CHECK(two.retrieve(1, 0, 5, "a"));
   CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"a"}));
@@ -58,7 +58,7 @@ TEST_CASE("what LMCache's workers have stored at one node is found and right at 
   // They are pages of that node now, and are not asked for twice.
   CHECK(two.look_up(1, 5, "b") == 5);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == 5);
-  // The other way round, and behind what is here already.
+  // In the other direction, and behind local chunks.
   REQUIRE(two.store(1, 7));
   REQUIRE(one.store(2, 2));
   REQUIRE(two.store(2, 6));
@@ -67,7 +67,7 @@ TEST_CASE("what LMCache's workers have stored at one node is found and right at 
   CHECK(one.look_up(2, 6, "d") == 6);
   CHECK(one.retrieve(2, 0, 6, "d"));
   CHECK(one.look_up(3, 6, "e") == 0);
-  // What was fetched stays.
+  // Fetched pages stay.
   nodes.node(0).program().kill();
   CHECK(two.look_up(1, 7, "f") == 7);
   CHECK(two.retrieve(1, 0, 7, "f"));
@@ -75,7 +75,7 @@ TEST_CASE("what LMCache's workers have stored at one node is found and right at 
   nodes.stop_all();
 }
 
-TEST_CASE("of an engine with several workers a chunk is found elsewhere if all of them have stored it",
+TEST_CASE("a chunk of an engine with several workers is found elsewhere only if all have stored it",
           "[lmcache][cluster]") {
   lmcache_nodes nodes;
   std::vector<lmcache_engine> here;
@@ -95,8 +95,7 @@ TEST_CASE("of an engine with several workers a chunk is found elsewhere if all o
   nodes.stop_all();
 }
 
-TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere end, and find what is there",
-          "[lmcache][cluster]") {
+TEST_CASE("lookups elsewhere end with local pages when the node with LMCache's pages is killed", "[lmcache][cluster]") {
   constexpr std::uint32_t sequences = 10;
   constexpr std::uint32_t chunks = 8;
   const lmcache_engine::shape large{4096, 1, 0};
@@ -111,7 +110,7 @@ TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere e
     two.begin_lookup(i, chunks, request_of(i));
   REQUIRE(eventually([&] { return sum_of_metric(nodes.node(1), "troupe_peer_pages_total") > 0; }));
   nodes.node(0).program().kill();
-  // Of those that were under way each ends, and what it has found is right.
+  // Each lookup in progress ends, and the pages that it found are right.
   std::uint32_t found = 0;
   for (std::uint32_t i = 0; i < sequences; ++i) {
     const auto count = two.found_by(request_of(i));
@@ -123,7 +122,7 @@ TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere e
   }
   INFO(found << " chunks were found");
   nodes.node(1).program().wait_for_line(stream::err, "peer disconnected");
-  // And what nobody has is a miss, with nobody waited for.
+  // A chunk that no node has is a miss without a wait.
   CHECK(two.look_up(100, chunks, "later") == 0);
   CHECK(two.store(100, chunks));
   CHECK(two.look_up(100, chunks, "again") == chunks);
@@ -137,8 +136,7 @@ TEST_CASE("when the node that has LMCache's pages is killed, lookups elsewhere e
   nodes.stop_all();
 }
 
-TEST_CASE("a node that stands still holds no lookup of LMCache's clients elsewhere for longer than it may",
-          "[lmcache][cluster]") {
+TEST_CASE("a frozen node delays lookups of LMCache clients elsewhere by the limit at most", "[lmcache][cluster]") {
   lmcache_nodes nodes(true);
   auto one = nodes.engine_at(0, 1);
   auto two = nodes.engine_at(1, 2);
@@ -149,7 +147,7 @@ TEST_CASE("a node that stands still holds no lookup of LMCache's clients elsewhe
   two.begin_lookup(1, 5, "a");
   two.begin_lookup(1, 5, "given up");
   CHECK_FALSE(two.scheduler.call(lmcache_operation::end_session, {"given up"}));
-  // Everything else goes on meanwhile.
+  // All other requests are served meanwhile.
   CHECK(two.store(2, 3));
   CHECK(two.look_up(2, 3, "b") == 3);
   CHECK(two.found_by("a") == 2);

@@ -17,7 +17,7 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::test::driven;
 
-TEST_CASE("the node stores a worker's blocks and writes them into those of another process", "[lmcache]") {
+TEST_CASE("the node stores a worker's blocks and writes them into blocks of another process", "[lmcache]") {
   const auto how = GENERATE(arrangement::planes_outside, arrangement::planes_in_block, arrangement::joined_by_heads);
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
@@ -38,7 +38,7 @@ TEST_CASE("the node stores a worker's blocks and writes them into those of anoth
   CHECK(one.memory.is_wiped(1));
   CHECK(one.memory.is_wiped(30));
 
-  // In another process, with memory of its own.
+  // A worker in another process with its own memory.
   const auto other = start_forked([&] {
     driven_engine two(port, 2, how);
     two.memory.wipe();
@@ -68,8 +68,7 @@ TEST_CASE("the node stores a worker's blocks and writes them into those of anoth
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers that copy themselves and workers whose node copies have the same pages where these are the same",
-          "[lmcache]") {
+TEST_CASE("workers that copy themselves share pages with workers whose node copies", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -103,19 +102,19 @@ TEST_CASE("workers that copy themselves and workers whose node copies have the s
                             block_bytes) == 0);
     CHECK(at == slot.size());
   }
-  // Neither way is open to those of the other.
+  // Neither layout can read pages of the other.
   CHECK(one.done(worker.call(store, {lmcache_key(8, "r", 0, 1, 0), 2, json::array({{1, 2}}), json::binary({})})) ==
         false);
   CHECK(worker.call(prepare_store, {lmcache_key(8, "r", 0, 1, 0), 1})->at("context").empty());
 
-  // With heads outside, blocks are kept as they are: other pages, which only those like it find.
+  // With heads outside, blocks are stored as they are: other pages, which only engines of the same layout find.
   driven_engine other(port, 3, arrangement::joined_by_heads);
   CHECK_FALSE(other.get(7, 0, {1, 2, 3, 4}));
   CHECK(other.look_up(7, 2, "both") == 0);
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("memory that is not as it is said to be is refused, and whoever says so is told no", "[lmcache]") {
+TEST_CASE("memory that does not match its registration is refused", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   driven_engine one(lmcache_port(node.ready_line()), 1);
@@ -178,7 +177,7 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   node.wait_for_log("handles of type 'cuda_vmm'");
   node.wait_for_log("several groups of KV caches (2)");
 
-  // The same once more, as it should be.
+  // The same once more, with valid values.
   CHECK_FALSE(one.worker.call(register_memory, registration(instance, memory.handles(), "NHD")));
   CHECK(one.worker.call(ping, {instance}) == true);
 
@@ -200,8 +199,7 @@ TEST_CASE("memory that is not as it is said to be is refused, and whoever says s
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("requests of more than may be pinned are copied piece by piece, and many of them one after the other",
-          "[lmcache]") {
+TEST_CASE("requests above the pin limit are copied in pieces and queued", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["memory"]["client_bytes"] = "64 KiB";
@@ -233,7 +231,7 @@ TEST_CASE("requests of more than may be pinned are copied piece by piece, and ma
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("chunks of which an engine has no block any more are not stored", "[lmcache]") {
+TEST_CASE("chunks whose blocks an engine has freed are not stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   driven_engine one(lmcache_port(node.ready_line()), 1);
@@ -242,7 +240,7 @@ TEST_CASE("chunks of which an engine has no block any more are not stored", "[lm
   CHECK(one.look_up(1, 3, "a") == 1);
   CHECK(one.get(1, 2, {5, 6}));
 
-  // Where blocks fall out of a window, what has lost one of them says nothing of its tokens.
+  // Where blocks fall out of a window, a chunk that has lost one of them is not stored.
   auto sliding = group();
   sliding["sw_size_tokens"] = 24;
   CHECK_FALSE(one.worker.call(register_memory, registration(1, one.memory.handles(), "NHD", json::array({sliding}))));
@@ -252,7 +250,7 @@ TEST_CASE("chunks of which an engine has no block any more are not stored", "[lm
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("what a lookup has found is there for a retrieve that comes late", "[lmcache]") {
+TEST_CASE("pages found by a lookup stay available for a late retrieve", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   // A few pages of everything, and leases that end soon.
@@ -272,12 +270,12 @@ TEST_CASE("what a lookup has found is there for a retrieve that comes late", "[l
     one.put(sequence, {5, 6, 7, 8});
   CHECK(one.get(1, 0, {5, 6, 7, 8}, 0, "late"));
   CHECK(one.holds(1, 0, {5, 6, 7, 8}));
-  // What nobody has locked has made room.
+  // Pages that are not locked have been evicted.
   CHECK_FALSE(one.get(2, 0, {5, 6, 7, 8}));
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("shared memory that its worker cuts short ends copies, and nothing else", "[lmcache]") {
+TEST_CASE("shared memory truncated by its worker fails only its copies", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -298,7 +296,7 @@ TEST_CASE("shared memory that its worker cuts short ends copies, and nothing els
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers that are killed under copies leave nothing behind", "[lmcache]") {
+TEST_CASE("workers killed during copies leave nothing behind", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["storage"] = {{"disk_bytes", 0}, {"ranks", json::array()}};
@@ -340,7 +338,7 @@ TEST_CASE("workers that are killed under copies leave nothing behind", "[lmcache
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("workers whose node copies register again when it was killed and started again", "[lmcache]") {
+TEST_CASE("workers register again after their node was killed and restarted", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = lmcache_config(scratch.path(), "strict");
   {

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t layers = 2;
 inline constexpr std::uint32_t heads = 4;
 inline constexpr std::uint32_t content = 16;
 inline constexpr std::uint64_t element_bytes = 2;
-/// Of one plane of one layer.
+/// The size of one plane of one layer.
 inline constexpr std::uint64_t block_bytes = block_tokens * heads * content * element_bytes;
 
 enum operations : std::uint8_t {
@@ -46,7 +46,7 @@ enum operations : std::uint8_t {
   ping = 22,
 };
 
-/// How the axes of a layer lie.
+/// The order of the axes of a layer.
 enum class arrangement { planes_outside, planes_in_block, joined_by_heads };
 
 using size_list = std::vector<std::uint64_t>;
@@ -91,7 +91,7 @@ public:
     return memory_.bytes().subspan(layer * layer_bytes + at, block_bytes);
   }
 
-  /// What the block of a sequence is to hold: no two bytes near each other are the same.
+  /// The expected content of a block of a sequence: no two bytes near each other are the same.
   static std::byte value(std::uint32_t sequence, std::uint32_t index, std::uint32_t layer, std::uint32_t plane,
                          std::uint64_t at) {
     return static_cast<std::byte>(sequence * 59 + index * 31 + layer * 17 + plane * 7 + at + at / 251);

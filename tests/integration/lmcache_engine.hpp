@@ -17,7 +17,7 @@ namespace troupe::test {
 
 namespace lmcache_operation {
 
-/// On the wire.
+/// The operation numbers of the protocol.
 enum number : std::uint8_t {
   lookup = 8,
   query = 9,
@@ -47,7 +47,7 @@ inline nlohmann::json lmcache_registration(std::int64_t instance, std::uint32_t 
 struct lmcache_engine {
   using json = nlohmann::json;
 
-  /// Of a worker: how many numbers its tokens have, and which one it is of how many.
+  /// The shape of a worker: how many values its tokens have, and its rank and world size.
   struct shape {
     std::uint32_t hidden = 64;
     std::uint32_t world = 1;
@@ -94,7 +94,7 @@ struct lmcache_engine {
     return newer ? lmcache_key_of_0_5_7(std::move(key)) : key;
   }
 
-  /// Stores what is not there of the leading chunks; whether it was committed.
+  /// Stores the missing ones of the leading chunks; whether the store was committed.
   bool store(std::uint32_t sequence, std::uint32_t chunks) {
     const auto key = key_of(sequence, new_request(), 0, chunks, of.rank);
     std::vector<json> payloads{key, instance};
@@ -126,7 +126,7 @@ struct lmcache_engine {
     return found_by(request);
   }
 
-  /// Whether all of it was there, and right.
+  /// Whether all of it was found, and right.
   bool retrieve(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const std::string& request) {
     const auto key = key_of(sequence, request, begin, end, of.rank);
     const auto told = worker.call(lmcache_operation::prepare_retrieve, {key, instance});
@@ -142,7 +142,7 @@ struct lmcache_engine {
     return right;
   }
 
-  /// Of every byte of that page.
+  /// The value of every byte of that page.
   std::uint8_t value_of(std::uint32_t sequence, std::uint32_t index) const {
     return static_cast<std::uint8_t>(1 + (sequence * 31 + index + of.rank * 101) % 250);
   }

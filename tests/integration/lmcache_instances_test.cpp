@@ -7,13 +7,14 @@
 
 namespace lmcache_instances_test {
 
-/// Who is who among workers whose blocks the node copies, when they register more than once.
+/// The identity of workers whose blocks the node copies, when they register more than once.
 
 using namespace troupe;
 using namespace troupe::test;
 using namespace troupe::test::driven;
 
-TEST_CASE("who registers the same memory again is copied for no more", "[lmcache]") {
+TEST_CASE("a worker that registers the same memory again gets no further copies for the old registration",
+          "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["memory"]["client_bytes"] = "64 KiB";
@@ -44,7 +45,7 @@ TEST_CASE("who registers the same memory again is copied for no more", "[lmcache
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("two workers that have one number are two workers", "[lmcache]") {
+TEST_CASE("two workers with the same instance id are separate", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -61,7 +62,7 @@ TEST_CASE("two workers that have one number are two workers", "[lmcache]") {
   CHECK(one.worker.call(ping, {1}) == true);
   CHECK(one.get(2, 0, {5, 6, 7, 8}));
   CHECK(one.holds(2, 0, {5, 6, 7, 8}));
-  // Who comes by another connection is not known, also when it is one of them: so it registers again.
+  // A worker on a new connection is unknown, even if it was known before: so it registers again.
   lmcache_client again(port);
   CHECK(again.call(ping, {1}) == false);
   CHECK_FALSE(one.done(again.call(store, {lmcache_key(3, "r", 0, 1, 0), 1, json::array({{1, 2}}), json::binary({})})));
@@ -123,8 +124,7 @@ struct busy_worker {
 
 } // namespace
 
-TEST_CASE_METHOD(busy_worker, "nothing is written any more when a registration or unregistration is answered",
-                 "[lmcache]") {
+TEST_CASE_METHOD(busy_worker, "no write follows the reply to a registration or unregistration", "[lmcache]") {
   const auto how = GENERATE(0, 1, 2, 3);
   INFO("how " << how);
   for (int round = 0; round < 10; ++round) {
@@ -151,7 +151,7 @@ TEST_CASE_METHOD(busy_worker, "nothing is written any more when a registration o
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE_METHOD(busy_worker, "of two registrations that overlap, the memory of the last one counts", "[lmcache]") {
+TEST_CASE_METHOD(busy_worker, "of two overlapping registrations the last one counts", "[lmcache]") {
   worker_memory other;
   const auto wanted = driven::registration(1, other.handles(), other.layout());
   for (int round = 0; round < 10; ++round) {

@@ -11,7 +11,7 @@
 
 namespace lmcache_test {
 
-/// A node in the place of LMCache's server, and clients of its wire.
+/// A node in the place of LMCache's server, and clients of its protocol.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -30,7 +30,7 @@ json registration(std::int64_t instance, std::uint32_t hidden = 64, std::uint32_
 
 } // namespace
 
-TEST_CASE("a worker of LMCache stores through shared memory, and another engine finds it", "[lmcache]") {
+TEST_CASE("a chunk stored by an LMCache worker through shared memory is found by another engine", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine first(lmcache_port(node.ready_line()), 1);
@@ -72,7 +72,7 @@ TEST_CASE("a worker of LMCache stores through shared memory, and another engine 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("the shared memory has a name for its user alone, which goes with the node", "[lmcache]") {
+TEST_CASE("the shared memory has mode 0600 and its name is removed with the node", "[lmcache]") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), lmcache_config(scratch.path()));
   std::optional<serving_node> node(std::in_place, config);
@@ -83,7 +83,7 @@ TEST_CASE("the shared memory has a name for its user alone, which goes with the 
   REQUIRE(::stat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777U) == 0600);
 
-  // Left over by kill -9, and gone at the next start, which has another name.
+  // The name stays after kill -9 and is removed at the next start, which has another name.
   node->program().kill();
   CHECK(::stat(path.c_str(), &status) == 0);
   node.emplace(config);
@@ -96,7 +96,7 @@ TEST_CASE("the shared memory has a name for its user alone, which goes with the 
   CHECK(::stat(("/dev/shm/" + next).c_str(), &status) != 0);
 }
 
-TEST_CASE("a node whose data directory is that of another one, as in containers, takes no memory from that",
+TEST_CASE("a node with a data directory name equal to another's, as in containers, keeps separate memory",
           "[lmcache]") {
   const scratch_directory first;
   const scratch_directory second;
@@ -104,7 +104,7 @@ TEST_CASE("a node whose data directory is that of another one, as in containers,
   serving_node one(write_config(first.path(), config));
   lmcache_client worker(lmcache_port(one.ready_line()));
   const auto name = worker.call(register_worker, {registration(1)})->at("shm_name").get<std::string>();
-  // What the other one finds in its directory names memory that a node holds.
+  // The name in the directory of the other node is that of memory in use by this one.
   std::filesystem::create_directory(second.path() / "data");
   std::filesystem::permissions(second.path() / "data", std::filesystem::perms::owner_all);
   std::filesystem::copy_file(first.path() / "data" / "memory-name", second.path() / "data" / "memory-name");
@@ -120,8 +120,7 @@ TEST_CASE("a node whose data directory is that of another one, as in containers,
   CHECK(one.stop() == 0);
 }
 
-TEST_CASE("tensors in the message that commits a store are no page, as nobody has written into its slots",
-          "[lmcache]") {
+TEST_CASE("a commit that carries tensors instead of written slots stores no page", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -136,7 +135,7 @@ TEST_CASE("tensors in the message that commits a store are no page, as nobody ha
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node whose memory has lost its name tells no worker of it, and says so", "[lmcache]") {
+TEST_CASE("a node whose shared memory name was removed refuses workers and reports it", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   config["http"] = {{"enabled", true}, {"port", 0}};
@@ -156,7 +155,7 @@ TEST_CASE("a node whose memory has lost its name tells no worker of it, and says
   CHECK(std::filesystem::remove("/dev/shm/" + name));
 }
 
-TEST_CASE("what LMCache's clients may ask and this node does not serve is answered at once", "[lmcache]") {
+TEST_CASE("unsupported requests of LMCache clients are answered at once", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   lmcache_client client(lmcache_port(node.ready_line()));
@@ -169,7 +168,7 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK(client.call("server_module_call", {{{"method", "m"}, {"payload", json::binary({})}}})->at("success") == false);
   for (const char* none : {"register_kv_cache", "cb_register_rope", "subscribe_kv_events", "whatever_comes"})
     CHECK_FALSE(client.call(none, {1, 2}));
-  // Whoever is not known is told no, and then yes: so it registers anew.
+  // An unknown worker is refused first and accepted next: so it registers again.
   CHECK(client.call(ping, {nullptr}) == true);
   CHECK(client.call(ping, {7}) == false);
   CHECK(client.call(ping, {7}) == true);
@@ -181,7 +180,7 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK_FALSE(client.call(unregister, {7}));
   auto strange = registration(7);
   strange["dtype_str"] = "complex128";
-  // It has the memory's name, so that it sends no tensors, and it is told no for good.
+  // The worker has the memory's name, so it sends no tensors, and is refused permanently.
   CHECK_FALSE(client.call(register_worker, {strange})->at("shm_name").get<std::string>().empty());
   CHECK(client.call(prepare_store, {lmcache_key(1, "r", 0, 1, 0), 7})->at("context").empty());
   CHECK(client.call(ping, {7}) == false);
@@ -192,7 +191,7 @@ TEST_CASE("what LMCache's clients may ask and this node does not serve is answer
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients of two versions of LMCache share what they store", "[lmcache]") {
+TEST_CASE("clients of two LMCache versions share their pages", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   const auto port = lmcache_port(node.ready_line());
@@ -204,20 +203,20 @@ TEST_CASE("clients of two versions of LMCache share what they store", "[lmcache]
   CHECK(newer.store(2, 2));
   CHECK(older.look_up(2, 2, "o-1") == 2);
   CHECK(older.retrieve(2, 0, 2, "o-1"));
-  // What only the newer one has.
+  // Requests that only the newer version has.
   const auto key = lmcache_key_of_0_5_7(lmcache_key(1, "n-1", 0, 3));
   CHECK_FALSE(newer.scheduler.call(free_locks, {key, 1, json::array({json::array({0, 16})})}));
   CHECK(newer.scheduler.call("negotiate_chunk_size", {48}) == chunk);
   node.wait_for_log("needs chunks of a multiple of 48 tokens");
   CHECK(newer.scheduler.call("server_module_affinity_call", {{{"method", "m"}, {"payload", json::binary({})}}})
             ->at("success") == false);
-  // And what neither has.
+  // Requests that neither version has.
   CHECK(newer.worker.call(prepare_store, {key, 2, json::array(), 5})->at("context").empty());
   node.wait_for_log("2 in 0.5.6, 3 in 0.5.7");
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
+TEST_CASE("malformed messages are refused and end nothing", "[lmcache]") {
   const auto seed = GENERATE(1U, 2U);
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -250,7 +249,7 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
       rude.send_frames(std::vector<std::string>(40, "x"));
   }
   CHECK(rude.call(chunk_size) == chunk);
-  // A payload that is wrong is a refusal, in the operation's way.
+  // An invalid payload is refused in the operation's own way.
   CHECK(rude.call(query, {5}) == 0);
   CHECK(rude.call(prepare_retrieve, {5, 5})->at("success") == false);
   CHECK(rude.call(commit_store, {}) == false);
@@ -261,7 +260,7 @@ TEST_CASE("messages that are none are refused, and end nothing", "[lmcache]") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a page in the shared memory that somebody has spoilt is not told of", "[lmcache]") {
+TEST_CASE("a page corrupted in shared memory is not reported as found", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -280,7 +279,7 @@ TEST_CASE("a page in the shared memory that somebody has spoilt is not told of",
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages of a worker that never commits are free when it is gone, and not before", "[lmcache]") {
+TEST_CASE("pages of a worker that never commits are freed only when it disconnects", "[lmcache]") {
   const scratch_directory scratch;
   auto config = lmcache_config(scratch.path());
   // A few pages of everything.
@@ -293,7 +292,7 @@ TEST_CASE("pages of a worker that never commits are free when it is gone, and no
   REQUIRE(told->at("context").at("slots").size() == 3);
   // Another one would write the same: that is busy, and no reason to wait.
   CHECK(one.worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
-  // Given up by asking again: the first slots are not committed any more.
+  // A repeated store abandons the first one: its slots are no longer committed.
   const auto again = left->worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 2});
   CHECK(again->at("context").is_object());
   CHECK_FALSE(left->worker.call(unregister, {2}));
@@ -310,7 +309,7 @@ TEST_CASE("pages of a worker that never commits are free when it is gone, and no
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients of LMCache go on when their node was killed and started again", "[lmcache]") {
+TEST_CASE("LMCache clients continue after their node was killed and restarted", "[lmcache]") {
   const scratch_directory scratch;
   auto json_config = lmcache_config(scratch.path(), "strict");
   const auto reserve_port = [&] {
@@ -335,7 +334,7 @@ TEST_CASE("clients of LMCache go on when their node was killed and started again
 
   const auto scheduler_ping = one.scheduler.call(ping, {nullptr});
   CHECK(scheduler_ping == true);
-  // Not known any more: told so, and registered again when the next one succeeds.
+  // It is unknown now: it is notified, and registers again when the next request succeeds.
   CHECK(one.worker.call(ping, {1}) == false);
   CHECK(one.worker.call(prepare_retrieve, {lmcache_key(1, "r", 0, 4, 0), 1})->at("success") == false);
   CHECK(one.look_up(1, 4, "too early") == 0);
@@ -353,7 +352,7 @@ TEST_CASE("clients of LMCache go on when their node was killed and started again
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("engines with several workers find what all of them have stored", "[lmcache]") {
+TEST_CASE("engines with several workers find chunks that all of them have stored", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   lmcache_client scheduler(lmcache_port(node.ready_line()));
@@ -389,7 +388,7 @@ TEST_CASE("engines with several workers find what all of them have stored", "[lm
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmcache]") {
+TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), lmcache_config(scratch.path())));
   engine one(lmcache_port(node.ready_line()), 1);
@@ -430,13 +429,13 @@ TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmc
     const auto told = one.worker.call(prepare_store, {lmcache_key(document, "in order", 0, 3, 0), 1});
     CHECK(told->at("context").at("slots").size() == 3);
   }
-  SECTION("a store that is asked for again") {
+  SECTION("a repeated store") {
     const auto document = first_refused([&](std::uint32_t at) {
       const auto key = lmcache_key(at, "twice", 0, 3, 0);
       both(prepare_store, {key, 1}, prepare_store, {key, 1});
       return one.worker.call(commit_store, {key, 1, json::binary({})});
     });
-    // Nothing was written for the second one, and what the first one has got is nobody's.
+    // Nothing was written for the second one, and the slots of the first one are not readable.
     CHECK(one.look_up(document, 3, "found") == 0);
     const auto told = one.worker.call(prepare_store, {lmcache_key(document, "other", 0, 3, 0), 1});
     CHECK(told->at("context").at("slots").size() == 3);
@@ -444,7 +443,7 @@ TEST_CASE("what is committed before it is prepared leaves nothing behind", "[lmc
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that is told to end while pages are being sealed ends in order", "[lmcache]") {
+TEST_CASE("a node shuts down cleanly while pages are being sealed", "[lmcache]") {
   const std::chrono::milliseconds later(GENERATE(10, 20, 40, 80));
   INFO("told to end after " << later.count() << " ms");
   const scratch_directory scratch;

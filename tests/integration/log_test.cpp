@@ -10,7 +10,7 @@
 
 namespace log_test {
 
-/// A log that nobody reads: its pipe is full, as when a collector hangs.
+/// A blocked log: its pipe is full, as when a collector hangs.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -64,7 +64,7 @@ std::uint64_t metric(const std::string& page, const std::string& name) {
 
 } // namespace
 
-TEST_CASE("lines of the log that had to be dropped are counted, and told when the log is read again") {
+TEST_CASE("dropped log lines are counted and reported when the log is read again") {
   const scratch_directory directory;
   // One line for each rank at each tick, more than are kept in no time.
   auto config = node_config(directory.path(), {.ranks = 64, .slots = 16});
@@ -84,7 +84,7 @@ TEST_CASE("lines of the log that had to be dropped are counted, and told when th
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node whose log nobody reads goes on answering requests that log, and can be ended") {
+TEST_CASE("a node with a blocked log pipe answers requests and can be stopped") {
   const scratch_directory directory;
   launch how;
   how.unread_stderr = true;
@@ -102,7 +102,7 @@ TEST_CASE("a node whose log nobody reads goes on answering requests that log, an
     }
   }
 
-  SECTION("it is read again: nothing that fits into the queue is missing") {
+  SECTION("it is read again: no line that fits into the queue is missing") {
     node.program().read_stderr();
     for (const auto* space : {"one", "two", "three"})
       for (rank_number rank = 0; rank < ranks; ++rank)
@@ -112,7 +112,7 @@ TEST_CASE("a node whose log nobody reads goes on answering requests that log, an
     CHECK(node.log().find("dropped") == std::string::npos);
     CHECK(node.log().find("stopped") != std::string::npos);
   }
-  SECTION("it is never read: the node ends when it is told to") {
+  SECTION("it is never read: the node stops on request") {
     CHECK(node.stop() == 0);
   }
 }

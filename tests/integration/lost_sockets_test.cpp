@@ -11,7 +11,7 @@ namespace lost_sockets_test {
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
-/// What programs that clean up remove under a node that runs.
+/// Files that clean-up programs remove under a running node.
 
 namespace {
 
@@ -34,7 +34,7 @@ bool is_lost(const serving_node& node) {
 
 } // namespace
 
-TEST_CASE("sockets and lock that are removed under a node are made again, and serve") {
+TEST_CASE("sockets and lock removed under a running node are created again and work") {
   const scratch_directory scratch;
   const auto data = scratch / "data";
   const auto config = write_config(scratch.path(), config_of(scratch.path()));
@@ -55,7 +55,7 @@ TEST_CASE("sockets and lock that are removed under a node are made again, and se
     }
     check_clean(run_replay({"--attach", data.string(), "--trace", small_trace, "--salt", std::to_string(round)}), {});
     CHECK(eventually([&] { return status() == 0; }));
-    // What listened before is closed.
+    // The previous listener is closed.
     if (round == 0)
       after_first = open_descriptors(node);
     else
@@ -69,12 +69,12 @@ TEST_CASE("sockets and lock that are removed under a node are made again, and se
     CHECK_FALSE(fs::exists(fs::symlink_status(data / name)));
 }
 
-TEST_CASE("a socket that cannot be made again is told of until it can") {
+TEST_CASE("a socket that cannot be created again is reported until it can") {
   const scratch_directory scratch;
   const auto socket = scratch / "data/troupe.sock";
   serving_node node(write_config(scratch.path(), config_of(scratch.path())));
   CHECK_FALSE(is_lost(node));
-  // What is there is nobody's to remove.
+  // The file at this path must not be removed.
   fs::create_directory(scratch / "thing");
   fs::rename(socket, scratch / "moved");
   fs::rename(scratch / "thing", socket);
@@ -88,7 +88,7 @@ TEST_CASE("a socket that cannot be made again is told of until it can") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("no second node starts on a directory in use, whatever was removed there") {
+TEST_CASE("no second node starts on a directory in use, whatever files were removed") {
   const scratch_directory scratch;
   auto first = config_of(scratch.path());
   // No slab file and no index keep it out.

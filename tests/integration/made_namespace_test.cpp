@@ -63,7 +63,7 @@ std::vector<fs::path> made_slabs(const fs::path& where) {
   return out;
 }
 
-/// Of RocksDB's logs: the disk space behind their ends.
+/// The unused disk space behind the ends of RocksDB's logs.
 void give_back_what_logs_have_taken(const fs::path& index) {
   for (const auto& x : fs::directory_iterator(index)) {
     if (x.path().extension() != ".log")
@@ -78,7 +78,7 @@ void give_back_what_logs_have_taken(const fs::path& index) {
 
 } // namespace
 
-TEST_CASE("a client makes a namespace on a node that has none, and finds its pages in memory") {
+TEST_CASE("a client creates a namespace on a node that has none and finds its pages in memory") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
@@ -110,7 +110,7 @@ TEST_CASE("a client makes a namespace on a node that has none, and finds its pag
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("clients make a namespace at the same moment, and share it") {
+TEST_CASE("clients that create a namespace at the same time share it") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
@@ -129,7 +129,7 @@ TEST_CASE("clients make a namespace at the same moment, and share it") {
   CHECK(made == log.rfind("namespace made: 'mine'"));
 }
 
-TEST_CASE("a node that lets nobody make namespaces says so") {
+TEST_CASE("a node without client namespaces refuses them with the reason") {
   const scratch_directory scratch;
   auto json = node_config(scratch.path(), {.page_bytes = 65536});
   json["actors"]["make_namespaces"] = false;
@@ -143,7 +143,7 @@ TEST_CASE("a node that lets nobody make namespaces says so") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages of a namespace that a client made outlive its node, by good order or by kill", "[durable]") {
+TEST_CASE("pages of a client's namespace survive a clean stop and a kill of the node", "[durable]") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   const auto durability = GENERATE(as<std::string>{}, "strict", "relaxed");
@@ -159,7 +159,7 @@ TEST_CASE("pages of a namespace that a client made outlive its node, by good ord
   CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
   CHECK(made_slabs(scratch.path()).size() == 2);
   if (killed) {
-    // What was answered is in the index by then; pages that are in memory only would be lost.
+    // Answered commits are in the index by then; pages that are in memory only would be lost.
     CHECK(eventually([&] { return sum_of_metric(*node, "troupe_memory_dirty_bytes") == 0; },
                      std::chrono::milliseconds(10)));
     node->program().kill();
@@ -174,7 +174,7 @@ TEST_CASE("pages of a namespace that a client made outlive its node, by good ord
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a slab file grows as pages come, within the disk space that the config gives", "[durable]") {
+TEST_CASE("a slab file grows with its pages within the configured disk space", "[durable]") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["durability"] = "relaxed";
@@ -209,7 +209,7 @@ TEST_CASE("a slab file grows as pages come, within the disk space that the confi
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("where the disk is full, a slab file stays as it is, and old pages make room") {
+TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["durability"] = "strict";
@@ -232,7 +232,7 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
     CHECK(used > 0);
     CHECK(used <= disk_bytes - spare_bytes);
     node.wait_for_log("the disk is full");
-    // Whoever looks is told, with the way out.
+    // The status shows it, with the way out.
     CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 1);
     const auto url =
         "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
@@ -259,7 +259,7 @@ TEST_CASE("where the disk is full, a slab file stays as it is, and old pages mak
   }
 }
 
-TEST_CASE("namespaces are listed and removed by command line") {
+TEST_CASE("namespaces are listed and removed on the command line") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), bare_config(scratch.path())));
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
@@ -295,7 +295,7 @@ TEST_CASE("namespaces are listed and removed by command line") {
   CHECK(troupe({"list-namespaces"}).code == 1);
 }
 
-TEST_CASE("a node whose index and slabs share a disk never fills it, and waits where others do", "[durable]") {
+TEST_CASE("a node whose index and slabs share a disk never fills it and recovers when others do", "[durable]") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["durability"] = GENERATE(as<std::string>{}, "relaxed", "strict");
@@ -323,7 +323,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it, and waits w
     // RocksDB has taken room for its log beforehand, which would last for hours.
     give_back_what_logs_have_taken(scratch / "data/index");
     disk.fill_up();
-    // It saves more than can be told to the index, and waits.
+    // It saves more pages than the index accepts, and waits.
     process engine(replay_command(
         {"--attach", node.address(), "--trace", second.trace, "--concurrency", "1", "--make-namespace", space}));
     CHECK(eventually(is_full, std::chrono::milliseconds(50)));
@@ -338,7 +338,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it, and waits w
     CHECK(eventually(says_so, std::chrono::milliseconds(50)));
     const auto found = first(node, space);
     CHECK(found.code == 0);
-    CHECK(found.count("hit_blocks") > 0); // but for what has made room for the other
+    CHECK(found.count("hit_blocks") > 0); // except pages evicted for the other namespace
     CHECK(found.count("verify_failures") == 0);
 
     disk.make_room();
@@ -361,7 +361,7 @@ TEST_CASE("a node whose index and slabs share a disk never fills it, and waits w
   }
 }
 
-TEST_CASE("a slab that is missing while the disk is full keeps no node from starting", "[durable]") {
+TEST_CASE("a missing slab on a full disk does not prevent a start", "[durable]") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   const auto durability = GENERATE(as<std::string>{}, "relaxed", "strict");
@@ -404,7 +404,7 @@ TEST_CASE("a slab that is missing while the disk is full keeps no node from star
 }
 
 #ifdef TROUPE_HUNG_DISK
-TEST_CASE("a node whose disk hangs ends when it is told to") {
+TEST_CASE("a node with a hung disk stops on request") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["storage"]["disk_bytes"] = "64 MiB";
@@ -422,7 +422,7 @@ TEST_CASE("a node whose disk hangs ends when it is told to") {
 }
 #endif
 
-TEST_CASE("a namespace takes memory for the slots that its slab has, and not for all that it may have") {
+TEST_CASE("a namespace uses registry memory for its current slots only") {
   const scratch_directory scratch;
   auto json = bare_config(scratch.path());
   json["registry"]["memory_bytes"] = "32 MiB";
@@ -438,7 +438,7 @@ TEST_CASE("a namespace takes memory for the slots that its slab has, and not for
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a namespace that a client made is removed with its files, and stays so") {
+TEST_CASE("a client's namespace is removed with its files and stays removed") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2, .page_bytes = 65536};
   auto json = bare_config(scratch.path());
@@ -448,7 +448,7 @@ TEST_CASE("a namespace that a client made is removed with its files, and stays s
   const player play{write_trace(scratch / "trace", {ids(1, block_count)})};
   const auto space = space_file(scratch.path(), "mine", 2);
   std::optional<serving_node> node(std::in_place, config);
-  SECTION("when nobody is attached") {
+  SECTION("when no client is attached") {
     CHECK(play(*node, space).count("saved_pages") == 2 * block_count);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 204);
     CHECK(http(*node, "DELETE", "/v1/namespaces/mine").status == 404);
@@ -481,7 +481,7 @@ TEST_CASE("a namespace that a client made is removed with its files, and stays s
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("slab files of a namespace that cannot be kept go at the next start") {
+TEST_CASE("slab files of a namespace that cannot be restored are removed at the next start") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   auto json = bare_config(scratch.path());
@@ -513,7 +513,7 @@ TEST_CASE("slab files of a namespace that cannot be kept go at the next start") 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("what was in memory only leaves the files of others their disk space at the next start", "[durable]") {
+TEST_CASE("a namespace that was in memory only takes no disk space from others at the next start", "[durable]") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536};
   auto json = bare_config(scratch.path());

@@ -19,7 +19,7 @@ nlohmann::json with_http(const std::filesystem::path& where) {
   return out;
 }
 
-/// What the kernel says of the mappings of a process whose line has this in it.
+/// The kernel's flags of those mappings of a process whose line contains this text.
 std::vector<std::string> flags_of_mappings(pid_t process, const std::string& part) {
   std::vector<std::string> out;
   std::ifstream maps("/proc/" + std::to_string(process) + "/smaps");
@@ -35,7 +35,7 @@ std::vector<std::string> flags_of_mappings(pid_t process, const std::string& par
 
 } // namespace
 
-TEST_CASE("a node to which the host gives no memory for pages says so everywhere, and serves") {
+TEST_CASE("a node that gets no page memory from the host reports it everywhere and serves") {
   const scratch_directory scratch;
   launch how;
   how.without_page_memory = true;
@@ -54,7 +54,7 @@ TEST_CASE("a node to which the host gives no memory for pages says so everywhere
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("no core of a node has pages in it") {
+TEST_CASE("core dumps of a node contain no pages") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   const auto flags = flags_of_mappings(node.program().id(), "memfd:troupe-arena ");
@@ -64,7 +64,7 @@ TEST_CASE("no core of a node has pages in it") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("memory that cannot be had is an error of the config, and memory that cannot be used a warning") {
+TEST_CASE("memory beyond the host is a config error and unused memory is a warning") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path())).string();
   const auto check = [&](const std::string& setting) {

@@ -21,7 +21,7 @@ nlohmann::json without_disk(const std::filesystem::path& where, const node_shape
 
 } // namespace
 
-TEST_CASE("a node without a disk serves what it has in memory, and nothing after its end") {
+TEST_CASE("a node without a disk serves pages from memory and none after a restart") {
   const scratch_directory scratch;
   const node_shape shape{.ranks = 2};
   auto json = without_disk(scratch.path(), shape);
@@ -54,7 +54,7 @@ TEST_CASE("a node without a disk serves what it has in memory, and nothing after
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("a node without a disk gives up old pages when its memory is full") {
+TEST_CASE("a node without a disk evicts old pages when its memory is full") {
   const scratch_directory scratch;
   const node_shape shape{.page_bytes = 65536, .memory_bytes = 4 * little_memory};
   serving_node node(write_config(scratch.path(), without_disk(scratch.path(), shape)));
@@ -67,7 +67,7 @@ TEST_CASE("a node without a disk gives up old pages when its memory is full") {
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("pages that were in memory only when a node was killed are misses, and none is lost that was promised") {
+TEST_CASE("after a kill only pages that were in memory alone are misses") {
   const scratch_directory scratch;
   const auto* durability = GENERATE("none", "relaxed", "strict");
   INFO(durability);
@@ -101,7 +101,7 @@ TEST_CASE("pages that were in memory only when a node was killed are misses, and
   CHECK(node->stop() == 0);
 }
 
-TEST_CASE("pages that nobody asks for again are not written, and the index of the next run does not have them") {
+TEST_CASE("pages without a second request are not written and not in the next run's index") {
   const scratch_directory scratch;
   const node_shape shape{.slots = 2048};
   auto json = node_config(scratch.path(), shape);

@@ -22,7 +22,7 @@ inline client_detail::answer http(const serving_node& node, const std::string& m
   return *answer;
 }
 
-/// What all series of the node's metrics page give together that begin like this; there is at least one.
+/// The sum of all series of the node's metrics that begin like this; there is at least one.
 inline double sum_of_metric(const serving_node& node, const std::string& beginning) {
   const auto page = http(node, "GET", "/metrics").body;
   double out = 0;

@@ -37,7 +37,7 @@ bool network_shell(const std::string& what) {
   return run(how).code == 0;
 }
 
-/// Of the port of a switch to a host, and of the host's end of the cable.
+/// The settings of a switch's port to a host, and of the host's end of the cable.
 std::string port_name(std::size_t host) {
   return "port" + std::to_string(host);
 }
@@ -45,7 +45,7 @@ std::string hardware_address(std::size_t host) {
   return "02:00:00:00:09:0" + std::to_string(host + 1);
 }
 
-/// Frames that are as they are on a wire: none whose checksum an adapter would fill in, or that it would cut.
+/// Frames as they are on a cable: without checksum offload and segmentation.
 bool is_plain(int socket, const std::string& interface) {
   for (const auto which : {ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO}) {
     ethtool_value off{static_cast<std::uint32_t>(which), 0};
@@ -87,7 +87,7 @@ public:
   void set_quality(std::size_t port, const quality& x) {
     const std::lock_guard guard(mutex_);
     ports_[port].is = x;
-    // What waits on a line that was slow does not hold up what follows.
+    // Frames that wait on a link that was slow do not delay later ones.
     ports_[port].sent_until = ports_[port].taken_until = {};
   }
   void reach(std::size_t a, std::size_t b, bool can) {
@@ -107,7 +107,7 @@ private:
   struct socket_of_host {
     int socket = -1;
     quality is{};
-    /// Until when the wire is in use, from the host and to it.
+    /// Until when the link is busy, from the host and to it.
     switch_clock::time_point sent_until{};
     switch_clock::time_point taken_until{};
   };

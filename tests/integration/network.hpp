@@ -11,10 +11,10 @@
 namespace troupe::test {
 
 /// Hosts on one network: a network namespace for each, with a cable to a switch that lives in this process, for as long
-/// as this object does. The switch is what is bad about the network: it delays, loses, reorders, has little bandwidth,
-/// and keeps hosts apart, which no kernel has to be built for. What it draws, it draws from a seed.
+/// as this object does. The switch simulates the faults of the network: it delays, loses and reorders packets, has
+/// little bandwidth, and separates hosts, without special support by the kernel. Its random decisions come from a seed.
 ///
-/// Empty where this user may make no network namespaces.
+/// Empty where this user may not create network namespaces.
 class network {
 public:
   explicit network(std::size_t hosts, std::uint64_t seed = 1);
@@ -24,17 +24,17 @@ public:
 
   explicit operator bool() const noexcept { return switch_ != nullptr; }
 
-  /// What a program is run by, for it to run on that host.
+  /// The command prefix that runs a program on that host.
   arguments on(std::size_t host) const;
   launch on(std::size_t host, launch what) const;
   static std::string address(std::size_t host) { return "10.231.9." + std::to_string(host + 1); }
 
-  /// Of what comes from a host and of what goes to it, both.
+  /// Limits for the traffic from a host and to it, both.
   struct quality {
     std::chrono::microseconds delay{0};
     /// More than that at most: packets overtake each other.
     std::chrono::microseconds jitter{0};
-    /// Of a million.
+    /// The number of lost packets in a million.
     std::uint32_t lost = 0;
     /// 0: no limit.
     std::uint64_t bytes_per_second = 0;

@@ -13,7 +13,7 @@
 
 namespace packaging_test {
 
-/// What is made of the program for those who install it; scripts/check-package tries the packages themselves.
+/// The installed files of the program; scripts/check-package tests the packages themselves.
 
 using namespace troupe;
 using namespace troupe::test;
@@ -22,7 +22,7 @@ namespace {
 
 const std::filesystem::path packaging = std::filesystem::path(TROUPE_SOURCE_DIR) / "packaging";
 
-/// Stands for systemd: what is told to it, one word at a time.
+/// Stands for systemd: receives its notifications, one at a time.
 class service_manager {
 public:
   explicit service_manager(const std::string& name) : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
@@ -58,7 +58,7 @@ outcome script(const std::string& name, arguments more) {
 
 } // namespace
 
-TEST_CASE("serve tells the service manager when it is ready and when it stops") {
+TEST_CASE("serve notifies the service manager when it is ready and when it stops") {
   const scratch_directory scratch;
   const auto name = GENERATE(as<std::string>{}, "notify", "@troupe-notify-");
   const service_manager manager(name.front() == '@' ? name + std::to_string(::getpid()) : (scratch / name).string());
@@ -68,7 +68,7 @@ TEST_CASE("serve tells the service manager when it is ready and when it stops") 
   CHECK(manager.hear().starts_with("STOPPING=1\n"));
 }
 
-TEST_CASE("serve needs no service manager that listens") {
+TEST_CASE("serve runs without a service manager") {
   const scratch_directory scratch;
   for (const char* name : {"/no/such/socket", "relative", ""}) {
     ::setenv("NOTIFY_SOCKET", name, 1);
@@ -78,7 +78,7 @@ TEST_CASE("serve needs no service manager that listens") {
   }
 }
 
-TEST_CASE("the config of the service is sound, and the unit starts the program with it") {
+TEST_CASE("the config of the service is valid and used by the unit") {
   const auto checked = run(program_with(
       {"check-config", (packaging / "node.json").string(), "--set", "data_dir=/tmp/troupe-no-such-directory"}));
   INFO(checked.err);
@@ -92,7 +92,7 @@ TEST_CASE("the config of the service is sound, and the unit starts the program w
     CHECK(unit.str().find(line) != std::string::npos);
 }
 
-TEST_CASE("completion for bash knows every command and every option") {
+TEST_CASE("bash completion covers every command and option") {
   const scratch_directory scratch;
   const auto made = script("make-completion", {TROUPE_PROGRAM});
   REQUIRE(made.code == 0);
@@ -126,7 +126,7 @@ TEST_CASE("completion for bash knows every command and every option") {
   }
 }
 
-TEST_CASE("there is a manual page of every command, where help2man is") {
+TEST_CASE("every command has a manual page if help2man is installed") {
   const scratch_directory scratch;
   const auto made = script("make-manuals", {TROUPE_PROGRAM, scratch.path().string(), "0.1.0"});
   INFO(made.err);

@@ -8,7 +8,7 @@
 
 namespace private_files_test {
 
-/// What a node writes is for its own user.
+/// Files that a node writes are for its own user.
 
 using namespace troupe::test;
 using stream = process::stream;
@@ -33,7 +33,7 @@ std::vector<std::string> open_to_others(const fs::path& directory) {
 
 } // namespace
 
-TEST_CASE("nothing below data_dir is open to other users, whatever the umask says") {
+TEST_CASE("no file below data_dir is accessible to other users under any umask") {
   const no_umask open_handed;
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
@@ -47,7 +47,7 @@ TEST_CASE("nothing below data_dir is open to other users, whatever the umask say
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a data_dir that others may look into keeps a node from starting, and so does another owner") {
+TEST_CASE("a data_dir that is accessible to others or has another owner prevents a start") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   {

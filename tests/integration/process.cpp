@@ -37,7 +37,7 @@ pipe_ends make_pipe() {
   return {ends[0], ends[1]};
 }
 
-/// What is written to the one end is read at the other, as a terminal shows it.
+/// A pair of descriptors where bytes written to one end are read at the other, as a terminal shows them.
 pipe_ends make_terminal(unsigned short columns) {
   pipe_ends ends;
   ends.read_end = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -216,7 +216,7 @@ void process::read_all() {
                                    {reads_err(running) ? -1 : wake_descriptor_, POLLIN, 0}}};
     if (::poll(watched.data(), watched.size(), -1) < 0)
       continue;
-    // In this order: who has found a line of stdout finds what was said on stderr before it.
+    // In this order: after finding a line of stdout, a test finds earlier lines of stderr.
     if (watched[1].revents != 0)
       read_some(err_);
     if (watched[0].revents != 0)

@@ -38,7 +38,7 @@ private:
   std::filesystem::path path_;
 };
 
-/// What to start, and under which restrictions.
+/// The program to start, and its restrictions.
 struct launch {
   std::vector<std::string> arguments;
   /// Where; not set: where the test runs.
@@ -53,11 +53,11 @@ struct launch {
   std::optional<long> forbidden_call{};
   /// RLIMIT_FSIZE: no file can become longer.
   std::optional<std::uint64_t> file_size_limit;
-  /// Its stderr is a small pipe that nobody reads, until `process::read_stderr`.
+  /// Its stderr is a small pipe that is not read until `process::read_stderr`.
   bool unread_stderr = false;
   /// Its stderr is a terminal of so many columns.
   std::optional<unsigned short> terminal_columns;
-  /// Where its stdout goes instead of being read here.
+  /// The file that its stdout goes to instead of being read here.
   std::filesystem::path stdout_file;
   /// RLIMIT_NOFILE.
   std::optional<std::uint64_t> descriptor_limit;
@@ -78,7 +78,7 @@ public:
 
   void send(int signal_number) const;
 
-  /// Begins to read what was left unread.
+  /// Begins to read the unread output.
   void read_stderr();
 
   /// Waits for the end. The exit status, or minus the signal that ended it. Throws with what the program has printed
@@ -96,7 +96,7 @@ public:
   /// is for that.
   std::string text(stream which) const;
 
-  /// What has come until now, for whoever reads why a test has failed.
+  /// The output until now, for the report of a failed test.
   std::string so_far(stream which) const;
 
   /// A line and where it stands.
@@ -105,8 +105,8 @@ public:
     std::string text;
   };
 
-  /// The first line from line `from` on that `wanted` accepts, waiting for it. Throws with what the program has printed
-  /// when it ends without such a line, or when the time is over.
+  /// The first line from line `from` on that `wanted` accepts, waiting for it. Throws with the program's output when it
+  /// ends without such a line, or at the deadline.
   found_line wait_for_line(stream which, const std::function<bool(const std::string&)>& wanted, std::size_t from = 0,
                            std::chrono::milliseconds limit = patience) const;
 
@@ -140,7 +140,7 @@ private:
   output out_;
   output err_;
   bool err_is_left_ = false;
-  /// When it has ended and all it printed has been read.
+  /// When it has ended and all its output has been read.
   std::optional<int> status_;
   std::thread reader_;
 };

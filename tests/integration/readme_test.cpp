@@ -48,7 +48,7 @@ std::size_t count(const std::string& text, std::string_view part) {
   return out;
 }
 
-/// A port that nobody has at the moment.
+/// A port that is free at the moment.
 std::string free_port() {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
@@ -57,7 +57,7 @@ std::string free_port() {
   return out;
 }
 
-/// What a clone has after the program was built, with ports that are free here and slabs as large as need be.
+/// The state of a clone after the build, with ports that are free here and slabs as large as needed.
 struct fresh_clone {
   fresh_clone() {
     fs::create_directories(directory / "build/release");
@@ -80,7 +80,7 @@ struct fresh_clone {
 
 } // namespace
 
-TEST_CASE("the commands of README.md can be run as they stand, one after the other") {
+TEST_CASE("the commands of README.md run in order as written") {
   const auto blocks = shell_blocks(read_file(source / "README.md"));
   REQUIRE(blocks.size() == 2);
   // The first has the scripts, which this test is part of.
@@ -107,12 +107,12 @@ TEST_CASE("the commands of README.md can be run as they stand, one after the oth
   CHECK(count(x.err, " node: stopped") == 2);
   CHECK(x.out.find("\"node_name\": \"single\"") != std::string::npos);
   CHECK(count(x.out, "requests") >= 3);
-  // Two nodes, two directories; what a replay had of its own is gone.
+  // Two nodes, two directories; those of the replay's own node are removed.
   CHECK(entries(here.directory / "data") == std::vector<std::string>{"hf3fs-metadata", "single"});
   CHECK(entries(here.directory.path()) == std::vector<std::string>{"build", "configs", "data", "traces"});
 }
 
-TEST_CASE("the sample trace is what its page says, and made as it says") {
+TEST_CASE("the sample trace matches its documentation and can be generated again") {
   const auto page = read_file(source / "traces/README.md");
   constexpr std::string_view begin = "    troupe make-trace ";
   const auto at = page.find(begin);
@@ -140,7 +140,7 @@ TEST_CASE("the sample trace is what its page says, and made as it says") {
   CHECK(x.count("hit_blocks") == says.hit_blocks);
 }
 
-TEST_CASE("a generated trace that is written to a file plays as the generator does") {
+TEST_CASE("a generated trace replays from a file like from the generator") {
   const scratch_directory scratch;
   const auto file = (scratch / "trace.jsonl").string();
   auto command = program_with({"make-trace", "loogle:3,2048,4,128", "--limit", "9"});

@@ -18,7 +18,7 @@ std::filesystem::path real_trace() {
 
 } // namespace
 
-TEST_CASE("a replay in one process finds exactly what the model finds") {
+TEST_CASE("a replay in one process has exactly the hits of the model") {
   const scratch_directory scratch;
   const auto ranks = GENERATE(1U, 2U, 3U);
   const node_shape shape{.ranks = ranks};
@@ -36,7 +36,7 @@ TEST_CASE("a replay in one process finds exactly what the model finds") {
   CHECK(entries(scratch.path()).empty()); // its own node's data went with it
 }
 
-TEST_CASE("a replay with several requests at once stores every page once") {
+TEST_CASE("a replay with concurrent requests stores every page once") {
   const scratch_directory scratch;
   const auto concurrency = GENERATE(8U, 32U);
   const node_shape shape{.ranks = 2};
@@ -72,7 +72,7 @@ TEST_CASE("a replay works with pages of any size") {
     CHECK(x.count("hit_blocks") == model.hit_blocks);
 }
 
-TEST_CASE("a page that does not fill its slot survives as well") {
+TEST_CASE("a page smaller than its slot is stored and loaded") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.slots = 512});
   // 2 layers × 1 part × 3 tokens × 5 heads × 24 elements × 2 bytes: nothing of it is aligned.
@@ -110,7 +110,7 @@ TEST_CASE("a replay works where io_uring is forbidden") {
   CHECK(x.err.find("threads") != std::string::npos);
 }
 
-TEST_CASE("a replay leaves its data where it is told to") {
+TEST_CASE("a replay keeps its data in the given directory") {
   const scratch_directory scratch;
   const auto data = (scratch / "mine").string();
   check_clean(
@@ -119,7 +119,7 @@ TEST_CASE("a replay leaves its data where it is told to") {
   CHECK(entries(scratch.path()) == std::vector<std::string>{"mine"});
 }
 
-TEST_CASE("with fewer slots than pages a replay evicts, and finds about as much as a recency-ordered cache") {
+TEST_CASE("with fewer slots than pages a replay evicts with about the hits of an LRU cache") {
   const scratch_directory scratch;
   // 60 groups of 32 blocks, 16 of them in use at a time: 600 slots are too few for those and 1,000 just enough.
   const auto* trace = "loogle:60,2048,8,128";
@@ -128,10 +128,10 @@ TEST_CASE("with fewer slots than pages a replay evicts, and finds about as much 
       {"--trace", trace, "--concurrency", "1", "--page-bytes", "4096", "--capacity-pages", std::to_string(slots)},
       scratch.path());
   check_clean(x, {});
-  // The node begins to evict when less than 5 % of the slots are free and goes on until 10 % are, so that it holds
-  // between 90 % and 95 % of them. That brackets it, but for two things: what a request leases is not evicted, and the
-  // end of a prefix goes before its beginning, of which a lookup can still use the rest. The first matters little with
-  // one request at a time; the second is what the wider upper bound is for.
+  // The node begins to evict when less than 5 % of the slots are free and continues until 10 % are, so that it holds
+  // between 90 % and 95 % of them. That bounds the hits, with two exceptions: keys that a request leases are not
+  // evicted, and the end of a prefix is evicted before its beginning, of which a lookup can still use the rest. The
+  // first matters little with one request at a time; the second is the reason for the wider upper bound.
   const auto at_least = expected(trace, slots * 88 / 100).hit_blocks;
   const auto at_most = expected(trace, slots).hit_blocks;
   const auto hits = x.count("hit_blocks");
@@ -139,11 +139,11 @@ TEST_CASE("with fewer slots than pages a replay evicts, and finds about as much 
   CHECK(hits >= at_least * 97 / 100);
   CHECK(hits <= at_most * 120 / 100);
   CHECK(x.count("evicted_keys") > 0);
-  // What was saved is there or was evicted.
+  // Saved pages are present or were evicted.
   CHECK(x.count("saved_pages") <= x.count("evicted_keys") + slots);
 }
 
-TEST_CASE("with fewer slots than pages and many requests at once, nothing is wrong and nothing hangs") {
+TEST_CASE("with fewer slots than pages and many concurrent requests no page is wrong and nothing hangs") {
   const scratch_directory scratch;
   // 16 requests × 34 blocks may hold more than the 300 slots there are: then saves find none, and are counted.
   const auto x = run_replay({"--trace", "loogle:60,2048,8,128", "--concurrency", "16", "--page-bytes", "4096",
@@ -156,7 +156,7 @@ TEST_CASE("with fewer slots than pages and many requests at once, nothing is wro
   CHECK(x.count("saved_pages") > 0);
 }
 
-TEST_CASE("a replay that wants more pages at once than the node takes waits for its turn") {
+TEST_CASE("a replay above the node's window waits for its turn") {
   const scratch_directory scratch;
   const auto* trace = "loogle:20,8192,4,128";
   const auto x = run_replay({"--trace", trace, "--concurrency", "16", "--page-bytes", "4096", "--set",
@@ -166,7 +166,7 @@ TEST_CASE("a replay that wants more pages at once than the node takes waits for 
   CHECK(x.count("saved_pages") == expected(trace).unique_blocks);
 }
 
-TEST_CASE("a real trace has exactly the hits that the model finds") {
+TEST_CASE("a real trace has exactly the hits of the model") {
   const auto file = real_trace();
   if (!std::filesystem::exists(file)) {
     WARN("skipped: there is no " << file);
@@ -196,7 +196,7 @@ TEST_CASE("requests without blocks, of one block and of many are all replayed") 
   CHECK(x.count("saved_pages") == 1 + 2500 + 1);
 }
 
-TEST_CASE("a replay prints a table unless told to print JSON, and progress unless told to be quiet") {
+TEST_CASE("a replay prints a table or JSON, and progress unless it is quiet") {
   const scratch_directory scratch;
   auto command = program_with({"replay", "--trace", "loogle:1,512,2,64", "--page-bytes", "4096", "--concurrency", "1"});
   command.directory = scratch.path();
@@ -207,7 +207,7 @@ TEST_CASE("a replay prints a table unless told to print JSON, and progress unles
   CHECK(x.err.find("2 of 2 requests") != std::string::npos);
 }
 
-TEST_CASE("a replay that only transfers says that it compared nothing") {
+TEST_CASE("a replay without verification reports that it compared nothing") {
   const scratch_directory scratch;
   const auto x = run_replay({"--trace", small_trace, "--page-bytes", "4096", "--transfer-only"}, scratch.path());
   INFO(x.err);
@@ -218,7 +218,7 @@ TEST_CASE("a replay that only transfers says that it compared nothing") {
   CHECK(x.count("saved_pages") > 0);
 }
 
-TEST_CASE("a replay runs on a GPU, or says why not, and leaves nothing behind") {
+TEST_CASE("a replay runs on a GPU or reports why not and leaves nothing behind") {
   const scratch_directory scratch;
   const auto x = run_replay({"--trace", small_trace, "--page-bytes", "4096", "--device", "cuda"}, scratch.path());
   INFO(x.err);
@@ -232,7 +232,7 @@ TEST_CASE("a replay runs on a GPU, or says why not, and leaves nothing behind") 
   CHECK(entries(scratch.path()).empty());
 }
 
-TEST_CASE("a device that is none is refused before anything starts") {
+TEST_CASE("an unknown device is refused before startup") {
   const scratch_directory scratch;
   const auto* device = GENERATE("gpu", "cuda:", "cuda:x", "cuda:1234", "");
   const auto x = run_replay({"--trace", small_trace, "--device", device}, scratch.path());

@@ -24,7 +24,7 @@ TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on
   const auto signal_number = GENERATE(SIGTERM, SIGINT);
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
-  // Over TCP nobody maps its memory.
+  // Over TCP no client maps its memory.
   config["remote"] = {{"enabled", true}};
   serving_node node(write_config(scratch.path(), config));
   CHECK(node.port() != 0);
@@ -41,7 +41,7 @@ TEST_CASE("a node prints one line when it is ready, and drains on SIGTERM and on
   CHECK(node.log().find("stopped") != std::string::npos);
 }
 
-TEST_CASE("a node takes the port that its config says") {
+TEST_CASE("a node uses the port of its config") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   std::uint16_t port = 0;
@@ -76,7 +76,7 @@ TEST_CASE("log lines have time, level and component, and obey log_level") {
   CHECK(quiet.log().empty());
 }
 
-TEST_CASE("a restarted node starts empty and says so") {
+TEST_CASE("a restarted node without an index starts empty and reports it") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   const auto hits = expected(small_trace).hit_blocks;
@@ -101,7 +101,7 @@ TEST_CASE("a restarted node starts empty and says so") {
   }
 }
 
-TEST_CASE("a node drains while a client is at work") {
+TEST_CASE("a node drains while a client is active") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {.slots = 4096});
   serving_node node(write_config(scratch.path(), config));
@@ -136,12 +136,12 @@ TEST_CASE("a port that is taken is an error that names it") {
   CHECK(x.err.find("127.0.0.1:" + port) != std::string::npos);
   CHECK(x.err.find("actors.port") != std::string::npos);
 
-  // It has let go of everything.
+  // It has released all resources.
   serving_node node(config);
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("without io_uring a node falls back to threads, or refuses if told to insist") {
+TEST_CASE("without io_uring a node falls back to threads or refuses if io_uring is required") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   launch container;

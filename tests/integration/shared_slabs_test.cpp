@@ -23,7 +23,7 @@ namespace {
 constexpr const char* small_trace = "loogle:4,2048,5,128";
 const arguments one_at_a_time{"--concurrency", "1"};
 
-/// What node `to` has had from files of all others; and what was refused there.
+/// The pages that node `to` has read from files of all others, and those that were rejected there.
 struct from_files {
   double pages = 0;
   double stale = 0;
@@ -52,7 +52,7 @@ void wait_until_written(serving_node& node, std::uint64_t pages) {
 
 } // namespace
 
-TEST_CASE("pages of another node come from its slab files, and none of them over the network") {
+TEST_CASE("pages of another node are read from its slab files without network transfer") {
   test_cluster nodes(2, {.ranks = GENERATE(1U, 2U), .page_bytes = 65536});
   nodes.shared = true;
   nodes.start_all();
@@ -69,7 +69,7 @@ TEST_CASE("pages of another node come from its slab files, and none of them over
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_file_pages_total") == read.pages);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_file_bytes_total") == read.pages * 65536);
   CHECK(sum_of_metric(nodes.node(1), "troupe_peer_pages_total") == pages);
-  // A disk that takes too long is no fault of anybody's.
+  // A slow disk is no failure.
   if (read.failed == 0) {
     CHECK(read.pages >= pages);
     CHECK(sum_of_metric(nodes.node(0), "troupe_remote_pages_total") == 0);
@@ -83,7 +83,7 @@ TEST_CASE("pages of another node come from its slab files, and none of them over
   nodes.stop_all();
 }
 
-TEST_CASE("with three nodes, each reads what the others have in their files") {
+TEST_CASE("with three nodes each one reads pages from the files of the others") {
   test_cluster nodes(3, {.page_bytes = 4096});
   nodes.shared = true;
   nodes.start_all();
@@ -109,7 +109,7 @@ TEST_CASE("with three nodes, each reads what the others have in their files") {
   nodes.stop_all();
 }
 
-TEST_CASE("what is damaged in a file of another node comes over the network, or is a miss there, and never wrong") {
+TEST_CASE("a damaged page in another node's file is fetched over the network or is a miss") {
   test_cluster nodes(2, {.page_bytes = 8192});
   nodes.shared = true;
   nodes.start_all();
@@ -139,7 +139,7 @@ TEST_CASE("what is damaged in a file of another node comes over the network, or 
   nodes.stop_all();
 }
 
-TEST_CASE("slab files of namespaces that clients make, which grow, are read by other nodes as well") {
+TEST_CASE("growing slab files of clients' namespaces are read by other nodes") {
   test_cluster nodes(2, {.page_bytes = 65536});
   nodes.shared = true;
   nodes.change = [](std::size_t, nlohmann::json& config) { config["storage"]["disk_bytes"] = "256 MiB"; };
@@ -171,7 +171,7 @@ TEST_CASE("slab files of namespaces that clients make, which grow, are read by o
   nodes.stop_all();
 }
 
-TEST_CASE("a file that is not there, or another one under its name, is not read: its pages come over the network") {
+TEST_CASE("pages of a missing or replaced slab file are fetched over the network") {
   test_cluster nodes(2, {.page_bytes = 4096});
   nodes.shared = true;
   nodes.start_all();
@@ -179,7 +179,7 @@ TEST_CASE("a file that is not there, or another one under its name, is not read:
   const auto model = expected(small_trace);
   check_clean(nodes.replay(0, small_trace, one_at_a_time), nodes.shape);
   wait_until_written(nodes.node(0), model.unique_blocks);
-  // Nothing of it was opened by the other node before there was anything to fetch.
+  // The other node opened none of it before there was anything to fetch.
   const auto slab = slab_path(nodes.config(0));
   const auto aside = nodes.scratch.path() / "aside";
   std::filesystem::rename(slab, aside);
@@ -198,7 +198,7 @@ TEST_CASE("a file that is not there, or another one under its name, is not read:
   nodes.stop_all();
 }
 
-TEST_CASE("a node that shares nothing is fetched from over the network") {
+TEST_CASE("pages of a node without shared storage are fetched over the network") {
   test_cluster nodes(2, {.page_bytes = 4096});
   nodes.start(0);
   nodes.shared = true;
@@ -213,7 +213,7 @@ TEST_CASE("a node that shares nothing is fetched from over the network") {
   nodes.stop_all();
 }
 
-TEST_CASE("a node whose slabs do not lie where the others look does not start, and says why") {
+TEST_CASE("a node whose slabs are outside of the shared directory does not start and reports why") {
   test_cluster nodes(1, {.page_bytes = 4096});
   nodes.shared = true;
   auto config = nodes.config(0);
@@ -223,9 +223,9 @@ TEST_CASE("a node whose slabs do not lie where the others look does not start, a
   CHECK(said.err.find("storage.shared_directory") != std::string::npos);
 }
 
-TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon that dies costs no more than the way") {
+TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the network after its daemon dies") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
-  // The mount that comes back is another one.
+  // The file system that is mounted again is another one.
   served.control().lose_descriptors = 1;
   test_cluster nodes(2, {.page_bytes = 65536});
   nodes.shared = true;
@@ -247,7 +247,7 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
   CHECK(found.count("hit_blocks") == model.blocks);
   CHECK(files_of(nodes.node(1)).pages > 0);
   CHECK(served.control().reads > before);
-  // What is not in the slab of the owner yet, or cannot be read there, is in its memory.
+  // Pages that are not in the owner's slab yet, or cannot be read there, are in its memory.
   check_clean(nodes.replay(0, small_trace, {"--salt", "1", "--concurrency", "1"}), nodes.shape);
   served.kill();
   nodes.node(0).program().wait_for_line(stream::err, "connection ended");
@@ -272,7 +272,7 @@ TEST_CASE("on 3FS, pages of another node are read by rings of 3FS, and a daemon 
   nodes.stop_all();
 }
 
-TEST_CASE("an owner that is killed while its files are read costs hits and nothing else") {
+TEST_CASE("an owner killed while its files are read costs only hits") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
   nodes.shared = true;
   // A start after a crash waits for three of these.
@@ -288,7 +288,7 @@ TEST_CASE("an owner that is killed while its files are read costs hits and nothi
   CHECK(files_of(nodes.node(1)).pages > 0);
   nodes.node(1).program().wait_for_line(stream::err, "peer disconnected");
   nodes.all[0].reset();
-  // Another run of it has another index, and the same files: what these hold of before is asked for by nobody.
+  // Another run of it has another index and the same files: pages of the earlier run there are not requested.
   const auto seen = nodes.node(1).log_mark();
   nodes.start(0);
   nodes.node(1).program().wait_for_line(stream::err, "is available after a restart", seen);

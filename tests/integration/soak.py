@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lets a node live under load over HTTP, with namespaces that are made and removed, and watches what it holds.
+"""Runs a node under load over HTTP, with namespaces that are created and removed, and watches its resources.
 
-Each client thread makes a namespace of a name that was never there before, registers ranks, saves, loads, leases,
-erases and clears in it, and removes it, with and without open leases; over the native API and over both wires of slot
-clients in turn. Beside them, one namespace stays and is always full, so that keys are evicted all the time.
+Each client thread creates a namespace with a new name, registers ranks, saves, loads, leases, erases and clears in it,
+and removes it, with and without open leases; over the native API and over both protocols of slot clients in turn.
+Beside them, one namespace stays and is always full, so that keys are evicted all the time.
 
 Fails if memory, descriptors, threads or disk grow beyond the bounds after the warm-up, or if an answer is wrong.
 """
@@ -31,7 +31,7 @@ class wrong_answer(Exception):
 
 
 class connection:
-    """One connection that is kept open, as a client has it."""
+    """A persistent connection, like that of a client."""
 
     def __init__(self, port):
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -89,7 +89,7 @@ def expect(what, got, wanted):
 
 
 def native_life(ask, name, draw):
-    """A namespace of the native API from its first day to its last."""
+    """The life of a namespace of the native API."""
     slots = draw.choice([10, 100, 1000])
     ask("POST", "/v1/namespaces", {"name": name, "model": name, "world_size": 2})
     path = f"/v1/namespaces/{name}"
@@ -101,7 +101,7 @@ def native_life(ask, name, draw):
         given = ask("POST", f"{path}/reserve", {"rank": rank, "keys": keys, "parents": parents})
         pages = [{"key": key, "slot": x["slot"], "generation": x["generation"]}
                  for key, x in zip(keys, given["results"])]
-        # The last one is given up.
+        # The last one is cancelled.
         done = ask("POST", f"{path}/commit", {"rank": rank, "token": given["token"], "pages": pages[:-1]})
         expect("commit", {x["status"] for x in done["results"]} - {"ok"}, set())
         ask("POST", f"{path}/abort", {"rank": rank, "token": given["token"]})
@@ -121,7 +121,7 @@ def native_life(ask, name, draw):
 
 
 def hf3fs_life(ask, name, draw):
-    """A namespace of vLLM's wire."""
+    """A namespace of vLLM's HF3FS protocol."""
     pages = draw.choice([10, 100, 1000])
     for rank in (0, 1):
         ask("POST", f"/hf3fs/{name}/rank/{rank}/initialize", {"num_pages": pages})
@@ -139,7 +139,7 @@ def hf3fs_life(ask, name, draw):
 
 
 def sglang_life(ask, name, draw):
-    """A namespace of SGLang's wire."""
+    """A namespace of SGLang's HF3FS protocol."""
     more = {"namespace": name}
     ask("POST", "/0/initialize", {"num_pages": draw.choice([10, 100, 1000]), **more})
     keys = [f"{name} {i}" for i in range(draw.randint(1, 5))]
@@ -152,7 +152,7 @@ def sglang_life(ask, name, draw):
 
 
 class clients:
-    """Threads that use the node until they are told to end, and the first thing that went wrong in one of them."""
+    """Threads that use the node until they are stopped, and the first error of one of them."""
 
     def __init__(self, port, seed, threads, pace):
         self.port, self.seed, self.pace = port, seed, pace
@@ -179,7 +179,7 @@ class clients:
             self.lives[number] += 1
 
     def stay(self, ask, _):
-        """More keys than there is room for: the oldest are evicted, the newest are found."""
+        """Saves more keys than fit: the oldest are evicted, the newest are found."""
         pages = 5000
         ask("POST", "/hf3fs/stays/rank/0/initialize", {"num_pages": pages})
         while not self.over.wait(self.pace):
@@ -206,7 +206,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--troupe", required=True, help="the program")
     parser.add_argument("--minutes", type=float, default=12)
-    # Of 12 minutes, the store has compacted for the first time by then, and keeps the memory that it took for it.
+    # In 12 minutes, the store has compacted for the first time, and keeps the memory that it used for it.
     parser.add_argument("--warm-up", type=float, help="minutes; three fifths of the time if not given")
     parser.add_argument("--clients", type=int, default=3, help="threads that make and remove namespaces")
     parser.add_argument("--pace", type=float, default=0.005, help="seconds between two lives of namespaces")

@@ -5,8 +5,8 @@
 
 namespace start_fault_test {
 
-/// What keeps a node from starting: each ends with exit code 1, a sentence on stderr and nothing on stdout, and leaves
-/// what is on the disk as it was.
+/// Errors that prevent a start: each ends with exit code 1, a sentence on stderr and nothing on stdout, and leaves the
+/// files on disk unchanged.
 
 using namespace troupe::test;
 using nlohmann::json;
@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* small_trace = "loogle:2,1024,3,128";
 
-/// What `serve` says when it does not start.
+/// The error of `serve` when it does not start.
 std::string refused(const fs::path& config, arguments more = {}) {
   auto command = program_with({"serve", "--config", config.string()});
   command.arguments.insert(command.arguments.end(), more.begin(), more.end());
@@ -43,7 +43,7 @@ void fill(const json& config, const fs::path& file) {
 
 } // namespace
 
-TEST_CASE("two nodes on one data_dir: the second one is refused, the first one goes on") {
+TEST_CASE("two nodes on one data_dir: the second one is refused and the first one continues") {
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));
   serving_node first(config);
@@ -53,7 +53,7 @@ TEST_CASE("two nodes on one data_dir: the second one is refused, the first one g
   // The same directory by another name.
   fs::create_directory_symlink(scratch / "data", scratch / "alias");
   CHECK(refused(config, {"--set", "data_dir=" + (scratch / "alias").string()}).find("in use") != std::string::npos);
-  // So for the node that a replay runs.
+  // The same for the node that a replay runs.
   const auto x = run_replay({"--trace", small_trace, "--config", config.string()});
   INFO(x.err);
   CHECK(x.code == 1);
@@ -64,7 +64,7 @@ TEST_CASE("two nodes on one data_dir: the second one is refused, the first one g
   CHECK(first.stop() == 0);
 }
 
-TEST_CASE("two nodes with directories of their own and one slab: the second one is refused") {
+TEST_CASE("two nodes with separate directories and one slab: the second one is refused") {
   const scratch_directory scratch;
   fs::create_directories(scratch / "one/shared");
   fs::create_directories(scratch / "two");
@@ -85,7 +85,7 @@ TEST_CASE("two nodes with directories of their own and one slab: the second one 
   CHECK(second.stop() == 0);
 }
 
-TEST_CASE("a config of another geometry does not touch the slabs that are there, and says what both are") {
+TEST_CASE("a config of another geometry leaves existing slabs unchanged and reports both geometries") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path(), {.ranks = 2});
   const auto file = write_config(scratch.path(), config);
@@ -122,7 +122,7 @@ TEST_CASE("a config of another geometry does not touch the slabs that are there,
   }
 }
 
-TEST_CASE("the slabs of two ranks that were swapped are refused") {
+TEST_CASE("swapped slabs of two ranks are refused") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path(), {.ranks = 2});
   const auto file = write_config(scratch.path(), config);
@@ -135,7 +135,7 @@ TEST_CASE("the slabs of two ranks that were swapped are refused") {
   CHECK(why.find("wanted is rank 0 ") != std::string::npos);
 }
 
-TEST_CASE("a slab that was truncated, has grown, or is something else is refused and left alone") {
+TEST_CASE("a slab that was truncated, extended or replaced is refused and not changed") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path());
   const auto file = write_config(scratch.path(), config);
@@ -155,13 +155,13 @@ TEST_CASE("a slab that was truncated, has grown, or is something else is refused
   SECTION("without its trailer") {
     fs::resize_file(slab, whole - 4096);
   }
-  SECTION("grown by one byte") {
+  SECTION("extended by one byte") {
     fs::resize_file(slab, whole + 1);
   }
   SECTION("a text") {
     std::ofstream(slab) << "not a slab\n";
   }
-  SECTION("of the right size, and zero") {
+  SECTION("zeroes of the right size") {
     fs::resize_file(slab, 0);
     fs::resize_file(slab, whole);
     expected_reason = "has no sound trailer";
@@ -192,7 +192,7 @@ TEST_CASE("a slab that was truncated, has grown, or is something else is refused
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a data_dir that cannot be made is an error that names it") {
+TEST_CASE("a data_dir that cannot be created is an error that names it") {
   const scratch_directory scratch;
   std::ofstream(scratch / "data") << "a file is in the way\n";
   const auto file = write_config(scratch.path(), node_config(scratch.path())).string();
@@ -203,7 +203,7 @@ TEST_CASE("a data_dir that cannot be made is an error that names it") {
   CHECK(x.err.find(" critical node: data_dir: " + (scratch / "data").string()) != std::string::npos);
 }
 
-TEST_CASE("what a crashed start left behind does not keep a node from starting") {
+TEST_CASE("files of a crashed start do not prevent the next one") {
   const scratch_directory scratch;
   const auto config = node_config(scratch.path());
   const auto file = write_config(scratch.path(), config);

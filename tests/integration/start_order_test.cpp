@@ -9,13 +9,13 @@
 
 namespace start_order_test {
 
-/// What keeps a node from serving is found before it makes anything.
+/// Obstacles to serving are found before anything is created.
 
 using namespace troupe::test;
 using stream = process::stream;
 namespace fs = std::filesystem;
 
-TEST_CASE("ports, tokens and certificates are looked at before anything is written") {
+TEST_CASE("ports, tokens and certificates are checked before any write") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path());
   config["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
@@ -32,7 +32,7 @@ TEST_CASE("ports, tokens and certificates are looked at before anything is writt
   struct obstacle {
     arguments settings;
     const char* said;
-    /// 2 where it stays so until somebody changes it.
+    /// 2 where it stays so until the config is changed.
     int code = 1;
   };
   const std::vector<obstacle> obstacles{
@@ -53,7 +53,7 @@ TEST_CASE("ports, tokens and certificates are looked at before anything is writt
     INFO(x.said << ": " << refused.err);
     CHECK(refused.code == x.code);
     CHECK(refused.err.find(x.said) != std::string::npos);
-    // As whoever checks the config is told.
+    // The same error as check-config prints.
     command.arguments[1] = "check-config";
     command.arguments.erase(command.arguments.begin() + 2); // --config
     CHECK(run(command).code == (x.code == 2 ? 2 : 0));
@@ -62,7 +62,7 @@ TEST_CASE("ports, tokens and certificates are looked at before anything is writt
   CHECK(running.stop() == 0);
 }
 
-TEST_CASE("a node that is told to end while it starts ends at once, and starts again as if nothing had been") {
+TEST_CASE("a node stopped during startup ends at once and starts normally afterwards") {
   const auto signal_number = GENERATE(SIGINT, SIGTERM);
   const scratch_directory scratch;
   const auto config = node_config(scratch.path());
@@ -71,7 +71,7 @@ TEST_CASE("a node that is told to end while it starts ends at once, and starts a
     serving_node first(file);
     CHECK(first.stop() == 0);
   }
-  // A slab that somebody has is waited for.
+  // A slab that another process has locked is waited for.
   const int slab = ::open(slab_path(config).c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(slab >= 0);
   REQUIRE(::flock(slab, LOCK_EX | LOCK_NB) == 0);

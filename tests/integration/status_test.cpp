@@ -37,7 +37,7 @@ std::filesystem::path write_token(const std::filesystem::path& file, const std::
 
 } // namespace
 
-TEST_CASE("status says how a node is, before, while and after it is used, damaged and ended") {
+TEST_CASE("status reports the health of a node when unused, in use, damaged and stopped") {
   const scratch_directory directory;
   std::string address;
   {
@@ -82,7 +82,7 @@ TEST_CASE("status says how a node is, before, while and after it is used, damage
   CHECK(run(program_with({"top", address, "--count", "1"})).code == 2);
 }
 
-TEST_CASE("status needs a token where the node asks for one, and one of role admin sees config and log") {
+TEST_CASE("status needs a token if the node requires one and role admin for config and log") {
   const scratch_directory directory;
   const auto tokens = write_token(directory / "tokens", "read a-token-that-reads\nadmin a-token-that-may-all");
   serving_node node(config_with_http(directory, {{"tokens_file", tokens.string()}}));
@@ -96,7 +96,7 @@ TEST_CASE("status needs a token where the node asks for one, and one of role adm
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("by its Unix socket the user of a node asks it without a port and without a token") {
+TEST_CASE("on the Unix socket the owner of a node needs no port and no token for status") {
   const scratch_directory directory;
   const auto data = std::filesystem::path(node_config(directory.path()).at("data_dir").get<std::string>());
   const auto socket = (data / "http.sock").string();
@@ -111,7 +111,7 @@ TEST_CASE("by its Unix socket the user of a node asks it without a port and with
     CHECK(ask(data.string()) == 0);
     CHECK(ask(socket) == 0);
     CHECK(ask("unix:" + socket) == 0);
-    // What only an administrator may: no token has that role here.
+    // Requests for administrators only: no token has that role here.
     const auto spaces = run(program_with({"list-namespaces", "--json", "--url", socket}));
     INFO(spaces.out << spaces.err);
     CHECK(spaces.code == 0);
@@ -133,7 +133,7 @@ TEST_CASE("by its Unix socket the user of a node asks it without a port and with
     CHECK(ask(socket) == 2);
   }
   {
-    // What the killed one left is replaced.
+    // The socket that the killed node left is replaced.
     serving_node node(config_with_http(directory, {{"port", "off"}}));
     CHECK(ask(socket) == 0);
     CHECK(node.stop() == 0);
@@ -145,7 +145,7 @@ TEST_CASE("by its Unix socket the user of a node asks it without a port and with
   CHECK(contains(refused.err, "choose another http.socket"));
 }
 
-TEST_CASE("status and top say what is wrong with their command lines") {
+TEST_CASE("status and top report errors of their command lines") {
   CHECK(run(program_with({"status", "not an address"})).code == 2);
   CHECK(run(program_with({"top", "127.0.0.1:1", "--count", "1", "--interval", "0"})).code == 2);
   CHECK(run(program_with({"status", "--jsno"})).code == 2);

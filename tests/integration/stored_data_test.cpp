@@ -10,15 +10,15 @@
 
 namespace stored_data_test {
 
-/// What an earlier version left on disk is opened by this one, byte for byte: docs/compatibility.md promises it. The
-/// archives are made by tests/fixtures/make-data with the program of their version, and never again.
+/// Data that an earlier version left on disk is opened by this one, byte for byte: docs/compatibility.md promises it.
+/// The archives are made by tests/fixtures/make-data with the program of their version, and never again.
 
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
 namespace {
 
-/// Of each rank: five blocks in two requests.
+/// The data of each rank: five blocks in two requests.
 constexpr std::uint64_t blocks_of_trace = 7;
 constexpr std::uint64_t keys_of_trace = 5;
 
@@ -49,7 +49,7 @@ struct stored_data {
 
 } // namespace
 
-TEST_CASE("slabs and an index of earlier versions are sound for this one", "[compatibility]") {
+TEST_CASE("slabs and an index of earlier versions are valid for this version", "[compatibility]") {
   const stored_data data(GENERATE(as<std::string>{}, "data-1.tar.gz"));
   const auto checked = run(data.in_place({"check-slabs", "--config", "node.json", "--json", "--quiet"}));
   INFO(checked.out << checked.err);
@@ -63,8 +63,7 @@ TEST_CASE("slabs and an index of earlier versions are sound for this one", "[com
   }
 }
 
-TEST_CASE("a node serves what an earlier version has stored, of its own namespaces and of those that clients made",
-          "[compatibility]") {
+TEST_CASE("a node serves data of an earlier version, of config and client namespaces", "[compatibility]") {
   const stored_data data(GENERATE(as<std::string>{}, "data-1.tar.gz"));
   launch how;
   how.directory = data.scratch.path();
@@ -83,7 +82,7 @@ TEST_CASE("a node serves what an earlier version has stored, of its own namespac
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("what is said of versions is what the program says of itself", "[compatibility]") {
+TEST_CASE("the documented versions equal those that the program prints", "[compatibility]") {
   const auto version = run(program_with({"--version"}));
   CHECK(version.code == 0);
   const auto number = [&](const std::string& pattern) {
@@ -103,7 +102,7 @@ TEST_CASE("what is said of versions is what the program says of itself", "[compa
   says("| slab files | " + number("slab file ([0-9]+)") + "; " + number("growing: ([0-9]+)") + " where");
   says("| index (`data_dir/index`) | schema " + number("index ([0-9]+)") + " |");
   says("| claims (`data_dir/claims`) | " + number("claim ([0-9]+)") + " |");
-  // The first entry is of what is here.
+  // The first entry is that of this version.
   const auto changes = source_text("CHANGELOG.md");
   const auto on_the_wire = changes.substr(changes.find("### On the wire"));
   CHECK(on_the_wire.find("version " + protocol) != std::string::npos);

@@ -98,7 +98,7 @@ std::vector<std::uint64_t> numbers(std::string_view text) {
   return out;
 }
 
-/// What follows `mark`; the line must have it.
+/// The rest of the line after `mark`, which it must contain.
 std::vector<std::uint64_t> numbers_after(const std::string& line, std::string_view mark, std::size_t count) {
   const auto at = line.find(mark);
   auto out =
@@ -261,7 +261,7 @@ void check_clean(const replay_outcome& x, const node_shape& shape) {
 
 expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity,
                        std::optional<std::size_t> limit) {
-  constexpr std::uint32_t block_tokens = 64; // what the program generates with
+  constexpr std::uint32_t block_tokens = 64; // the sizes that the program generates with
   const auto opened = replay::open_trace(trace, block_tokens, limit);
   if (!opened)
     throw std::runtime_error(opened.error().text);

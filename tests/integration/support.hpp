@@ -38,7 +38,7 @@ struct node_shape {
   std::uint64_t page_bytes = 4096;
   /// Per rank.
   std::uint64_t slots = 1024;
-  /// Of all ranks; 0: the default of the config, more than any test has pages.
+  /// Slots of all ranks; 0: the default of the config, more than any test has pages.
   std::uint64_t memory_bytes = 0;
   /// A page is saved when it is in its slab.
   bool strict = false;
@@ -68,7 +68,7 @@ struct rank_statistics {
   std::uint64_t failed = 0;
 };
 
-/// What a node logs about itself every now and then.
+/// The statistics that a node logs at intervals.
 struct node_statistics {
   std::uint64_t clients = 0;
   std::uint64_t keys = 0;
@@ -78,7 +78,7 @@ struct node_statistics {
   std::uint64_t evicted = 0;
   std::vector<rank_statistics> ranks;
 
-  /// Nobody holds anything, and nothing is under way: each slot is free or has a page.
+  /// No lease is held and no transfer is in progress: each slot is free or has a page.
   bool at_rest() const;
 };
 
@@ -93,7 +93,7 @@ public:
 
   process& program() noexcept { return program_; }
   std::uint16_t port() const noexcept { return port_; }
-  /// Of its Unix socket.
+  /// The path of its Unix socket.
   const std::string& socket() const noexcept { return socket_; }
   /// Where clients attach: the socket.
   const std::string& address() const noexcept { return socket_; }
@@ -102,7 +102,7 @@ public:
   const std::string& ready_line() const noexcept { return ready_line_; }
   /// All it has logged. Only once it has ended, as with `process::text`.
   std::string log() const { return program_.text(process::stream::err); }
-  /// For whoever reads why a test has failed; nothing is to be expected in it.
+  /// For the report of a failed test; no text in it is expected.
   std::string log_so_far() const { return program_.so_far(process::stream::err); }
   /// Waits until it has logged a line with this in it. Throws with the log where that does not come.
   process::found_line wait_for_log(std::string_view part, std::size_t from = 0) const {
@@ -114,7 +114,7 @@ public:
   /// The first statistics that `wanted` accepts, of those that were collected after this call.
   node_statistics wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted);
 
-  /// The first ones of a node that all clients have left, with nothing in use but what is stored.
+  /// The first statistics after all clients have detached, with only stored pages in use.
   node_statistics wait_until_at_rest();
 
   /// Statistics that were collected after this call.
@@ -162,7 +162,7 @@ void check_clean(const replay_outcome& x, const node_shape& shape);
 /// False, with a word, where this was built without UCX, or runs without it.
 bool there_is_ucx();
 
-/// What the model of the cache says about a trace, given as for `--trace`.
+/// The prediction of the cache model for a trace, given as for `--trace`.
 expected_hits expected(const std::string& trace, std::optional<std::uint64_t> capacity = {},
                        std::optional<std::size_t> limit = {});
 

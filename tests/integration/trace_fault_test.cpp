@@ -24,7 +24,7 @@ replay_outcome replay_refused(const scratch_directory& scratch, const std::strin
 
 } // namespace
 
-TEST_CASE("a malformed line of a trace is an error with file and line, and nothing is run") {
+TEST_CASE("a malformed line of a trace is an error with file and line and nothing runs") {
   struct broken_line {
     std::string_view text;
     const char* reason;
@@ -65,7 +65,7 @@ TEST_CASE("a malformed line of a trace is an error with file and line, and nothi
   }
 }
 
-TEST_CASE("the last line of a trace may lack its newline, but not its end") {
+TEST_CASE("the last line of a trace may lack its newline but must be complete") {
   const scratch_directory scratch;
   const auto file = scratch / "trace.jsonl";
   std::ofstream(file) << good_line << '\n' << good_line;
@@ -85,7 +85,7 @@ TEST_CASE("a trace without requests is refused") {
   CHECK(x.err.find("has no requests") != std::string::npos);
 }
 
-TEST_CASE("a line without an end is refused before it fills the memory") {
+TEST_CASE("a line without a newline is refused before it fills the memory") {
   const scratch_directory scratch;
   const auto x = replay_refused(scratch, "/dev/zero");
   CHECK(x.code == 2);
@@ -104,7 +104,7 @@ TEST_CASE("a trace that cannot be read is an error that names it") {
   }
 }
 
-TEST_CASE("an attached replay with a malformed trace does not even attach") {
+TEST_CASE("an attached replay with a malformed trace does not attach") {
   const scratch_directory scratch;
   serving_node node(write_config(scratch.path(), node_config(scratch.path())));
   const auto file = scratch / "broken.jsonl";

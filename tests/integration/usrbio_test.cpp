@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A node's config for slabs on what is served.
+/// A node's config for slabs in the served directory.
 nlohmann::json config_on(const served_directory& served, const fs::path& directory, const node_shape& shape,
                          const char* engine = "usrbio") {
   auto out = node_config(directory, shape);
@@ -37,10 +37,10 @@ void check_says(const std::string& text, std::initializer_list<std::string> part
 
 } // namespace
 
-TEST_CASE("a node on 3FS keeps its pages, and knows a daemon that dies and comes back") {
+TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   const scratch_directory scratch;
-  // Of the pages of a request, at most 60 are in memory: the rest has to be read.
+  // At most 60 of the pages of a request are in memory: the others have to be read.
   const node_shape shape{.page_bytes = 65536, .slots = 512, .memory_bytes = little_memory};
   auto config = config_on(served, scratch.path(), shape);
   config["memory"] = {{"bytes", "4 MiB"}};
@@ -66,7 +66,7 @@ TEST_CASE("a node on 3FS keeps its pages, and knows a daemon that dies and comes
 
   served.start();
   node.program().wait_for_line(stream::err, "pages move by USRBIO again");
-  // What was missed is computed and saved again, and what is there is right.
+  // Missed pages are computed and saved again, and found pages are right.
   const auto back = play();
   check_report(back, shape);
   check_clean(play("1"), shape);
@@ -77,7 +77,7 @@ TEST_CASE("a node on 3FS keeps its pages, and knows a daemon that dies and comes
   CHECK(eventually([&] { return served.control().rings_live == 0; }));
 }
 
-TEST_CASE("a daemon that dies in the middle of a replay costs pages and nothing else") {
+TEST_CASE("a 3FS daemon that dies during a replay costs only pages") {
   served_directory served(TROUPE_USRBIO_DAEMON, TROUPE_USRBIO_LIBRARY);
   served.control().reorder = 1;
   const scratch_directory scratch;
@@ -101,7 +101,7 @@ TEST_CASE("a daemon that dies in the middle of a replay costs pages and nothing 
   CHECK(node.stop() == 0);
 }
 
-TEST_CASE("a node that is to keep its pages on 3FS does not start anywhere else") {
+TEST_CASE("a node configured for 3FS does not start on another file system") {
   const scratch_directory scratch;
   auto config = node_config(scratch.path(), {});
   config["io"] = {{"engine", "usrbio"}};

@@ -10,7 +10,7 @@ namespace whatif_test {
 
 using namespace troupe::test;
 
-TEST_CASE("whatif says what a replay on a node of that size then finds") {
+TEST_CASE("whatif predicts the hits of a replay on a node of that size") {
   const scratch_directory scratch;
   const std::string trace = "mixed:2,120,60,5,15,20";
   const auto supposed = run(program_with({"whatif", "--trace", trace, "--capacity", "400,100000", "--policy", "reuse",
@@ -28,7 +28,7 @@ TEST_CASE("whatif says what a replay on a node of that size then finds") {
                                    scratch.path());
     CHECK(played.code == 0);
     CHECK(played.count("blocks") == report.at("blocks"));
-    // What goes to memory and disk takes its time, and a node does not evict what is being written.
+    // Transfers to memory and disk take time, and a node does not evict pages that are being written.
     const auto hits = policy.at("hit_blocks").at(i).get<double>();
     const auto found = static_cast<double>(played.count("hit_blocks"));
     CHECK(std::abs(hits - found) <= (i == 0 ? 0.05 * hits : 0));
@@ -39,7 +39,7 @@ TEST_CASE("whatif says what a replay on a node of that size then finds") {
   CHECK(text.str().starts_with("<svg "));
 }
 
-TEST_CASE("whatif plays prompts that are longer than the cache", "[whatif]") {
+TEST_CASE("whatif handles prompts that are longer than the cache", "[whatif]") {
   const scratch_directory scratch;
   const arguments sample{"--trace", TROUPE_SOURCE_DIR "/traces/sample.jsonl"};
   for (const auto& from : {sample, arguments{"--trace", "loogle:2,20480,10,512", "--capacity", "16"}}) {
@@ -52,7 +52,7 @@ TEST_CASE("whatif plays prompts that are longer than the cache", "[whatif]") {
   }
 }
 
-TEST_CASE("whatif prints a table, and refuses what makes no sense") {
+TEST_CASE("whatif prints a table and refuses invalid options") {
   const auto table = run(program_with({"whatif", "--trace", "loogle:2,1024,3,128", "--quiet"}));
   CHECK(table.code == 0);
   CHECK(table.out.find("knowing the future") != std::string::npos);
@@ -70,7 +70,7 @@ TEST_CASE("whatif prints a table, and refuses what makes no sense") {
   }
 }
 
-TEST_CASE("a node records what it was asked, and whatif and replay play that again") {
+TEST_CASE("a node records its requests and whatif and replay accept the recording") {
   const auto shards = GENERATE("1", "4");
   const scratch_directory scratch;
   const auto config = write_config(scratch.path(), node_config(scratch.path()));

@@ -6,8 +6,8 @@
 
 namespace wings_test {
 
-/// What an engine's process links: the client's wing alone. Asked of the linked programs, by the names of symbols and
-/// of shared libraries that stand in them.
+/// An engine's process links only the client's code. Checked in the linked programs, by the names of symbols and of
+/// shared libraries in them.
 
 namespace {
 
@@ -22,7 +22,7 @@ bool names(const std::string& program, const char* what) {
 
 } // namespace
 
-TEST_CASE("the library of the C interface holds nothing of the node") {
+TEST_CASE("the library of the C interface contains no code of the node") {
   const auto library = contents(TROUPE_CAPI_LIBRARY);
   REQUIRE(names(library, "libcaf_core"));
   for (const auto* what : {"rocksdb", "prometheus", "5boost4asio", "registry_state", "allocator_state", "simdjson"}) {
@@ -31,10 +31,10 @@ TEST_CASE("the library of the C interface holds nothing of the node") {
   }
 }
 
-TEST_CASE("an engine's program holds nothing of the node") {
+TEST_CASE("an engine's program contains no code of the node") {
   const auto engine = contents(TROUPE_EXAMPLE_ENGINE);
   const auto node = contents(TROUPE_PROGRAM);
-  // What both have proves that names can be found.
+  // Symbols that both have prove that names can be found.
   REQUIRE(names(engine, "libcaf_core"));
   REQUIRE(names(engine, "coordinator_core"));
   for (const auto* what : {"rocksdb", "prometheus", "5boost4asio", "registry_state", "allocator_state", "simdjson"}) {

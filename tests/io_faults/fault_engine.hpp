@@ -11,7 +11,7 @@
 
 namespace troupe::test {
 
-/// What a disk does wrong with one request.
+/// The fault of a disk in one request.
 struct fault {
   /// Completes with this instead of carrying out the request, or after `bytes` of it.
   errc status = errc::ok;
@@ -20,8 +20,8 @@ struct fault {
   std::uint64_t bytes = ~std::uint64_t{0};
   /// Transfers somewhere else in the file.
   std::int64_t shift = 0;
-  /// Begins only when released, like a request of which the disk does not let go: `cancel` and deadlines are noted,
-  /// and end it when it is released. `stop` releases all.
+  /// Begins only when released, like a request that the disk holds: `cancel` and deadlines are recorded, and end it
+  /// when it is released. `stop` releases all.
   bool held = false;
 };
 

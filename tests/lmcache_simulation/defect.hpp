@@ -22,7 +22,7 @@ enum class defect : std::uint8_t {
   answer_the_last_only,
   /// A process counts as another one when it connects anew.
   take_reconnects_for_strangers,
-  /// What is released is kept.
+  /// Released slots are kept.
   keep_the_released,
   /// Every ping is answered with true.
   ping_always_true,

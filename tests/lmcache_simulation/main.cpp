@@ -11,8 +11,8 @@ int main(int argc, char** argv) {
   what.name = "troupe-lmcache-simulation";
   what.about = "Runs seeded simulations of LMCache's workers at a node: they register, register again with other\n"
                "memory, reconnect, unregister and die while the node copies for them.\n"
-               "Checks after every step what must hold.";
-  what.steps_text = "steps in which something happens";
+               "Checks all properties after every step.";
+  what.steps_text = "steps with an event";
   what.default_steps = 150;
   for (const auto& [name, which] : defect_names)
     what.defects.push_back(name);

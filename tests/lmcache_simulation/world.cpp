@@ -197,7 +197,7 @@ void world::ping(worker& x) {
   const bool answer = has(defect::ping_always_true) || rules_.answer_ping({x.client, x.instance});
   count(answer ? "ping true" : "ping false");
   if (was_known && !answer && !stopped_)
-    broken("pings", "a worker that is registered is told that it is not");
+    broken("pings", "a registered worker is answered that it is not registered");
   const bool registers = answer && x.last_ping == false;
   x.last_ping = answer;
   if (registers)
@@ -267,7 +267,7 @@ void world::check_settled(change_number number, bool accepted) {
   if (y.under_work)
     count("waited for a lane");
   const auto& of = workers_.at(y.of);
-  // Nobody reads what is answered on a connection that has ended.
+  // Answers on a connection that has ended are not read.
   if (of.dead || of.client != y.name.first)
     return;
   for (const auto& [other, z] : made_)

@@ -39,13 +39,13 @@ private:
   /// A worker process with its present connection.
   struct worker {
     worker_number number = 0;
-    /// What the kernel would say of its connections, if it says it.
+    /// The process that the kernel would report for its connections, if it does.
     std::int32_t process = 0;
     /// It may be unknown: then the instance number stays.
     bool sometimes_unknown = false;
     lmcache::instance_id instance = 0;
     client_number client = 0;
-    /// Of this connection; 0 where it is not known.
+    /// The process of this connection; 0 where it is not known.
     std::int32_t told_process = 0;
     /// Its KV cache now; null if it copies itself.
     std::shared_ptr<const remote_layout> memory;
@@ -57,7 +57,7 @@ private:
   struct change {
     worker_number of = 0;
     instance_name name;
-    /// As the rules were told, and as the worker has sent it.
+    /// As the rules received it, and as the worker has sent it.
     std::shared_ptr<const remote_layout> memory;
     std::shared_ptr<const remote_layout> sent;
     bool registers = false;

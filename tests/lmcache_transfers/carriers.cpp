@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-/// What carries out the transfers: coordinators, what they ask of the node, and lanes.
+/// The parts that execute the transfers: coordinators, their requests to the node, and lanes.
 
 namespace troupe::lmcache_transfers {
 

@@ -16,15 +16,15 @@ enum class defect : std::uint8_t {
   tell_unverified,
   /// Tasks of a registration that has ended are not cancelled.
   forget_to_cancel,
-  /// When a connection has ended, its worker counts as one that touches nothing.
+  /// When a connection has ended, its worker counts as one without access to frames.
   free_frames_of_the_disconnected,
   /// The orders of a registration are answered when it ends.
   answer_orders_at_the_end,
-  /// What carries out the transfers of a registration goes on while its attachment ends.
+  /// The transfers of a registration continue while its attachment ends.
   end_coordinators_last,
   /// The node frees frames that were pinned long ago.
   unpin_after_a_time,
-  /// A retrieve is answered when its time is over, also while its blocks are being written.
+  /// A retrieve is answered at its deadline, even while its blocks are being written.
   answer_while_writing,
   /// A lane counts as done when it begins.
   end_work_early,

@@ -10,10 +10,10 @@ int main(int argc, char** argv) {
   sim_main::program what;
   what.name = "troupe-lmcache-transfers";
   what.about =
-      "Runs seeded simulations of stores and retrieves of LMCache's workers: they copy or are copied for, are\n"
-      "slow, commit twice or never, register again, reconnect and die in any phase.\n"
+      "Runs seeded simulations of stores and retrieves of LMCache's workers: the workers or the node copy, and\n"
+      "workers are slow, commit twice or never, register again, reconnect and die in any phase.\n"
       "Checks bytes, frames and answers.";
-  what.steps_text = "steps in which something happens";
+  what.steps_text = "steps with an event";
   what.default_steps = 150;
   for (const auto& [name, which] : defect_names)
     what.defects.push_back(name);
@@ -36,8 +36,8 @@ int main(int argc, char** argv) {
                                          "commit_store: no",
                                          "commit_retrieve: yes",
                                          "commit_retrieve: no",
-                                         "told to write",
-                                         "told to read",
+                                         "asked to write",
+                                         "asked to read",
                                          "never committed",
                                          "sent tensors",
                                          "slow worker",
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
                                          "work refused",
                                          "cancelled",
                                          "late",
-                                         "left at rest",
+                                         "detached and quiesced",
                                          "left in use"};
   };
   what.run = [](const sim_main::run_options& x) {

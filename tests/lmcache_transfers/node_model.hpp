@@ -14,7 +14,7 @@
 
 namespace troupe::lmcache_transfers {
 
-/// What a page or a block holds: a number. Nothing else has it by chance.
+/// The content of a page or a block: a number. No two have the same by chance.
 using content = std::uint64_t;
 
 /// A node as far as transfers need it: an index with reservations, frames with pins, and pages in them. What it is
@@ -25,14 +25,14 @@ public:
 
   struct frame {
     content holds = 0;
-    /// Of the header: whose page it is, and what its checksum says.
+    /// The header: the owner of the page, and its checksum.
     page_ref page{};
     content sum = 0;
     std::uint32_t pins = 0;
   };
   struct entry {
     slot_ref where;
-    /// Of whom it is reserved; none when it is stored.
+    /// The owner of its reservation; none when it is stored.
     std::optional<ticket> reserved;
     timestamp until;
     /// Where the page lies, once it is filled.
@@ -53,15 +53,15 @@ public:
 
   /// Its reservations end.
   void leave(owner_id owner);
-  /// Nothing of it touches frames any more.
+  /// It does not access frames any more.
   void rest(owner_id owner);
-  /// Of a pin that its owner has not ended; of the oldest one.
+  /// A pin that its owner has not ended; the oldest one.
   void drop_oldest_pin();
 
   frame& at(std::uint64_t offset) { return frames_.at(offset / frame_bytes); }
   bool is_pinned(owner_id owner, std::uint64_t offset) const;
   std::size_t pins_of(owner_id owner) const;
-  /// Damages what is stored under one of the keys. False if nothing is.
+  /// Damages the page of one of the keys. False if none is stored.
   bool damage(const key_digest& key);
   const std::map<key_digest, entry>& index() const noexcept { return index_; }
 

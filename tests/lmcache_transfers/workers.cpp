@@ -62,7 +62,7 @@ void world::drop_all(worker& x) {
 
 void world::reconnect(worker& x) {
   count("reconnected");
-  // What it is about to do with frames it goes on doing, until it registers.
+  // It continues its accesses to frames until it registers.
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client] {
     rules_.client_gone(client, now_);
     flush();
@@ -122,7 +122,7 @@ request_ptr world::ask(const worker& x, lmcache::incoming what) {
 
   asked_[asked.get()] = {asked, false};
   due_[asked.get()] = later(now_, lmcache::time_to_answer(*asked));
-  // In the order in which it is sent, as all that comes by one connection.
+  // In the order of sending, because it is one connection.
   after(duration::zero(), [this, asked] { begin(asked); });
   return asked;
 }
@@ -167,7 +167,7 @@ void world::prepare(worker& x, bool stores) {
   const auto first = ask(x, request);
   if (!again)
     return;
-  // Nothing of the first is touched any more, whatever its answer.
+  // The memory of the first one is not accessed any more, whatever its answer.
   after(random_.skewed_time(milliseconds(1), seconds(2)), [this, number = x.number, life = x.life, first, request] {
     auto* const y = alive(number, life);
     if (y == nullptr || y->client != first->client)
@@ -184,7 +184,7 @@ void world::told(const transfer_rules::prepared& x) {
   const bool writes = x.request->what == operation::prepare_store;
   if (y.dead || y.client != x.request->client || x.pages.empty() || dropped_.contains(x.request.get()))
     return;
-  count(writes ? "told to write" : "told to read");
+  count(writes ? "asked to write" : "asked to read");
   if (rarely(20))
     return count("never committed");
   if (writes && rarely(10)) {

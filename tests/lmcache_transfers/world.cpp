@@ -201,7 +201,7 @@ void world::end_coordinators(change_number of) {
 }
 
 void world::end_attachment(change_number of, bool at_rest) {
-  count(at_rest ? "left at rest" : "left in use");
+  count(at_rest ? "detached and quiesced" : "left in use");
   node_.leave(of);
   if (at_rest || workers_.at(made_.at(of).of).dead)
     node_.rest(of);

@@ -86,7 +86,7 @@ private:
   // time
   void at(timestamp when, action what) { agenda_.emplace(std::pair(when, ++sequence_), std::move(what)); }
   void after(duration time, action what) { at(later(now_, time), std::move(what)); }
-  /// Behind what was sent for this registration before.
+  /// After the earlier messages for this registration.
   void send(change_number of, action what);
   void count(std::string_view what) { ++out_.counts[std::string(what)]; }
   void broken(std::string_view property, std::string what);
@@ -181,9 +181,9 @@ private:
   /// Every request that a worker has sent, and whether it was answered.
   std::map<const lmcache::incoming*, std::pair<request_ptr, bool>> asked_;
   std::map<const lmcache::incoming*, timestamp> due_;
-  /// Those that a worker has given up by asking again.
+  /// Stores that a worker has abandoned by repeating them.
   std::set<const lmcache::incoming*> dropped_;
-  /// What each key stands for.
+  /// The meaning of each key.
   std::map<key_digest, content> meant_;
   worker_number last_worker_ = 0;
   client_number last_client_ = 0;

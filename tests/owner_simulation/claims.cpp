@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <set>
 
-/// Claims: what becomes of the steps of the rules on a file system that is slow, late and unsure; and who may write.
+/// Claims: the results of the rules' steps on a file system that is slow, late and unreliable; and which node may
+/// write.
 
 namespace troupe::owner_simulation {
 
@@ -48,10 +49,10 @@ void world::write_claim(std::size_t where, io::claim_number number, const io::cl
 result<void> world::make_claim(const contender& x, io::claim_number number, const io::claim_record& what) {
   auto& where = directories_[x.directory];
   if (where.claims.contains(number)) {
-    count("somebody was faster");
+    count("another node was faster");
     return fail(errc::exists, "there is such a claim");
   }
-  // By who was frozen before it made it, it may be, as a higher one says so.
+  // A node that was frozen before it made the claim may have made it, as a higher one shows.
   if (number <= where.highest_ever && (where.claims.empty() || where.claims.rbegin()->first < number))
     broken("numbers", "claim " + std::to_string(number) + " is made again");
   check_take(x, number);
@@ -61,7 +62,7 @@ result<void> world::make_claim(const contender& x, io::claim_number number, cons
   return {};
 }
 
-/// Of a node that renews in time, nobody takes its directory.
+/// The directory of a node that renews in time is not taken.
 void world::check_take(const contender& x, io::claim_number number) {
   const auto& claims = directories_[x.directory].claims;
   const auto before = claims.find(number - 1);
@@ -73,10 +74,10 @@ void world::check_take(const contender& x, io::claim_number number) {
   if (what.kind == io::claim_kind::adopter && x.kind == io::claim_kind::owner)
     return count("taken back from an adopter");
   count(what.kind == io::claim_kind::adopter ? "followed an adopter" : "taken over");
-  // It was as it was then when it was seen for the last time; what came after that, nobody could know.
+  // The claim was as it was when it was last read; later changes could not be known.
   if (before->second.written <= x.seen_at && x.seen_at - before->second.written < what.lease)
     broken("alive", "a claim was taken over that was renewed a moment ago");
-  // Nor of one that could not, nor had the time to do so since it can.
+  // Nor the directory of a node that could not renew, nor had the time to do so since it can.
   if (away_until_ <= now_ && now_ - away_until_ < what.lease / 3)
     broken("alive", "a claim was taken over as soon as the file system was there again");
 }
@@ -110,7 +111,7 @@ void world::carry_out(std::uint64_t number, std::size_t which, incarnation_numbe
     *outcome = fail(errc::io_error, "the file system says no");
   }
   const auto there = file_time();
-  // The process that asks for it is gone: what it has asked for comes all the same.
+  // The process that requested it has ended: the request takes effect all the same.
   const auto asker = std::make_shared<contender>(c);
   after(there, [this, number, which, life, what, comes, stale, found, outcome, asker] {
     auto* const p = find(number);
@@ -177,7 +178,7 @@ void world::carry_out(std::uint64_t number, std::size_t which, incarnation_numbe
   });
 }
 
-/// What follows from how a claim is now.
+/// The consequences of the current state of a claim.
 void world::settle(std::uint64_t number, std::size_t which) {
   auto& x = *find(number);
   auto& c = x.contenders[which];
@@ -197,7 +198,7 @@ void world::settle(std::uint64_t number, std::size_t which) {
   if (how == state::lost && c.held)
     count(c.kind == io::claim_kind::owner ? "owner lost" : "adopter lost");
   if ((how == state::lost || how == state::refused) && c.kind == io::claim_kind::adopter) {
-    // It goes on watching: whoever has it may die.
+    // It keeps watching: the holder may die.
     if (!has(defect::keep_the_adopted))
       c.held = false;
     c.own = {};
@@ -211,7 +212,7 @@ void world::settle(std::uint64_t number, std::size_t which) {
     });
   }
   if (how == state::refused) {
-    // As by what a node that was killed had under way, which came late. Whoever looks after it starts it again.
+    // For example by a late write of a killed node. Its operator restarts the node.
     count("refused");
     if (is_calm_)
       after(seconds(10), [this, home = x.home] { start(home); });

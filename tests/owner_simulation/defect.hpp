@@ -10,21 +10,21 @@ namespace troupe::owner_simulation {
 /// Mistakes that can be built in around the rules, to prove that the checks find them.
 enum class defect : std::uint8_t {
   none,
-  /// Whoever has made a claim takes the directory for its own at once.
+  /// A node that has made a claim takes over the directory at once.
   take_without_waiting,
   /// A holder writes its counter, and takes it for granted that there is no higher claim.
   renew_without_looking,
   /// A holder writes whether it has renewed in time or not.
   write_after_lease,
-  /// Two looks at a counter that stands still are enough.
+  /// Two readings of an unchanged counter are enough.
   take_the_frozen_for_dead,
-  /// Whoever gives up while it waits takes its claim away again.
+  /// A node that stops waiting removes its claim.
   remove_while_waiting,
   /// The next number is that of claims, and not the next after the highest.
   reuse_a_number,
-  /// The clock stands still as long as the process does.
+  /// The clock stops as long as the process does.
   stop_the_clock,
-  /// Whoever waits tells its own lease, where somebody before it has a longer one.
+  /// A waiting node announces its own lease even if an earlier one has a longer lease.
   tell_own_lease,
   /// Pages of an adopted slab are handed on as its index has them.
   trust_the_index,

@@ -9,10 +9,10 @@ int main(int argc, char** argv) {
   using namespace troupe::owner_simulation;
   sim_main::program what;
   what.name = "troupe-owner-simulation";
-  what.about = "Runs seeded simulations of who may write to a data directory that several hosts can reach: nodes\n"
-               "crash, freeze and come back, clocks run apart, and files are slow, late and unsure.\n"
-               "Checks after every step what must hold.";
-  what.steps_text = "steps in which something happens";
+  what.about = "Runs seeded simulations of the ownership of data directories that several hosts can reach: nodes\n"
+               "crash, freeze and restart, clocks drift apart, and files are slow, late and unreliable.\n"
+               "Checks all properties after every step.";
+  what.steps_text = "steps with an event";
   what.default_steps = 150;
   for (const auto& [name, which] : defect_names)
     what.defects.push_back(name);
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
                                          "given back",
                                          "failed",
                                          "away",
-                                         "somebody was faster",
+                                         "another node was faster",
                                          "taken of one that gave it back",
                                          "taken back from an adopter",
                                          "followed an adopter",

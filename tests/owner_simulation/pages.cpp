@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-/// Pages: what a node writes to its slots and its index, and what is read of them, by itself and by who has adopted
-/// them.
+/// Pages: a node's writes to its slots and its index, and the reads of them, by itself and by its adopters.
 
 namespace troupe::owner_simulation {
 
@@ -42,7 +41,7 @@ void world::save(std::uint64_t number) {
   }
   const location where{slot, ++last_generation_};
   c.index.emplace(key, where);
-  // Was allowed when it was begun; at times it comes to the disk long after that.
+  // Was allowed when it was begun; at times it reaches the disk long after that.
   const auto late =
       random_.one_in(10) ? random_.skewed_time(milliseconds(100), 6 * std::chrono::seconds(8)) : file_time();
   after(late, [this, place = c.directory, key, where] {

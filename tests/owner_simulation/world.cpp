@@ -16,7 +16,7 @@ constexpr std::int64_t drift_max = 10'000;
 constexpr std::int64_t million = 1'000'000;
 constexpr auto lease_min = seconds(2);
 constexpr auto lease_max = seconds(8);
-/// In calm: for whoever waits for a claim that cannot be read, twice.
+/// The settling time: twice that of a node that waits for an unreadable claim.
 constexpr auto patience = minutes(8);
 
 } // namespace
@@ -179,7 +179,7 @@ void world::step() {
         read(one->second, c);
 }
 
-/// All that is frozen goes on; one node stays dead, and comes back when it has been adopted.
+/// All frozen processes resume; one node stays dead, and restarts when it has been adopted.
 void world::finish() {
   is_calm_ = true;
   while (!processes_.empty())
@@ -228,7 +228,7 @@ outcome world::run() {
     at(time, [this] { step(); });
   }
   plan_outage(time);
-  // What was wanted before it has come to nothing by its end.
+  // Requests of its earlier life have been abandoned by its end.
   time = std::max(time, away_until_);
   at(later(time, seconds(1)), [this] { finish(); });
   const auto end = later(time, 2 * patience + seconds(10));

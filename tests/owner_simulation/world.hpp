@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-/// Nodes whose data directories lie on one file system: each has one of its own, and adopts those of the others. They
-/// crash, freeze and come back, also on another host, their clocks run apart, and whatever they do with files takes
-/// time, fails, or comes late; and for a while the file system is away for all of them. All of it in virtual time, from
+/// Nodes whose data directories are on one file system: each has one of its own, and adopts those of the others. They
+/// crash, freeze and restart, also on another host, their clocks drift apart, and their file operations take time,
+/// fail, or come late; and for a while the file system is unavailable for all of them. All of it in virtual time, from
 /// one seed.
 
 namespace troupe::owner_simulation {
@@ -34,9 +34,9 @@ private:
   using action = std::function<void()>;
   using page_key = std::uint32_t;
 
-  /// What a claim file has, and when that came to be.
+  /// The content of a claim file, and when it was written.
   struct claim_file {
-    /// Nothing while it has been made and not been written.
+    /// No value between the creation of the file and its first write.
     std::optional<io::claim_record> record;
     std::uint64_t fingerprint = 0;
     timestamp made{};
@@ -53,30 +53,30 @@ private:
   };
   using page_index = std::map<page_key, location>;
 
-  /// What lies on the file system.
+  /// The files on the file system.
   struct directory {
     std::map<io::claim_number, claim_file> claims;
     io::claim_number highest_ever = 0;
     std::vector<page> slots;
     page_index index;
-    /// How often the index was opened for writing: what comes late of an earlier time is in a log that nobody reads.
+    /// How often the index was opened for writing: late writes of an earlier time are in a log that is not read.
     std::uint64_t opened = 0;
   };
 
-  /// One who wants a directory: a node for its own, or one that adopts.
+  /// A candidate for a directory: a node for its own, or one that adopts.
   struct contender {
     std::size_t directory = 0;
     io::claim_kind kind = io::claim_kind::owner;
     incarnation_number incarnation = 0;
     duration lease{};
     std::optional<io::claim_rules> rules;
-    /// The last look of one who watches: when the file was as it was seen.
+    /// The last reading of a watcher: when the file was in the state that it saw.
     timestamp seen_at{};
-    /// Of what was seen last, for mistakes.
+    /// The sightings of the last reading, for defects.
     io::claim_sighting own{};
     io::claim_sighting seen{};
     bool held = false;
-    /// Of an owner, in memory; of an adopter, as it was when it held its claim.
+    /// The index of an owner, in memory; of an adopter, as it was when it held its claim.
     page_index index;
     std::uint64_t opened = 0;
   };
@@ -99,7 +99,7 @@ private:
   void at(timestamp when, action what) { agenda_.emplace(std::pair(when, ++sequence_), std::move(what)); }
   void after(duration time, action what) { at(later(now_, time), std::move(what)); }
   timestamp local(const process& x) const;
-  /// When the clock of the process will say so.
+  /// The time at which the clock of the process shows this local time.
   timestamp when(const process& x, timestamp local_time) const;
   void count(std::string_view what) { ++out_.counts[std::string(what)]; }
   void broken(std::string_view property, std::string what);
@@ -116,7 +116,7 @@ private:
   void stop(std::uint64_t number);
   void freeze(std::uint64_t number, duration time);
   void thaw(std::uint64_t number);
-  /// In its turn: at once, when it goes on, or never.
+  /// Runs in turn: at once, when the node resumes, or never.
   void in_turn(std::uint64_t number, action what);
   io::claim_options options_for(const contender& x, const process& of) const;
   void begin(process& x, std::size_t which);
@@ -143,9 +143,9 @@ private:
   void check_returned();
 
   simulation::random_source random_;
-  /// Of its own, so that the rest goes as it would without.
+  /// A generator of its own, so that the other draws stay the same without it.
   simulation::random_source weather_;
-  /// When the file system says no to all.
+  /// The time range in which the file system fails every call.
   timestamp away_from_{};
   timestamp away_until_{};
   const std::uint64_t steps_;

@@ -1,4 +1,4 @@
-"""The wheel that scripts/wheel makes: everything it needs is inside, and it loads its own library."""
+"""The wheel that scripts/wheel builds: it contains everything it needs and loads its own library."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The client of the directory, against a server that says what the test wants: patience, signs of life, refusals."""
+"""The client of the handshake directory against a scripted server: timeouts, heartbeats, refusals."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ logging.getLogger("test").propagate = False
 
 
 class Server:
-    """Answers with what `answers` has for a method, in turn; the last one for ever. Keeps what it was asked."""
+    """Replies with the answers that `answers` has for a method, in turn; the last one repeats. Keeps the requests."""
 
     def __init__(self, **answers):
         self.answers, self.asked, self.lock = answers, [], threading.Lock()

@@ -1,4 +1,4 @@
-"""Stands in for libtroupe.so: notes what it is asked, and answers what a test has told it to."""
+"""Stands in for libtroupe.so: records the calls and returns the answers that a test has set."""
 
 import ctypes
 
@@ -37,7 +37,7 @@ class fake:
         return f"code_{code}".encode()
 
     def bytes(self, out, data):
-        """Hands out bytes as the library does."""
+        """Returns bytes as the library does."""
         buffer = ctypes.create_string_buffer(data, len(data))
         self.held.append(buffer)
         out.data, out.length = ctypes.addressof(buffer), len(data)
@@ -52,7 +52,7 @@ class fake:
         return [name for name, _ in self.asked]
 
     def install(self):
-        """In the place of the library, until `uninstall`."""
+        """Replaces the library until `uninstall`."""
         self.before = _library._loaded
         _library._loaded = self
         return self

@@ -1,4 +1,4 @@
-"""As much of vLLM as the plug-in imports, for tests on machines without it. What it stands for is proven with vLLM
+"""The part of vLLM that the plug-in imports, for tests on machines without it. The real one is tested with vLLM
 itself, by scripts/engines."""
 
 import dataclasses
@@ -82,7 +82,7 @@ class group:
 
 
 def install():
-    """Puts the modules where imports find them. Does nothing where vLLM is installed and imported."""
+    """Registers the modules for imports. Does nothing if vLLM is installed and imported."""
     plain = type("plain", (), {})
     members = {
         "vllm.distributed.kv_transfer.kv_connector.v1.base": {
@@ -114,7 +114,7 @@ class dtype:
 
 
 class FullAttentionSpec:
-    """Of newer versions: [blocks, heads, tokens, content]."""
+    """The layout of newer versions: [blocks, heads, tokens, content]."""
 
     dtype, tokens_per_state = dtype(), 1
 
@@ -125,7 +125,7 @@ class FullAttentionSpec:
 
 
 class older_spec:
-    """Of older versions: K and V apart."""
+    """The layout of older versions: K and V separate."""
 
     dtype = dtype()
 
@@ -187,7 +187,7 @@ def vllm_config(extra=None, **changes):
 
 
 class tensor:
-    """A strided view that lies nowhere."""
+    """A strided view without memory."""
 
     def __init__(self, shape, order=None, itemsize=2, offset=0, storage=1 << 30, device="cpu"):
         self.shape, self.offset, self._itemsize, self._storage = tuple(shape), offset, itemsize, storage

@@ -1,4 +1,4 @@
-"""What the package says of the C interface is what the header says: sizes, places of members, names of functions."""
+"""The package's description of the C interface matches the header: sizes, offsets of members, names of functions."""
 
 import ctypes
 import pathlib

@@ -1,6 +1,6 @@
-"""Which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory together. And
-what the scheduler publishes of which metadata. Objects stand in for vLLM and for NIXL, which says when two are inside
-it."""
+"""Tests which threads of the NIXL connector use NIXL: one at a time, while all of them wait for the directory
+together. Also tests what the scheduler publishes of which metadata. Objects stand in for vLLM and for NIXL, which
+reports when two threads are inside it."""
 
 import concurrent.futures
 import contextlib
@@ -24,8 +24,8 @@ def zmq_ctx(*_):
 
 
 class FakeNixl:
-    """Not thread-safe: whoever comes in while another one is inside is noted. The first one stays for a while, so that
-    others would come if they could."""
+    """Not thread-safe: a thread that enters while another one is inside is recorded. The first one stays for a while,
+    so that others would enter if they could."""
 
     def __init__(self, stay=0.3):
         self.stay, self.lock = stay, threading.Lock()
@@ -73,7 +73,7 @@ class NixlHandshakePayload(types.SimpleNamespace):
 
 
 class NixlPullConnectorWorker:
-    """What vLLM's worker does with NIXL, and no more of it."""
+    """The part of vLLM's worker that uses NIXL."""
 
     def __init__(self, vllm_config, engine_id, kv_cache_config):
         self.nixl_wrapper = vllm_config.nixl
@@ -130,7 +130,7 @@ from troupe import nixl  # noqa: E402
 
 
 class FakeDirectory:
-    """Has an answer when as many wait for one as `together` says."""
+    """Answers when `together` requests wait."""
 
     def __init__(self, together=1):
         self.barrier, self.incarnations = threading.Barrier(together), {}
@@ -224,7 +224,7 @@ class Publishing(unittest.TestCase):
         with self.assertLogs("vllm.troupe", "WARNING"):
             self.scheduler.set_xfer_handshake_metadata({(0, 0): here, (0, 1): None})
         self.assertEqual(self.published(), {(0, 0, 0): here})
-        # Not complete: nobody takes it for an engine of one rank.
+        # Not complete: it must not be taken for an engine of one rank.
         self.assertEqual(self.directory.sizes, {(1, 1, 2)})
         self.scheduler.shutdown()
 

@@ -1,4 +1,4 @@
-"""What the plug-in makes of SGLang's objects, without SGLang and torch. What it stands for is proven with SGLang's own
+"""The plug-in's handling of SGLang's objects, without SGLang and torch. The real ones are tested with SGLang's own
 classes, by scripts/engines."""
 
 import enum
@@ -10,7 +10,7 @@ from fake_library import fake
 
 
 class tokens(list):
-    """As much of a tensor as the plug-in wants."""
+    """The part of a tensor that the plug-in uses."""
 
     def __getitem__(self, place):
         found = super().__getitem__(place)
@@ -26,7 +26,7 @@ class HiCacheStorage:
 
 
 def install():
-    """Puts the modules where imports find them."""
+    """Registers the modules for imports."""
     storage = types.ModuleType("sglang.srt.mem_cache.hicache_storage")
     storage.HiCacheStorage = HiCacheStorage
     storage.PoolHitPolicy = enum.Enum("PoolHitPolicy", ["ALL_PAGES", "TRAILING_PAGES", "BLOCK_GROUPS"])

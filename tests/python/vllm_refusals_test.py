@@ -1,4 +1,4 @@
-"""What the plug-in refuses when vLLM starts, without vLLM: options, models, and what vLLM gets wrong."""
+"""Refusals of the plug-in when vLLM starts, without vLLM: options, models, and faults of vLLM."""
 
 import unittest
 

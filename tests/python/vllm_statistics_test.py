@@ -1,4 +1,4 @@
-"""What the plug-in tells vLLM's metrics and log, without vLLM."""
+"""Metrics and log lines of the plug-in in vLLM, without vLLM."""
 
 import ctypes
 import unittest

@@ -1,4 +1,4 @@
-"""What the plug-in makes of vLLM's objects, without vLLM: arrays, geometry, refusals."""
+"""The plug-in's handling of vLLM's objects, without vLLM: arrays, geometry, refusals."""
 
 import ctypes
 import os
@@ -94,7 +94,7 @@ class starting(with_library):
             self.made(extra={"troupe.page_tokens": page}, cache=fake_vllm.kv_cache_config(heads),
                       parallel_config__tensor_parallel_size=4,
                       **{f"parallel_config__{name}": value for name, value in parallel.items()})
-            # What the library makes of it: pages have one block where nothing else is said.
+            # The result in the library: pages have one block unless set otherwise.
             return self.texts, self.geometry.page_tokens or self.engine.block_tokens, self.geometry.heads
 
         usual = identity()
@@ -386,7 +386,7 @@ class scheduling(with_library):
         self.library.answers["troupe_scheduler_on_new_request"] = noted
         texts = ["a", "a\0x", "a\0y", "b" * 4096, "b" * 4097, "ä" * 2048, "ä" * 2049, "\ud800", "\udfff"]
         for number in range(2 * len(texts)):
-            # What stands for a text means something else where somebody says it.
+            # A placeholder text means something else if it is set explicitly.
             text = texts[number] if number < len(texts) else said[number - len(texts)][1].decode()
             scheduler.on_new_request(fake_vllm.request(
                 f"request {number}", range(40), cache_salt=text,

@@ -1,4 +1,4 @@
-""".ci/steps.sh: what it makes of steps that end, fail, or run out of time, and what comes last."""
+""".ci/steps.sh: its results for steps that end, fail, or time out, and its summary."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ class Steps(unittest.TestCase):
         shutil.copy(ROOT / "scripts" / "common.sh", self.root / "scripts")
 
     def play(self, *lines):
-        """A script of these lines with the steps. Its exit code; what it printed is in `said`."""
+        """Runs a script of these lines with the steps. Returns its exit code; its output is in `said`."""
         script = self.root / ".ci" / "run"
         script.write_text('#!/usr/bin/env bash\nsource "$(dirname "$0")/steps.sh"\n' + "\n".join(lines) + "\nend_steps\n")
         done = subprocess.run(["bash", script], text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,
@@ -43,7 +43,7 @@ class Steps(unittest.TestCase):
         self.assertIn("LEFT OUT, since this machine is too slow for them: Late;", self.said)
 
     def test_a_step_that_has_found_nothing_until_its_time_is_left_out(self):
-        # What it says because it is ended is no finding.
+        # Output that results from ending the step is no finding.
         self.assertEqual(self.play("step_until 1 'Slow' bash -c 'trap \"echo 1/2 Test 1: a ***Failed; exit 1\" TERM; "
                                    "echo 1/2 Test 0: b Passed; sleep 40 & wait'", "tell_steps"), 0)
         self.assertIn("LEFT OUT, since this machine is too slow for them: Slow;", self.said)

@@ -1,4 +1,4 @@
-"""scripts/engines with a stand-in for Python and pip: what it installs where another version's environment is there."""
+"""scripts/engines with a stand-in for Python and pip: its installation beside an environment of another version."""
 
 import os
 import pathlib

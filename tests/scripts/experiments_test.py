@@ -1,5 +1,5 @@
-"""What experiments with real engines decide, without an engine: none of them passes where what it is about is missing.
-Stand-ins for engine and node; what they stand for is played by scripts/engines."""
+"""The decisions of experiments with real engines, without an engine: none of them passes where its subject is missing.
+Uses stand-ins for engine and node; scripts/engines runs the real ones."""
 
 import array
 import hashlib
@@ -23,7 +23,7 @@ BLOCK = experiments.BLOCK
 
 
 class clock:
-    """Goes on where somebody waits."""
+    """Continues when a test waits."""
 
     now = 0.0
 
@@ -38,7 +38,7 @@ class clock:
 
 
 class world:
-    """What all stand-ins of a test share: whether there are nodes, and what these do."""
+    """The shared state of a test's stand-ins: whether there are nodes, and their behaviour."""
 
     attached, keeps = True, True
 
@@ -73,7 +73,7 @@ class fake_engine:
         self.piece = BLOCK
         if "lmcache.mp.port" in extra:
             self.node, self.piece = world.lmcache, lmcache_experiments.CHUNK
-        # In its own prefix cache.
+        # The hits in its own prefix cache.
         self.own = set()
         self.llm.reset_prefix_cache = lambda: self.own.clear() or True
 
@@ -116,7 +116,7 @@ class fake_engine:
 
 
 class fake_run:
-    """In a thread. Ends as an engine's process does where its work is found wrong."""
+    """An engine in a thread. Ends like an engine's process whose result is wrong."""
 
     def __init__(self, work, log, model, options, connector, environment=None):
         self.log, self.error, self.out = log, None, None
@@ -185,7 +185,7 @@ class Experiments(unittest.TestCase):
         return f"{directory} {sorted(changes)}"
 
     def outcome(self, module, name):
-        """What it is found wrong for; None if it passes."""
+        """The reason of its failure; None if it passes."""
         lab = module.lab("troupe", self.directory)
         lab.current = name
         make = lab.node

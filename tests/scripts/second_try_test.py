@@ -1,4 +1,4 @@
-"""scripts/test with stand-ins for what it starts: which tests it runs a second time, and what it makes of them."""
+"""scripts/test with stand-ins for its programs: which tests it runs a second time, and their result."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
-# By number and name, as ctest knows them.
+# The tests by number and name, as ctest knows them.
 TESTS = {1: ("unit/a rule", "unit"), 2: ("actors/a message", "actors"), 3: ("simulation/a seed", "simulation"),
          4: ("integration/a node: it ends", "integration"), 5: ("conformance/a wire", "conformance"),
          **{n: (f"integration/one of many {n}", "integration") for n in range(6, 20)}}
@@ -62,8 +62,8 @@ class SecondTry(unittest.TestCase):
         (self.root / name).chmod(0o755)
 
     def play(self, *runs, arguments=(), ci=True):
-        """scripts/test where each run of ctest is (exit code, numbers of tests that fail). What it was asked for, and
-        what it has printed, in the order in which it came."""
+        """scripts/test where each run of ctest is (exit code, numbers of tests that fail). Returns its requests
+        and its output, in the order in which they came."""
         (self.root / "bin" / "play").write_text(json.dumps({
             "tests": TESTS, "runs": [{"code": code, "failed": failed} for code, failed in runs], "seen": []}))
         environment = {**os.environ, "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}

@@ -1,4 +1,4 @@
-"""Folders of runs of the engines' experiments."""
+"""Folders for runs of the engines' experiments."""
 
 import pathlib
 import shutil

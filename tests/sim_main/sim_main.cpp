@@ -63,8 +63,8 @@ std::string usage(const program& what) {
   add("--verbose", "print every event");
   add("--hash", "print the hash of each seed's trace");
   add("--twice", "run each seed twice and fail if the traces differ");
-  add("--coverage", "fail if something that is meant to happen never happened");
-  add("--defect NAME", "build a mistake in; --defect help lists them");
+  add("--coverage", "fail if an expected event never happened");
+  add("--defect NAME", "inject a defect; --defect help lists them");
   add("--expect NAMES", "succeed if and only if some seed fails, and the first one that does breaks one of these\n"
                         "                   properties, separated by commas");
   for (const auto& x : what.flags)
@@ -166,7 +166,7 @@ std::vector<outcome> run_all(const program& what, const arguments& args) {
   return out;
 }
 
-/// With the options of its own that were given.
+/// Repeats the program's own options that were given.
 std::string replay(const program& what, const arguments& args) {
   auto out = " " + std::string(what.name);
   for (const auto& x : what.flags)

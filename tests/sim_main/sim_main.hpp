@@ -8,18 +8,18 @@
 #include <string_view>
 #include <vector>
 
-/// What the programs of seeded simulations have in common: options, seeds one after the other or side by side, what
-/// came of them, and how to replay one.
+/// The common part of the programs of seeded simulations: options, seeds one after the other or in parallel, their
+/// results, and the command that replays one.
 
 namespace troupe::sim_main {
 
-/// How often things happened. Tells whether a range of seeds has been where it was meant to be.
+/// Counters of events, which show whether a range of seeds has covered the cases that it is meant to cover.
 using tally = std::map<std::string, std::uint64_t, std::less<>>;
 
-/// What came of one seed.
+/// The result of one seed.
 struct outcome {
   std::uint64_t seed = 0;
-  /// Of whatever kind the world counts.
+  /// Steps of the kind that the world counts.
   std::uint64_t steps = 0;
   /// Everything that happened, beyond the end of the steps too.
   std::uint64_t events = 0;
@@ -54,16 +54,16 @@ struct choice {
 
 struct program {
   std::string_view name;
-  /// What it simulates, a sentence or two.
+  /// The subject of the simulation, in a sentence or two.
   std::string_view about;
-  /// What steps are.
+  /// The name of the steps.
   std::string_view steps_text;
   std::uint64_t default_steps = 1000;
-  /// What `--defect` may name.
+  /// The values of `--defect`.
   std::vector<std::string_view> defects;
   std::vector<flag> flags{};
   std::vector<choice> choices{};
-  /// After the options are known: what has to have happened for `--coverage`.
+  /// After the options are known: the events that `--coverage` requires.
   std::function<std::vector<std::string_view>()> must_happen;
   std::function<outcome(const run_options&)> run;
   /// More lines about a seed that has failed; may be empty.

@@ -67,17 +67,17 @@ void asked_ledger::ended(message_name by) {
 std::string asked_ledger::may_transfer(rank_number rank, const io::page_request& x) const {
   if (x.op == io::operation::read)
     return nobody_waits(rank, x.where) && nobody_foresees(rank, x.where)
-               ? text_of(rank, x.where) + " is read, and nobody has asked for it whose lease lasts"
+               ? text_of(rank, x.where) + " is read without a request under a valid lease"
                : "";
   return world_.p.memory.second_hit && !asked_.contains({rank, x.where})
-             ? text_of(rank, x.where) + " is written, and nobody has asked for it since it was saved"
+             ? text_of(rank, x.where) + " is written without a request since it was saved"
              : "";
 }
 
 std::string asked_ledger::may_give_up(rank_number rank, slot_ref where) const {
   if (!world_.p.memory.second_hit)
-    return text_of(rank, where) + " is given up where all pages are written";
-  return fetched_.contains({rank, where}) ? text_of(rank, where) + " is given up, and somebody has fetched it" : "";
+    return text_of(rank, where) + " is dropped although all pages are written";
+  return fetched_.contains({rank, where}) ? text_of(rank, where) + " is dropped while it is fetched" : "";
 }
 
 } // namespace troupe::simulation

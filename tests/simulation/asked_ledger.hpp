@@ -16,14 +16,14 @@
 
 namespace troupe::simulation {
 
-/// Who has asked an io worker for which pages, by what shards and clients say to it and by its answers: fetches that
-/// wait, pages that were fetched, and pages that a lookup has found whose lease is not over, as far as the worker
-/// knows.
+/// Tracks the pages that are requested from an io worker, by the messages of shards and clients to it and by its
+/// answers: pending fetches, pages that were fetched, and pages that a lookup has found whose lease holds, as far as
+/// the worker knows.
 class asked_ledger {
 public:
   explicit asked_ledger(const environment& world) : world_(world) {}
 
-  /// The run is over.
+  /// The run has ended.
   void begin();
 
   /// A message on its way to a worker, by its sender and number.
@@ -33,15 +33,15 @@ public:
   /// Is answered, with frames or without.
   void fetched(message_name by, const frame_reply* reply);
   void told(rank_number rank, const prefetch_request& x);
-  /// A shard says that a lease is over, and the worker has heard it.
+  /// A shard reports the end of a lease, and the worker has received it.
   void ends(rank_number rank, message_name by, const prefetch_end& x);
   void ended(message_name by);
 
-  /// What is wrong with a transfer that begins, or nothing.
+  /// The error of a transfer that begins, or empty.
   std::string may_transfer(rank_number rank, const io::page_request& x) const;
-  /// What is wrong with a page having been given up, or nothing.
+  /// The error of a page that was dropped, or empty.
   std::string may_give_up(rank_number rank, slot_ref where) const;
-  /// Nobody waits for the page.
+  /// No request waits for the page.
   bool nobody_waits(rank_number rank, slot_ref where) const { return !waiting_.contains({rank, where}); }
   /// No lease that lasts has found it.
   bool nobody_foresees(rank_number rank, slot_ref where) const { return !foreseen_.contains({rank, where}); }
@@ -59,7 +59,7 @@ private:
   const environment& world_;
   std::map<message_name, std::vector<page_name>> fetches_;
   counts waiting_;
-  /// By place in the lease.
+  /// By position in the lease.
   std::map<lease_name, std::multimap<std::uint32_t, slot_ref>> leases_;
   std::map<message_name, std::vector<page_name>> ending_;
   counts foreseen_;

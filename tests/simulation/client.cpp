@@ -16,7 +16,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// In place of CAF's middleman: makes a line of the world for each connection.
+/// In the place of CAF's middleman: makes a connection of the world.
 class entrance final : public caf::io::middleman_actor::base {
 public:
   entrance(caf::actor_config& config, std::function<caf::strong_actor_ptr()> connect)
@@ -192,7 +192,7 @@ void client::leave() {
   world_.trace("client leaves", {number_});
   world_.count("fault: client leaves");
   leaving_ = true;
-  // As a program does it: first those who give orders, then the link, which waits until copies have ended, then all.
+  // Like a program: first the actors that give orders, then the link, which waits until copies have ended, then all.
   for (const auto& r : ranks_) {
     caf::anon_send_exit(r.load, caf::exit_reason::user_shutdown);
     caf::anon_send_exit(r.save, caf::exit_reason::user_shutdown);
@@ -216,7 +216,7 @@ void client::cut() {
 caf::strong_actor_ptr client::connect() {
   if (line_ && line_->open())
     line_->cut();
-  // While the client is killed, its actors come to an end of their turns, and have no process any more to connect from.
+  // While the client is killed, its actors finish their turns, and have no process any more to connect from.
   if (!in_ || !node_.running())
     return nullptr;
   std::erase_if(old_lines_, [](const auto& x) { return x->ended(line::client); });
@@ -232,7 +232,7 @@ caf::strong_actor_ptr client::connect() {
 
 void client::line_is_gone(const line& which) {
   if (&which != line_.get())
-    return; // what is known is of the next one
+    return; // later messages belong to the next one
   world_.count("lost node");
   ++epoch_;
   bound_ = false;
@@ -288,7 +288,7 @@ void client::transfer(rank_number rank, bool is_load, const transfer_task& work,
   ask(strong(is_load ? r.load : r.save), caf::make_message(work),
       [this, task, done = std::move(done)](caf::message& a) {
         tasks_.erase(task);
-        if (leaving_) // the engine has ended; what is under way may still use its blocks, and they are nobody else's
+        if (leaving_) // the engine has ended; transfers in progress may still use its blocks, which no other task gets
           return;
         done(answer_as<transfer_result>(a));
       });

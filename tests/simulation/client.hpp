@@ -19,7 +19,7 @@
 namespace troupe::simulation {
 
 /// A client's process: the link, the coordinators and the copy engines that an engine's process runs, and an engine's
-/// memory. What it says to the node and hears from it is held against what it was told to do.
+/// memory. Its messages to the node and from it are checked against the engine's requests.
 class client final : public engine_host, public line_watch {
 public:
   client(environment& world, server& node, std::uint32_t number);
@@ -28,14 +28,14 @@ public:
   void start();
   /// kill -9.
   void kill();
-  /// Ends as a program does that is told to; `kill` when it has ended.
+  /// Stops as a program does on request; `kill` when it has ended.
   void leave();
   bool running() const noexcept { return in_ != nullptr; }
   process* in() noexcept { return in_.get(); }
   /// The line to the node breaks.
   void cut();
   owner_id owner() const noexcept { return owner_; }
-  /// What its link has given up for good, or nothing.
+  /// The permanent error of its link, or empty.
   std::string refused() const { return refused_; }
 
   /// Frames that it has asked its node for, and has not been given, in words.
@@ -70,12 +70,12 @@ private:
     timestamp due;
   };
 
-  /// What a copy engine was told to copy, until it has answered.
+  /// An order of a copy engine without an answer yet.
   struct copy_under_way {
     rank_number rank = 0;
     bool scatter = false;
     copy_order order;
-    /// Of the host.
+    /// The number of the copy on the host.
     std::uint64_t number = 0;
   };
 
@@ -85,7 +85,7 @@ private:
     transfer_actor load;
     transfer_actor save;
     load_watch loads;
-    /// Attachments that the copy engine was told to end.
+    /// Attachments that the copy engine was asked to end.
     std::set<owner_id> ended;
   };
 
@@ -96,7 +96,7 @@ private:
     caf::message what;
   };
 
-  /// What one lookup has leased, by shard.
+  /// The leases of one lookup, by shard.
   struct part {
     std::vector<key_digest> leased;
     std::uint32_t kept = ~0U;
@@ -119,12 +119,12 @@ private:
   void pass_what_may();
   bool has_copies(rank_number rank, owner_id owner) const;
   void check_copy(rank_number rank, const copy_order& order, bool scatter);
-  /// What devices were copying goes on until the process is really gone.
+  /// Copies of devices continue until the process has really ended.
   void copy_on_until(timestamp gone);
   void late_copy(const copy_under_way& x, std::span<std::byte> memory);
   /// Scatters the pages of an order without looking at all of them.
   void scatter_unchecked(rank_number rank, const copy_order& order, bool look_at_header);
-  /// The memory that the attachment's node has told of.
+  /// The memory that the attachment's node has named.
   std::span<std::byte> memory_of(owner_id owner) const;
 
   bool load_says(rank_number rank, const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message_id id,
@@ -146,26 +146,26 @@ private:
 
   std::unique_ptr<process> in_;
   std::shared_ptr<line> line_;
-  /// Of before, until this side has noticed that they are cut.
+  /// Earlier connections, until this side has noticed that they are cut.
   std::vector<std::shared_ptr<line>> old_lines_;
   std::vector<caf::strong_actor_ptr> taps_;
   caf::strong_actor_ptr asker_;
   link_actor link_;
   lookup_actor lookup_;
   std::vector<rank_parts> ranks_;
-  /// By their numbers in their processes.
+  /// Actors by their numbers in their processes.
   std::map<caf::actor_id, rank_number> loads_;
   std::map<caf::actor_id, rank_number> saves_;
   std::map<caf::actor_id, std::uint32_t> shards_;
   std::map<caf::actor_id, caf::strong_actor_ptr> fronts_;
-  /// By who asked, and under which number.
+  /// Requests by sender and number.
   std::map<std::pair<caf::actor_id, std::uint64_t>, copy_under_way> copies_;
   struct held_word {
     rank_number rank = 0;
     passing what;
   };
   std::vector<held_word> held_words_;
-  /// What the arena of an attachment is called.
+  /// The name of an attachment's arena.
   std::map<owner_id, io::shared_memory_name> arenas_;
   std::int32_t process_number_ = 0;
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-/// The copy engines of a client. What they are told to copy takes its time, which the actors that carry it out do not
-/// take: orders are held back before them. Until it is answered, an order may be touching any byte of its frames.
+/// The copy engines of a client. Their copies take time, but the actors that execute them do not: orders are delayed
+/// before them. Until an order is answered, it may access any byte of its frames.
 
 namespace troupe::simulation {
 
@@ -16,7 +16,7 @@ std::span<std::byte> client::memory_of(owner_id owner) const {
 }
 
 void client::check_copy(rank_number rank, const copy_order& order, bool scatter) {
-  // Of an earlier run of the node, whose memory is nobody else's.
+  // An order for an earlier run of the node, whose memory is not reused.
   if (node_.running() && node_.frames().knows(order.owner))
     judge("copies", "copy engine", node_.frames().copies(rank, order, scatter));
 }
@@ -63,7 +63,7 @@ bool client::begins_copy(rank_number rank, passing& x) {
   const bool scatter = x.content.match_elements<scatter_atom, copy_order>();
   const auto& order = x.content.get_as<copy_order>(1);
   if (ranks_[rank].ended.contains(order.owner)) {
-    // As a copy engine does that has been told so, and this one has not if copies are under way.
+    // The answer of a copy engine that has ended its copies; this one has not if copies are in progress.
     tap::answer(x, caf::make_message(to_caf(error{errc::expired, "the attachment is over"})));
     return false;
   }
@@ -109,7 +109,8 @@ bool client::copied(const passing& request, caf::message&) {
 }
 
 void client::copy_on_until(timestamp gone) {
-  // The kernel says that a process is gone when all of its copies have ended, and at the same moment some have not.
+  // The kernel reports that a process has ended when all of its copies have ended, and at the same moment some have
+  // not.
   const auto last = gone - duration(1);
   for (auto& [name, x] : std::exchange(copies_, {})) {
     const auto memory = memory_of(x.order.owner);
@@ -119,7 +120,7 @@ void client::copy_on_until(timestamp gone) {
       continue;
     }
     world_.count(x.scatter ? "copy: from memory after a kill" : "copy: into memory after a kill");
-    // The last bytes may land just before the process is gone.
+    // The last bytes may arrive just before the process ends.
     for (int i = 0; i < 3 && !x.scatter; ++i)
       world_.schedule.after(
           random_.time(duration::zero(), left),
@@ -143,7 +144,7 @@ void client::scatter_unchecked(rank_number rank, const copy_order& order, bool l
   const auto all = memory_of(order.owner);
   for (const auto& item : order.items) {
     if (item.frame_offset + slot_bytes_ > all.size())
-      continue; // gone with its node
+      continue; // lost with its node
     const auto frame = all.subspan(item.frame_offset, slot_bytes_);
     const io::page_identity is{space_, item.key, rank, item.where, world_.p.space.geometry.page_bytes()};
     if (look_at_header && !io::expected_checksum(frame, is))

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-/// What a client says to its node, and hears.
+/// The messages from a client to its node and back.
 
 namespace troupe::simulation {
 
@@ -130,7 +130,7 @@ bool client::lookup_says(const caf::strong_actor_ptr& to, caf::message& what) {
   return true;
 }
 
-// -- heard ------------------------------------------------------------------------------------------------------------
+// -- received ---------------------------------------------------------------------------------------------------------
 
 bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
                    caf::message& what) {
@@ -176,7 +176,7 @@ void client::check_lookup(const lookup_task& work, const lookup_result& found) {
   const auto node = lookups_.extract(found.lease);
   if (found.matched == 0 || node.empty())
     return;
-  // Where an answer was lost and the question came again, a shard may hold what only the first answer had.
+  // If an answer was lost and the request repeated, a shard may hold keys that only the first answer had.
   for (const auto& [request, x] : asked_)
     if (x.what.match_elements<match_request>() && x.what.get_as<match_request>(0).lease == found.lease)
       return;

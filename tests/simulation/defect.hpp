@@ -13,19 +13,19 @@ enum class defect : std::uint8_t {
   none,
   /// An allocator frees slots without waiting for the io worker.
   skip_fence,
-  /// A coordinator gives up on frames that it has asked for, and the answer comes later.
+  /// A coordinator stops waiting for frames that it has requested, and the answer comes later.
   abandon_frames,
   /// A save commits before the io worker has its pages, or has written them where that is asked for.
   early_commit,
-  /// The node does not tell anybody that a client is gone.
+  /// The node does not notify its actors of a client's disconnection.
   forget_death,
   /// The copy engine scatters without looking at the page.
   skip_verify,
-  /// A shard's word to an allocator that a reservation was given up gets lost.
+  /// A shard's message to an allocator that a reservation was aborted is lost.
   lose_abort,
   /// The io worker answers a batch, and the answer is lost.
   lose_reply,
-  /// A shard stops waiting for the slots it has asked for, which then belong to nobody.
+  /// A shard stops waiting for the slots that it has requested, which then have no owner.
   abandon_slots,
   /// A shard grants leases and forgets them.
   forget_lease,
@@ -33,7 +33,7 @@ enum class defect : std::uint8_t {
   unordered,
   /// The copy engine takes its time, and a load ends before it has finished.
   late_scatter,
-  /// A save coordinator answers a cancel, and goes on as before.
+  /// A save coordinator answers a cancel, and continues as before.
   ignore_cancel,
   /// A fence is answered while a write-back or a promotion of its slot is under way.
   early_fence,
@@ -51,29 +51,29 @@ enum class defect : std::uint8_t {
   keep_one_more,
   /// A lookup keeps what it has leased beyond its answer.
   forget_trim,
-  /// The io worker is not told that its slab is damaged.
+  /// The io worker is not notified of damage to its slab.
   forget_damage,
   /// A load leases its pages for half of the time.
   short_lease,
   /// A shard tells other shards of children after it has given back the slots of these.
   late_children,
-  /// A client's pins end with its death, and not when its process is gone.
+  /// A client's pins end with its disconnection, and not when its process has ended.
   rest_at_death,
-  /// Nobody tells the io worker that a client is at rest.
+  /// The io worker is not notified that a client is quiesced.
   keep_pins,
-  /// A copy engine says that it is at rest while copies are under way.
+  /// A copy engine reports that it is quiesced while copies are in progress.
   early_rest,
   /// A frame whose slot is fenced is free at once, be it pinned or not.
   free_orphan,
   /// A page counts as written that is not, and leaves memory.
   unwritten,
-  /// Nobody looks at a page before it is written to the disk.
+  /// Pages are not verified before they are written to the disk.
   skip_check,
-  /// A reader is told of a frame before the page has been read into it.
+  /// A reader gets a frame before the page has been read into it.
   early_promotion,
   /// A fence waits for transfers, and leaves the page where it can be found.
   keep_frame,
-  /// The io worker hears of a fence after it was answered, and so writes a page whose slot was given away.
+  /// The io worker receives a fence after it was answered, and so writes a page whose slot has another owner.
   late_fence,
   /// Two readers of one page get frames of their own.
   double_flight,
@@ -81,43 +81,43 @@ enum class defect : std::uint8_t {
   stale_fill,
   /// A client ends pins of others.
   foreign_pin,
-  /// An extent is lent to two ranks.
+  /// An extent is assigned to two ranks.
   lend_twice,
   /// The word of a load that it is done with its frames gets lost.
   lose_unpin,
   /// The copy engine looks at the header of a page, and not at its bytes.
   skip_checksum,
-  /// The copy engine says that pages are gathered while it goes on.
+  /// The copy engine reports pages as gathered while it still copies.
   late_gather,
   /// A page that is read ahead goes into a frame that a client has pinned.
   prefetch_over_pin,
-  /// The io worker never hears that a read ahead has ended whose lease was over before.
+  /// The io worker is not notified of the end of a prefetch whose lease ended before.
   lose_prefetch,
-  /// The io worker is not told that a lease has ended.
+  /// The io worker is not notified of the end of a lease.
   endless_prefetch,
-  /// Shards do not hear of pages that were given up.
+  /// Shards are not notified of dropped pages.
   silent_loss,
-  /// A page is given up that somebody has fetched.
+  /// A page with a pending fetch is dropped.
   give_up_fetched,
-  /// A page is written although nobody has asked for it again.
+  /// A page without a second request is written.
   write_unasked,
   /// An extent goes back although clients have frames of it pinned.
   give_pinned,
-  /// An extent that came back is lent to two ranks.
+  /// A returned extent is assigned to two ranks.
   hand_to_two,
   /// A page that is nowhere else is dropped when an extent is to go back.
   forget_dirty,
   /// Writes are said to be over while bytes still move.
   early_written,
-  /// What is found in a slot that is looked at unasked is said of the page that lies there by then.
+  /// The result of a scrubbed slot is reported for the page that is there by then.
   scrub_slot,
-  /// What another node keeps does not go before others.
+  /// Keys that another node keeps are not evicted first.
   forget_kept,
-  /// Nor do guests.
+  /// Nor are transient keys.
   forget_guests,
-  /// What another node keeps goes before others also if its lease does not have it, or is over.
+  /// Keys that another node keeps are evicted first even if its lease does not have them, or has ended.
   spare_without_lease,
-  /// What is used goes before others as before.
+  /// Used keys stay evict-first.
   spare_for_ever,
   /// A shard evicts for each rank by itself, although a key that goes frees a slot on all of them.
   evict_for_each,
@@ -126,9 +126,9 @@ enum class defect : std::uint8_t {
 
   /// An allocator frees slots at once whose writers may be late.
   forget_rest,
-  /// A page whose location was told is not kept.
+  /// A page whose location was returned is not protected.
   forget_protection,
-  /// A restart forgets that anybody was promised anything.
+  /// A restart forgets all protection.
   forget_promises,
   /// A rank that is registered anew gives out slots beside late writers of its old registration.
   forget_old_writers,
@@ -143,19 +143,19 @@ enum class defect : std::uint8_t {
   /// A start takes pages of an earlier registration of a rank for those of the present one.
   forget_incarnation,
 
-  // In worlds of namespaces that are made and removed:
+  // In worlds of client namespaces:
 
   /// Files of namespaces that are removed stay.
   keep_files,
-  /// Extents of namespaces that are removed go to nobody.
+  /// Extents of removed namespaces are not returned.
   keep_extents,
-  /// A shard is not told that a namespace is removed.
+  /// A shard is not notified that a namespace is removed.
   half_removed,
   /// The store keeps namespaces that were removed.
   keep_record,
-  /// A client's process counts as gone while its devices copy.
+  /// A client's process counts as ended while its devices copy.
   forget_copies,
-  /// Nobody hears that what served a namespace has ended.
+  /// The end of the actors that served a namespace is not reported.
   lose_close,
 };
 

@@ -13,20 +13,20 @@
 
 namespace troupe::simulation {
 
-/// What one rank's page of a key must hold: different for every key and rank.
+/// The content of one rank's page of a key: different for every key and rank.
 std::vector<std::byte> page_of(const key_digest& key, rank_number rank, std::uint64_t bytes);
 
-/// The KV cache of a client on one rank: memory for the real page mover, and an engine's idea of what its blocks hold,
-/// which is written and compared byte by byte and by no mover. A block that belongs to no task holds a pattern of its
-/// own, so that whoever writes it too late is found out.
+/// The KV cache of a client on one rank: memory for the real page mover, and an engine's record of the content of its
+/// blocks, which is written and compared byte by byte and by no mover. A block that belongs to no task holds a pattern
+/// of its own, so that a late write to it is detected.
 class device {
 public:
   device(const kv_geometry& geometry, std::uint32_t blocks, rank_number rank);
 
-  /// For the copy engine.
+  /// The view for the copy engine.
   std::unique_ptr<page_mover> make_mover() const;
 
-  /// Blocks that no task has, up to `most` of them. Says with `sound` whether nobody has touched them.
+  /// Blocks that no task has, up to `most` of them. Clears `sound` if one of them was written.
   std::vector<std::uint32_t> take(std::uint32_t most, bool& sound);
   void give_back(const std::vector<std::uint32_t>& blocks);
   bool free_blocks_are_sound();

@@ -66,7 +66,7 @@ void disk::submit(const io::page_request& what, on_complete done, bool aside) {
   auto takes = random_.skewed_time(std::chrono::microseconds(20), world_.p.disk_time);
   if (aside)
     takes = random_.time(std::chrono::microseconds(20), world_.p.io_deadline);
-  // The engine cancels what is late, and most disks let go then.
+  // The engine cancels late transfers, and most disks release them then.
   if (world_.now() + takes > what.deadline)
     takes = what.deadline - world_.now() + random_.time(std::chrono::microseconds(1), std::chrono::milliseconds(2));
   if (t.wrong == mishap::hang)

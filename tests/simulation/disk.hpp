@@ -24,36 +24,37 @@ public:
 
   disk(environment& world, rank_number rank, std::uint64_t slot_bytes);
 
-  /// `aside`: a read that nobody waits for, of a slot that goes on without it. It takes its time.
+  /// `aside`: a read that no request waits for, of a slot that continues without it. It takes its time.
   void submit(const io::page_request& what, on_complete done, bool aside = false);
 
-  /// The node's process ends, or the power: what is under way is carried out, or not, or partly, and nobody hears.
+  /// The node's process ends, or the power fails: transfers in progress are completed, or not, or partly, without a
+  /// notification.
   void crash();
 
-  /// Flips one bit of what is stored.
+  /// Flips one bit of the stored page.
   void flip();
 
   /// Cuts the file off in the middle.
   void truncate();
-  /// What the io worker finds out by looking at the file now and then.
+  /// The result of the io worker's regular check of the file.
   bool damaged() const noexcept { return damaged_; }
   /// A fresh slab in the place of a damaged one.
   void replace();
 
-  /// Whether the page was written and the engine said so.
+  /// Whether the page was written and the engine confirmed it.
   bool written(slot_ref where) const noexcept { return written_[where.slot] == where.generation; }
   /// Whether a transfer uses this memory.
   bool uses(std::span<const std::byte> memory) const noexcept;
   bool reads_into(std::span<const std::byte> memory) const noexcept;
-  /// What a node would find in the slot.
+  /// The content that a node would find in the slot.
   std::span<const std::byte> content(slot_ref where) const noexcept;
-  /// How many transfers of the slot are under way, of this generation or an older one.
+  /// How many transfers of the slot are in progress, of this generation or an older one.
   std::size_t transfers_of(slot_ref where) const noexcept;
-  /// Whether it is read into memory, for who waits for it or ahead.
+  /// Whether it is being read into memory, for a request or as a prefetch.
   bool is_promoted(slot_ref where) const noexcept;
   /// The slot that most transfers are under way of, if there are any.
   std::optional<slot_ref> busiest_slot() const;
-  /// Without reads that nobody waits for.
+  /// Without reads that no request waits for.
   std::size_t in_flight() const noexcept;
 
 private:
@@ -87,9 +88,9 @@ private:
   /// Bytes of the file.
   std::uint64_t length_;
   bool damaged_ = false;
-  /// Counts crashes, so that plans of before come to nothing.
+  /// Counts crashes, so that earlier plans are dropped.
   std::uint64_t epoch_ = 0;
-  /// By tag.
+  /// Transfers by tag.
   std::unordered_map<std::uint64_t, transfer> transfers_;
   std::vector<generation_number> written_;
 };

@@ -20,9 +20,9 @@ result<std::uint32_t> disk_store::add_buffer(std::span<std::byte> bytes) {
 void disk_store::remove_buffer(std::uint32_t buffer) {
   const auto node = buffers_.extract(buffer);
   if (node.empty())
-    world_.fail("memory", "the store is told to forget memory that it does not know");
+    world_.fail("memory", "the store is asked to forget memory that it does not know");
   else if (medium_.uses(node.mapped()))
-    world_.fail("memory", "rank " + std::to_string(rank_) + ": memory is given up while bytes move in it");
+    world_.fail("memory", "rank " + std::to_string(rank_) + ": memory is released while bytes move in it");
 }
 
 void disk_store::submit(std::span<const io::page_request> requests) {
@@ -73,9 +73,9 @@ void disk_store::submit(std::span<const io::page_request> requests) {
 void disk_store::read_aside(const io::page_request& x) {
   const auto memory = buffers_.find(x.buffer);
   if (memory == buffers_.end() || x.data != memory->second.data() || x.length != memory->second.size())
-    return world_.fail("memory", "rank " + std::to_string(rank_) + ": a page is read unasked into memory of nobody");
+    return world_.fail("memory", "rank " + std::to_string(rank_) + ": a page is scrubbed into memory without an owner");
   if (told_damage_)
-    world_.fail("damage", "rank " + std::to_string(rank_) + ": a slab that is damaged is read though nobody asks");
+    world_.fail("damage", "rank " + std::to_string(rank_) + ": a damaged slab is read without a request");
   world_.count("page is read unasked");
   under_way_.insert(x.tag);
   medium_.submit(

@@ -14,8 +14,7 @@
 
 namespace troupe::simulation {
 
-/// Where the pages of one run of the node lie: a simulated disk. Completions come when the world's time has come to
-/// them, one by one.
+/// The pages of one run of the node, on a simulated disk. Completions come one by one at their time in the world.
 class disk_store final : public io::page_store {
 public:
   using sink = std::function<void(std::span<const io::completion>)>;
@@ -32,9 +31,9 @@ public:
   result<void> health() const override;
   std::string describe() const override { return "a simulated disk"; }
 
-  /// A page was read that nobody had asked for, and what came was not that page: so much may be said of it.
+  /// Whether a scrub has read another page than the expected one, so that it may be reported.
   bool was_read_unsound(slot_ref where) const { return unsound_.contains(where); }
-  /// Is told, for a mistake, of the page that lies by now in a slot where another one was looked for.
+  /// Receives, for a defect, the page that by now lies in a slot where another one was expected.
   std::function<void(const page_ref&)> on_other_page{};
 
   /// The process is killed: what its actors still do while they end is never done.
@@ -55,12 +54,12 @@ private:
   io::page_store_traits traits_;
   sink sink_;
   std::map<std::uint32_t, std::span<std::byte>> buffers_;
-  /// Those that have not been completed.
+  /// Transfers that have not been completed.
   std::set<std::uint64_t> under_way_;
   std::set<slot_ref> unsound_;
   std::uint32_t last_ = 0;
   bool stopped_ = false;
-  /// Whoever asked has heard of it.
+  /// The requester has received it.
   mutable bool told_damage_ = false;
 };
 

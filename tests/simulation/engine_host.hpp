@@ -10,7 +10,7 @@
 
 namespace troupe::simulation {
 
-/// What an engine of a simulated world has of its client: its KV cache, and whom to ask. Each request is answered
+/// The engine's view of its client in a simulated world: its KV cache, and the actors to ask. Each request is answered
 /// exactly once unless the process ends.
 class engine_host {
 public:
@@ -18,7 +18,7 @@ public:
 
   virtual std::uint32_t number() const noexcept = 0;
   virtual device& device_of(rank_number rank) = 0;
-  /// Whether it is worth asking.
+  /// Whether a request makes sense.
   virtual bool attached() const noexcept = 0;
   /// Counts attachments: equal before and after means the same one.
   virtual std::uint64_t epoch() const noexcept = 0;
@@ -31,7 +31,7 @@ public:
   virtual void release(const ticket& lease) = 0;
   virtual void save(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) = 0;
   virtual void load(rank_number rank, const transfer_task& work, std::function<void(result<transfer_result>)> done) = 0;
-  /// Gives up the saves, or loads, with this tag.
+  /// Cancels the saves, or loads, with this tag.
   virtual void cancel_save(rank_number rank, std::uint64_t tag, std::function<void()> done) = 0;
   virtual void cancel_load(rank_number rank, std::uint64_t tag, std::function<void()> done) = 0;
 };

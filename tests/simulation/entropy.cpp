@@ -19,8 +19,8 @@ std::uint64_t seed_entropy(std::uint64_t seed) noexcept {
 
 } // namespace troupe::simulation
 
-// In place of libstdc++'s: a symbol of the program comes before one of a shared library. Where it does not, a seed
-// takes another course each time, and the test that runs seeds twice fails.
+// Replaces the function of libstdc++: a symbol of the program takes precedence over one of a shared library. Where it
+// does not, a seed takes another course each time, and the test that runs seeds twice fails.
 std::random_device::result_type std::random_device::_M_getval() {
   return static_cast<result_type>(seeded.next());
 }

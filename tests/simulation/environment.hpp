@@ -13,10 +13,10 @@
 
 namespace troupe::simulation {
 
-/// How often things happened. Tells whether a range of seeds has been where it was meant to be.
+/// Counters of events, which show whether a range of seeds has covered the cases that it is meant to cover.
 using tally = std::map<std::string, std::uint64_t, std::less<>>;
 
-/// What all parts of one simulated world share. Nothing in it is shared between worlds.
+/// State that all parts of one simulated world share. Worlds share nothing with each other.
 class environment {
 public:
   environment(std::uint64_t seed, defect built_in, bool verbose);

@@ -9,8 +9,8 @@ namespace troupe::simulation {
 
 namespace {
 
-/// From when a page was looked at until the disk is told to write it, messages inside of the node pass. What was
-/// scribbled on longer ago than that must have been found out.
+/// Between the verification of a page and the order to the disk to write it, messages inside of the node pass. A page
+/// corrupted longer ago than that must have been detected.
 constexpr auto check_takes = std::chrono::seconds(1);
 
 } // namespace
@@ -98,7 +98,7 @@ bool frame_ledger::moved(rank_number rank, const page_ref& page, std::uint64_t t
 }
 
 void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
-  const auto found = frames_.find(offset); // also what may be gone: it may be written still
+  const auto found = frames_.find(offset); // also a page that may be lost: it may still be written
   if (!ranks_[rank].may_move || found == frames_.end() || found->second.is != content::filled ||
       disks_[rank]->written(found->second.page.where) || !seeking_.insert(offset).second)
     return;
@@ -106,7 +106,7 @@ void frame_ledger::seek(rank_number rank, std::uint64_t offset) {
   for (bool found_it = false; const auto& x : loans_)
     for (auto to = x.offset; !found_it && x.rank == rank && to + slot_bytes_ <= x.offset + x.bytes; to += slot_bytes_) {
       const auto there = frames_.find(to);
-      // What lay there must have been moved as well, which is looked at on the way.
+      // The page there must have been moved as well, and is verified on the way.
       const bool taken = placing_.contains(to) || (there != frames_.end() && !there->second.holders.empty());
       found_it = to != offset && !taken && holds(rank, to, page) && moved(rank, page, to);
     }
@@ -138,10 +138,10 @@ std::string frame_ledger::in_loan(rank_number rank, std::uint64_t offset) const 
   for (const auto& x : loans_)
     if (offset >= x.offset && offset + slot_bytes_ <= x.offset + x.bytes) {
       if (x.rank != rank)
-        return "it is in an extent that rank " + std::to_string(x.rank) + " was lent";
+        return "it is in an extent that rank " + std::to_string(x.rank) + " was assigned";
       return (offset - x.offset) % slot_bytes_ == 0 ? "" : "no frame begins there";
     }
-  return "it is in no extent that was lent";
+  return "it is in no assigned extent";
 }
 
 // -- io workers -------------------------------------------------------------------------------------------------------
@@ -277,9 +277,9 @@ void frame_ledger::fetched(rank_number rank, owner_id owner, moment asked, const
     world_.count(f.promoted != 0 ? "fetch: from disk" : "fetch: in memory");
     const auto where = x.pages[i].where;
     if (was_fenced(rank, where, asked))
-      wrong("fence", rank, f.offset, text_of(where) + " is told to a reader after its slot was fenced");
+      wrong("fence", rank, f.offset, text_of(where) + " is returned to a reader after its slot was fenced");
     if (auto bad = in_loan(rank, f.offset); !bad.empty())
-      wrong("frames", rank, f.offset, "it is told to a reader, and " + bad);
+      wrong("frames", rank, f.offset, "it is returned to a reader, and " + bad);
     const auto place = ranks_[rank].where.find(where);
     const bool elsewhere = place == ranks_[rank].where.end() || place->second != f.offset;
     if (elsewhere)
@@ -287,19 +287,21 @@ void frame_ledger::fetched(rank_number rank, owner_id owner, moment asked, const
     if (const auto found = ranks_[rank].where.find(where);
         found != ranks_[rank].where.end() && found->second != f.offset)
       wrong("flights", rank, f.offset,
-            "it is told to a reader of " + text_of(where) + ", which is in the frame at " +
+            "it is returned to a reader of " + text_of(where) + ", which is in the frame at " +
                 std::to_string(found->second));
     const auto known = frames_.find(f.offset);
     if (known == frames_.end() || known->second.page.where != where ||
         (known->second.is != content::filled && known->second.is != content::read))
-      wrong("frames", rank, f.offset, "it is told to a reader of " + text_of(where) + ", and has not got that page");
+      wrong("frames", rank, f.offset,
+            "it is returned to a reader of " + text_of(where) + ", and has not got that page");
     if (world_.failed())
       return;
     if (disks_[rank]->reads_into(bytes(f.offset)))
-      wrong("frames", rank, f.offset, text_of(where) + " is told to a reader while it is being read into its frame");
+      wrong("frames", rank, f.offset,
+            text_of(where) + " is returned to a reader while it is being read into its frame");
     const io::page_identity is{world_.p.space.id(), x.pages[i].key, rank, where, world_.p.space.geometry.page_bytes()};
     if (!world_.p.bytes_at_risk() && io::verify_page(bytes(f.offset), is) != errc::ok)
-      wrong("frames", rank, f.offset, text_of(where) + " is told to a reader, and the frame holds something else");
+      wrong("frames", rank, f.offset, text_of(where) + " is returned to a reader, and the frame holds something else");
   }
   add_pin(rank, owner, true, x, reply);
 }
@@ -343,7 +345,7 @@ void frame_ledger::answered(rank_number rank, owner_id owner, pin_number number,
   if (right != ok)
     world_.fail("pins", "rank " + std::to_string(rank) + ": a client says " + what + " of pin " +
                             std::to_string(number) +
-                            (right ? ", which it has, and is refused" : ", which it has not, and nobody objects"));
+                            (right ? ", which it has, and is refused" : ", which it does not have, without an error"));
 }
 
 void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x) {
@@ -359,7 +361,7 @@ void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x
     if (f.page.where == ended->pages[i].where && f.is == content::placed)
       f.is = gathered ? content::filled : content::none;
     if (f.scribbled && gathered && f.page.where == ended->pages[i].where && holds(rank, *offset, f.page)) {
-      f.scribbled.reset(); // what was scribbled on has been gathered into since
+      f.scribbled.reset(); // the corrupted page has been overwritten by a gather since
       f.scribbled_early = false;
     }
     if (gathered && disks_[rank]->damaged())
@@ -422,7 +424,7 @@ void frame_ledger::gives_up(rank_number rank, slot_ref where) {
   auto& r = ranks_[rank];
   const auto found = r.where.find(where);
   if (found != r.where.end() && !at(found->second).holders.empty())
-    wrong("frames", rank, found->second, text_of(where) + " is given up while a client has it pinned");
+    wrong("frames", rank, found->second, text_of(where) + " is dropped while a client has it pinned");
   r.damaged.insert(where);
 }
 
@@ -460,7 +462,7 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
   if (auto bad = in_loan(rank, offset); !bad.empty())
     return wrong("frames", rank, offset, "the disk transfers it, and " + bad);
   if (x.op == io::operation::read) {
-    // Which key it is for is not said; who is told of the frame looks at that.
+    // The key is not part of the message; the receiver of the frame checks it.
     page_ref page;
     page.where = x.where;
     take(rank, offset, page, content::read);
@@ -475,7 +477,7 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
   const io::page_identity is{world_.p.space.id(), f.page.key, rank, x.where, world_.p.space.geometry.page_bytes()};
   const bool long_ago = f.scribbled && world_.now() - paused_() - *f.scribbled > check_takes;
   if ((f.scribbled_early || long_ago) && io::verify_page(bytes(offset), is) != errc::ok)
-    wrong("checks", rank, offset, text_of(x.where) + " is written, and was scribbled on long before");
+    wrong("checks", rank, offset, text_of(x.where) + " is written, and was corrupted long before");
 }
 
 // -- clients ----------------------------------------------------------------------------------------------------------
@@ -504,7 +506,7 @@ std::string frame_ledger::late_copy(rank_number rank, owner_id owner, std::uint6
                                             [&](const holder& x) { return x.owner == owner; }))
     return {};
   return "rank " + std::to_string(rank) + ", frame at " + std::to_string(offset) +
-         ": the device of a process that was killed still writes there, and nobody has it pinned for that";
+         ": the device of a killed process still writes there without a pin";
 }
 
 // -- the rest ---------------------------------------------------------------------------------------------------------

@@ -21,33 +21,33 @@
 
 namespace troupe::simulation {
 
-/// What lies in each frame of the arena of one run and who has it pinned, by what io workers answer, what clients say
-/// to them, and what the disks do; and by nothing that an io worker has of it.
+/// Tracks the content of each frame of the arena of one run and its pins, by the answers of io workers, the messages of
+/// clients to them, and the transfers of the disks; and by no state of an io worker.
 ///
-///     free → placed (given to a writer) → filled (its writer says so) → on disk as well (the disk says so)
+///     free → placed (given to a writer) → filled (reported by its writer) → on disk as well (reported by the disk)
 ///     free → read (from the disk, for a reader)
 ///
-/// A frame that nobody has pinned may become another page's at any time, but not before its page is on disk, or gone.
-/// A pin lasts from the answer that told of it until its client says that it is done, or is known to be at rest.
+/// A frame without pins may be reused at any time, but not before its page is on disk, or dropped. A pin lasts from the
+/// answer that named it until its client ends it, or is known to be quiesced.
 class frame_ledger {
 public:
   frame_ledger(environment& world, const std::vector<std::unique_ptr<disk>>& disks, std::uint64_t slot_bytes);
 
-  /// The run is over. Of the next one: its memory, and for how long it has been paused.
+  /// The run has ended. The arguments are of the next one: its memory, and for how long it has been paused.
   void begin(std::span<std::byte> memory, std::function<duration()> paused);
 
   // -- arena ---------------------------------------------------------------------------------------------------------
 
   void lent(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
   void taken_back(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
-  /// The rank is told to empty an extent: from now on its pages may be elsewhere than they were.
+  /// The rank is asked to empty an extent: from now on its pages may be elsewhere than they were.
   void empties(rank_number rank) { ranks_[rank].may_move = true; }
-  /// What lies there is looked at, before somebody writes over it: a page may have been moved there.
+  /// Looks at the content before it is overwritten: a page may have been moved there.
   void notice_moves(std::uint64_t offset);
-  /// Somebody has written where he should not: whatever lies there may be found out, and dropped, at any time.
+  /// Memory was overwritten by mistake: the pages there may be detected as corrupt, and dropped, at any time.
   void scribbled(std::uint64_t offset);
 
-  /// Who knows which keys are leased now.
+  /// Sets the function that knows which keys are leased now.
   void ask_of_leases(std::function<bool(const key_digest&)> is_leased) { is_leased_ = std::move(is_leased); }
 
   // -- io workers ----------------------------------------------------------------------------------------------------
@@ -81,33 +81,33 @@ public:
 
   // -- clients -------------------------------------------------------------------------------------------------------
 
-  /// Whether the client has ever asked this run for frames.
+  /// Whether the client has ever requested frames from this run.
   bool knows(owner_id owner) const { return known_.contains(owner); }
-  /// A copy engine moves these pages: what is wrong with that, or nothing.
+  /// A copy engine moves these pages: the error, or empty.
   std::string copies(rank_number rank, const copy_order& order, bool scatter) const;
   /// The device of a process that was killed writes into the frame.
   std::string late_copy(rank_number rank, owner_id owner, std::uint64_t offset) const;
 
   // -- the rest ------------------------------------------------------------------------------------------------------
 
-  /// A page that is committed, or told to a reader, is there: what is missing, or nothing.
+  /// A page that is committed, or whose location was returned to a reader, exists: the missing part, or empty.
   std::string stored(rank_number rank, slot_ref where) const;
   /// The page may have left memory without being on disk.
   bool may_be_gone(rank_number rank, const slot_ref& where) const;
-  /// Some pin of another client, for who tries to end it.
+  /// Some pin of another client, for a client that tries to end it.
   std::optional<std::pair<pin_number, owner_id>> any_pin(rank_number rank, bool fetch, std::uint64_t random) const;
   std::optional<owner_id> owner_of(rank_number rank, pin_number pin) const;
   /// Pins of a fetch on the frame of this slot.
   std::vector<std::pair<pin_number, owner_id>> pins_on(rank_number rank, slot_ref where) const;
   /// A frame of the rank that a client has pinned, if there is one.
   std::optional<std::uint64_t> pinned_frame(rank_number rank) const;
-  /// A frame of the rank that nobody has pinned and nothing is transferred in, if there is one.
+  /// A frame of the rank without pins and transfers, if there is one.
   std::optional<std::uint64_t> idle_frame(rank_number rank) const;
   /// A frame with a page, or for one, that is nowhere else, if there is one.
   std::optional<std::uint64_t> unwritten_frame(std::uint64_t random) const;
   /// A page that lies in memory alone, if there is one.
   std::optional<page_ref> any_unwritten(rank_number rank) const;
-  /// Of a page of the rank that is nowhere else: its slot.
+  /// The slot of a page of the rank that is nowhere else.
   std::optional<slot_ref> unwritten_page(rank_number rank, std::uint64_t random) const;
   bool in_arena(const std::byte* x) const { return x >= memory_.data() && x < memory_.data() + memory_.size(); }
   std::span<std::byte> bytes(std::uint64_t offset) const { return memory_.subspan(offset, slot_bytes_); }
@@ -127,9 +127,9 @@ private:
   struct frame {
     content is = content::none;
     page_ref page;
-    /// When, by a clock that stands still while the node does.
+    /// When, by a clock that stops while the node does.
     std::optional<timestamp> scribbled;
-    /// Before the io worker was told that the page is there, and so before anybody could look at it.
+    /// Before the io worker was notified that the page is there, and so before it could be verified.
     bool scribbled_early = false;
     std::vector<holder> holders;
   };
@@ -140,7 +140,7 @@ private:
     /// 0 for those that have none.
     std::vector<std::optional<std::uint64_t>> offsets;
     std::vector<page_ref> pages;
-    /// When its end was asked for.
+    /// When its end was requested.
     moment ended = 0;
   };
 
@@ -154,22 +154,22 @@ private:
     std::map<pin_number, pin> pins;
     /// Pages whose fill has passed on, by pin.
     std::map<pin_number, pin> filling;
-    /// Whether what was said of a pin named one that the client had.
+    /// Whether the message about a pin named one that the client had.
     std::map<std::pair<owner_id, pin_number>, std::deque<bool>> ending;
-    /// Where a page lies, as far as that is known.
+    /// The frame of a page, as far as that is known.
     std::map<slot_ref, std::uint64_t> where;
-    /// This generation and older may be gone, or are gone.
+    /// This generation and older may be lost, or are lost.
     std::map<slot_number, generation_number> fencing;
     std::map<slot_number, generation_number> fenced;
     /// When the last fence of a slot was answered.
     std::map<slot_number, moment> fenced_at;
-    /// They are not what was saved, nobody was told that they are, or shards know that they are gone: they may leave
+    /// Pages that are not what was saved, that were not reported to readers, or whose loss shards know: they may leave
     /// memory.
     std::set<slot_ref> damaged;
     std::map<owner_id, std::uint64_t> pinned;
-    /// It has been told to empty an extent.
+    /// It has been asked to empty an extent.
     bool may_move = false;
-    /// Whoever is told of a frame that was asked for in their name before is at rest as well.
+    /// Owners that are quiesced. One that gets a frame of an earlier request counts as quiesced as well.
     std::set<owner_id> resting;
   };
 
@@ -202,7 +202,7 @@ private:
   void add_pin(rank_number rank, owner_id owner, bool fetch, const frame_request& x, const frame_reply& reply);
   void check_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
   void trace_reply(rank_number rank, const frame_request& x, const frame_reply& reply) const;
-  /// Whoever named it had it.
+  /// The client that named it had it.
   std::optional<pin> end_pin(rank_number rank, owner_id owner, pin_number number, bool fetch);
   void let_go(rank_number rank, pin_number number, const pin& x);
   void answered(rank_number rank, owner_id owner, pin_number number, bool ok, const char* what);

@@ -76,7 +76,7 @@ std::string lease_book::committed(std::uint32_t shard, const ticket& token, time
   const auto& reservations = shards_[shard].reservations;
   const auto found = reservations.find(token);
   if (found == reservations.end())
-    return "nobody has reserved it";
+    return "it is not reserved";
   if (now <= found->second)
     return {};
   return "its reservation has run out " + std::to_string((now - found->second).count()) + " ns before";

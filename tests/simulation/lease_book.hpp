@@ -14,9 +14,9 @@
 
 namespace troupe::simulation {
 
-/// The leases and reservations of the registry shards, written down by what was asked and answered and by nothing that
-/// a shard says of itself. A lease holds from its answer to its deadline, its release or its owner's death; a shard may
-/// be late in noticing the end.
+/// Tracks the leases and reservations of the registry shards by requests and answers, and by no statement of a shard
+/// about itself. A lease holds from its answer to its deadline, its release or its owner's death; a shard may be late
+/// in noticing the end.
 class lease_book {
 public:
   explicit lease_book(std::uint32_t shards) : shards_(shards) {}
@@ -24,20 +24,20 @@ public:
   /// A lookup or a locate was answered: these keys are held, in this order, beside what the lease held before.
   void taken(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys, duration lease_for,
              timestamp now);
-  /// A reader was told where the page of a key is that the lease holds.
+  /// A reader got the location of the page of a key that the lease holds.
   void told(std::uint32_t shard, const ticket& lease, rank_number rank, const page_ref& page);
-  /// A shard was told to, and may do so from now on; until `released` or `owner_died` says that it has. What it gives
-  /// back meanwhile is nobody's.
+  /// A shard was asked to release it, and may do so from now on, until `released` or `owner_died` reports that it has.
+  /// Keys released meanwhile are not held.
   void may_end(std::uint32_t shard, const ticket& name) { ++shards_[shard].ending[name]; }
   void may_end(std::uint32_t shard, owner_id owner) { ++shards_[shard].dying[owner]; }
   void released(std::uint32_t shard, const ticket& lease, std::uint32_t keep, timestamp now);
   void owner_died(std::uint32_t shard, owner_id owner, timestamp now);
-  /// The shard has had time to notice what was over before.
+  /// The shard has had time to notice leases that had ended before.
   void forget(std::uint32_t shard, timestamp before);
 
   /// A writer has until then, at most.
   void reserved(std::uint32_t shard, const ticket& token, timestamp until);
-  /// A page was committed for the first time under this reservation. What is wrong with it, or an empty text.
+  /// A page was committed for the first time under this reservation. The error, or an empty text.
   std::string committed(std::uint32_t shard, const ticket& token, timestamp now) const;
 
   /// The shard gives back a page's slot. Who still may read it, in words, or an empty text.
@@ -46,7 +46,7 @@ public:
   /// A key that is leased, in words, or an empty text.
   std::string holder_of(std::uint32_t shard, const key_digest& key, timestamp now) const;
 
-  /// How many leases hold, and how many of those have not been over since `before`.
+  /// The number of leases that hold now, and of those that still held at `before`.
   std::pair<std::size_t, std::size_t> count(std::uint32_t shard, timestamp now, timestamp before) const;
 
   /// The same, of those that hold this key.
@@ -55,7 +55,7 @@ public:
   /// The key of a lease in this place, if it has so many.
   std::optional<key_digest> key_of(std::uint32_t shard, const ticket& name, std::size_t place) const;
 
-  /// Whether the lease has not run out, and has this key, even if its end is on the way.
+  /// Whether the lease has not expired and has this key, even if its release is in flight.
   bool lasts(std::uint32_t shard, const ticket& name, timestamp now) const;
   bool lists(std::uint32_t shard, const ticket& name, const key_digest& key, timestamp now) const;
 
@@ -80,7 +80,7 @@ private:
   };
 
   struct shard_record {
-    /// Those that have run out or whose owner has died stay until the shard must have noticed.
+    /// Expired leases and those of dead owners stay until the shard must have noticed.
     std::map<ticket, lease> leases;
     std::map<ticket, timestamp> reservations;
     std::map<ticket, int> ending;

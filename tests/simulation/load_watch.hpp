@@ -13,11 +13,11 @@
 
 namespace troupe::simulation {
 
-/// What the load coordinators of a client say to a node, held against what they have heard: whoever reads holds a
-/// lease. Each function that returns a text says what is wrong, or nothing.
+/// Checks the messages of a client's load coordinators to a node against the messages that they have received: a reader
+/// holds a lease. Each function that returns a text returns the error, or an empty text.
 class load_watch {
 public:
-  /// The line to the node is gone: its leases are over.
+  /// The connection to the node is lost: its leases have ended.
   void clear();
 
   void located(std::uint32_t shard, const locate_request& x, const locate_reply& reply);
@@ -26,11 +26,11 @@ public:
   void fetched(const frame_request& wanted, pin_number pin);
   void unpins(pin_number pin);
   std::string releases(std::uint32_t shard, const ticket& lease);
-  /// A lease under which a slot of the request was told, and its shard.
+  /// A lease under which the location of a slot of the request was returned, and its shard.
   std::optional<std::pair<std::uint32_t, ticket>> holder_of(const frame_request& wanted) const;
 
 private:
-  /// Per lease and shard: how often each slot was told under it.
+  /// Per lease and shard: how often each slot was returned under it.
   std::map<std::pair<ticket, std::uint32_t>, std::map<slot_ref, int>> told_;
   void ends(const frame_request& wanted);
 

@@ -12,14 +12,14 @@ namespace {
 using namespace troupe;
 using namespace troupe::simulation;
 
-/// What a range of seeds must have seen to be worth anything.
+/// The events that a range of seeds must have seen to count as covered.
 constexpr std::string_view must_happen[] = {
     "attachment",
     "attachment: ends while copies are under way",
     "cancel: blocks hold something else",
     "committed page",
     "committed page of a client",
-    "committed page of a guest",
+    "committed page of a transient key",
     "copy: from memory after a kill",
     "copy: into memory after a kill",
     "crash: a page is on disk",
@@ -29,7 +29,7 @@ constexpr std::string_view must_happen[] = {
     "extent: given back",
     "extent: handed over",
     "extent: kept",
-    "extent: lent",
+    "extent: assigned",
     "fault: a killed process stays for a while",
     "fault: client leaves",
     "fault: cut line",
@@ -46,10 +46,10 @@ constexpr std::string_view must_happen[] = {
     "fault: paused client",
     "fault: paused node",
     "fault: read error",
-    "fault: scribbled memory",
+    "fault: corrupted memory",
     "fault: slow transfer",
-    "fault: somebody names a pin that is nobody's",
-    "fault: somebody names another's pin",
+    "fault: a client names an unknown pin",
+    "fault: a client names another's pin",
     "fault: the host is short of memory",
     "fault: torn write",
     "fault: truncated slab",
@@ -85,8 +85,8 @@ constexpr std::string_view must_happen[] = {
     "other node: keeps what its lease does not have",
     "other node: speaks too late",
     "orphaned frame is free",
-    "page is given up",
-    "page is given up before it is committed",
+    "page is dropped",
+    "page is dropped before it is committed",
     "page is read ahead",
     "page is read ahead for a lease that is over",
     "page is read unasked",
@@ -165,7 +165,7 @@ constexpr std::string_view must_happen_to_namespaces[] = {
     "disk: read",
     "disk: write",
     "extent: came back",
-    "extent: lent",
+    "extent: assigned",
     "fault: client leaves",
     "fault: killed client",
     "fault: killed node",
@@ -203,8 +203,8 @@ int main(int argc, char** argv) {
   sim_main::program what;
   what.name = "troupe-simulation";
   what.about = "Runs seeded simulations of a node and its clients, made of the actors that ship, over a simulated\n"
-               "network and simulated disks, and checks what they say to each other.";
-  what.steps_text = "turns of actors and events of the world before it winds down";
+               "network and simulated disks, and checks the messages between them.";
+  what.steps_text = "turns of actors and events of the world before its faults end";
   what.default_steps = 5000;
   what.defects = names_of_defects();
   what.flags = {

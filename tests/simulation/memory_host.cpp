@@ -14,7 +14,7 @@ struct memory_host::shared_memory final : io::shared_memory {
 
   std::uint64_t name;
   std::vector<std::byte> memory;
-  /// What nobody has scribbled on.
+  /// Memory that was not corrupted.
   std::vector<std::byte> pages_as_sealed;
 };
 
@@ -48,7 +48,7 @@ public:
     return {host_.lent_to_.size(), lent, lent, 0};
   }
 
-  /// Asked for by whoever looks at pages before they are written.
+  /// Called when a page is verified before it is written.
   std::span<std::byte> memory() noexcept override {
     return host_.world_.has(defect::skip_check) ? std::span(arena_->pages_as_sealed) : std::span(arena_->memory);
   }
@@ -81,14 +81,14 @@ private:
 memory_host::memory_host(environment& world, frame_ledger& frames, std::uint64_t slot_bytes)
     : world_(world), random_(world.random.fork()), frames_(frames), slot_bytes_(slot_bytes),
       extent_bytes_(world.p.memory.frames_per_extent * slot_bytes) {
-  // What is left behind the last frame of an extent belongs to none.
+  // The bytes behind the last frame of an extent belong to none.
   if (world_.p.memory.uneven_extents)
     extent_bytes_ += slot_bytes / 2;
 }
 
 void memory_host::begin_run() {
   auto extents = world_.p.memory.extents;
-  // What is looked at does not follow pages that move: so there is memory for all, and none of it goes back.
+  // Verification does not follow pages that move: so there is memory for all, and none of it is returned.
   if (world_.has(defect::skip_check))
     extents = world_.p.ranks * (2 * world_.p.slots / world_.p.memory.frames_per_extent + 2);
   arena_ = std::make_shared<shared_memory>(++last_, extents * extent_bytes_);
@@ -143,7 +143,7 @@ result<io::extent> memory_host::lend(rank_number rank) {
     return fail(errc::busy, "the simulated host has not given this memory yet");
   }
   if (left() == 0)
-    return fail(errc::full, "all extents are lent");
+    return fail(errc::full, "all extents are assigned");
   std::vector<std::uint32_t> free;
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
@@ -155,8 +155,8 @@ result<io::extent> memory_host::lend(rank_number rank) {
   const auto number = random_.pick(twice ? others : free);
   lent_to_[number] = rank;
   const auto out = extent_at(number);
-  world_.trace("extent is lent", {rank, number});
-  world_.count("extent: lent");
+  world_.trace("extent is assigned", {rank, number});
+  world_.count("extent: assigned");
   if (!twice)
     frames_.lent(rank, out.offset, extent_bytes_);
   return out;
@@ -210,13 +210,13 @@ void memory_host::scribble() {
       lent.push_back(i);
   if (lent.empty())
     return;
-  world_.count("fault: scribbled memory");
+  world_.count("fault: corrupted memory");
   const auto frame = random_.below(world_.p.memory.frames_per_extent);
   auto offset = random_.pick(lent) * extent_bytes_ + frame * slot_bytes_;
   if (const auto unwritten = frames_.unwritten_frame(random_.next()); unwritten && random_.one_in(2))
     offset = *unwritten;
   frames_.notice_moves(offset);
-  // What an engine would hit: the header of a page, or its bytes.
+  // The part that an engine would hit: the header of a page, or its bytes.
   const auto used = io::page_header_bytes + world_.p.space.geometry.page_bytes();
   const auto length = random_.between(1, 64);
   const auto first = random_.one_in(4)
@@ -224,7 +224,7 @@ void memory_host::scribble() {
                          : io::page_header_bytes - 32 + random_.below(used - length - io::page_header_bytes + 32);
   for (std::uint64_t i = 0; i < length; ++i)
     arena_->memory[offset + first + i] = static_cast<std::byte>(random_.next());
-  world_.trace("memory is scribbled on", {offset, first, length});
+  world_.trace("memory is corrupted", {offset, first, length});
   frames_.scribbled(offset);
 }
 

@@ -13,7 +13,7 @@
 namespace troupe::simulation {
 
 /// The memory that processes of one host share: the arena of each run of a node, under a name that is never used again.
-/// It can be found as long as the run lasts; whoever has mapped it by then keeps it, and may still copy there.
+/// It can be found as long as the run lasts; a process that has mapped it by then keeps it, and may still copy there.
 class memory_host {
 public:
   memory_host(environment& world, frame_ledger& frames, std::uint64_t slot_bytes);
@@ -22,29 +22,29 @@ public:
   void begin_run();
   void end_run();
 
-  /// For the io worker of a rank, in this run: lends what there is to whoever asks first.
+  /// The extents for the io worker of a rank, in this run: assigned to the first request.
   std::shared_ptr<io::extent_source> source(rank_number rank);
-  /// For who distributes it then.
+  /// The extents for the actor that distributes them then.
   std::shared_ptr<io::extent_source> source_of_broker() { return source(broker); }
-  /// A rank says that nobody touches this extent any more, which is the broker's from now on.
+  /// A rank reports that this extent is no longer accessed; from now on it is the broker's.
   void given_back(rank_number rank, std::uint32_t number);
   /// The broker lends an extent to a rank; or the rank does not take it.
   void handed_over(rank_number rank, std::uint32_t number);
   void not_taken(rank_number rank, std::uint32_t number);
-  /// For the node itself.
+  /// The memory for the node itself.
   io::arena_facts info() const;
   std::shared_ptr<io::shared_memory_finder> finder();
 
   /// All memory of this run; empty if there is none.
   std::span<std::byte> memory() const;
-  /// Memory that a client was told of, be the run over or not; empty if nobody has it any more.
+  /// Memory that a client got the name of, even if the run has ended; empty if no process has it any more.
   std::span<std::byte> memory_named(std::span<const std::uint8_t> name) const;
   std::shared_ptr<io::shared_memory> keep(std::span<const std::uint8_t> name) const;
 
-  /// A client writes what it should not: a few bytes somewhere in memory that is lent.
+  /// A client writes by mistake: a few bytes somewhere in assigned memory.
   void scribble();
 
-  /// A page was gathered there, for the mistake in which nobody looks at what is written.
+  /// A page was gathered there, for the defect in which writes are not verified.
   void sealed(std::uint64_t offset);
 
   // -- copies under way, of whatever client --
@@ -76,7 +76,7 @@ private:
   std::uint64_t slot_bytes_;
   std::uint64_t extent_bytes_;
   std::shared_ptr<shared_memory> arena_;
-  /// By number: who has it.
+  /// By number: the rank that has it.
   std::vector<rank_number> lent_to_;
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, std::weak_ptr<shared_memory>> known_;

@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <string_view>
 
-/// What the taps of a node do with words of shards and allocators, whoever its clients are.
+/// Handlers of a node's taps for messages of shards and allocators, for any kind of client.
 
 namespace troupe::simulation {
 
 /// Into the trace; what it says goes to stdout only.
 void trace_message(environment& world, std::string_view what, std::uint32_t whom, const caf::message& x);
 
-/// What a shard says to an allocator of slots that it has: publish, abort or release.
+/// A shard's message to an allocator about slots that it has: publish, abort or release.
 bool is_word_of_slots(const caf::message& x);
 
 /// An allocator agrees with all that shards say.

@@ -96,7 +96,7 @@ bool page_ledger::committed(rank_number rank, const page_ref& page) {
 std::string page_ledger::located(rank_number rank, const key_digest& key, slot_ref where) const {
   const auto at = committed_[rank].find(key);
   if (at == committed_[rank].end() || at->second != where)
-    return text_of(rank, where) + " is told to a reader of key " + to_string(key) +
+    return text_of(rank, where) + " is returned to a reader of key " + to_string(key) +
            ", whose page was not committed there";
   return {};
 }
@@ -152,7 +152,8 @@ std::string page_ledger::told(rank_number rank, const key_digest& key, slot_ref 
     return text_of(rank, where) + " does not exist";
   const auto& s = ranks_[rank][where.slot];
   const bool right = s.generation == where.generation && s.key == key && (s.is == use::held || s.is == use::live);
-  return right ? "" : text_of(rank, where) + " is told to a reader of key " + to_string(key) + ", and is not its slot";
+  return right ? ""
+               : text_of(rank, where) + " is returned to a reader of key " + to_string(key) + ", and is not its slot";
 }
 
 void page_ledger::forget(rank_number rank) {
@@ -182,8 +183,8 @@ std::string page_ledger::may_transfer(io::operation op, rank_number rank, slot_r
   const std::string verb = op == io::operation::write ? " is written" : " is read";
   if (s.generation != where.generation)
     return text_of(rank, where) + verb + ", and has had generation " + std::to_string(s.generation) + " since";
-  // A reader whose lease has run out may be late, a writer as well, and pages are written behind their commit; but the
-  // fence is behind nobody.
+  // A reader whose lease has expired may be late, a writer as well, and pages are written after their commit; but the
+  // fence has no delay.
   return s.is != use::free ? "" : text_of(rank, where) + verb + " while it is free";
 }
 

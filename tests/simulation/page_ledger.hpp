@@ -14,12 +14,12 @@
 
 namespace troupe::simulation {
 
-/// Where each slot is and which pages are committed, by what shards, allocators and io workers say to each other and to
-/// clients, and by nothing that one of them has of it:
+/// Tracks the state of each slot and the committed pages, by the messages of shards, allocators and io workers to each
+/// other and to clients, and by no state of one of them:
 ///
 ///     free → held (granted to a shard) → live (published) → resting (given back) → free (fenced)
 ///
-/// Functions that return a text say what is wrong, or nothing.
+/// Functions that return a text return the error, or an empty text.
 class page_ledger {
 public:
   page_ledger(std::uint32_t ranks, std::uint32_t slots);
@@ -37,38 +37,39 @@ public:
 
   // -- shards --------------------------------------------------------------------------------------------------------
 
-  /// A client was told to write the page of this key there.
+  /// A client was asked to write the page of this key there.
   std::string reserved(rank_number rank, const key_digest& key, slot_ref where);
   /// It was answered that the page is committed; whether for the first time.
   bool committed(rank_number rank, const page_ref& page);
   std::string located(rank_number rank, const key_digest& key, slot_ref where) const;
   /// A committed page that a shard says it has not got.
   std::string missed(rank_number rank, const key_digest& key) const;
-  /// Somebody has said that the pages of the key are to go: on one rank, or on all.
+  /// A request to drop the pages of the key was sent: on one rank, or on all.
   void unpublished(rank_number rank, const key_digest& key);
-  /// Whether the committed page of a key is there.
+  /// Whether the committed page of a key exists.
   bool is_committed(rank_number rank, const key_digest& key, slot_ref where) const;
   bool is_committed(const key_digest& key) const;
   void for_each_committed(const std::function<void(rank_number, const page_ref&)>& visit) const;
   /// A slot that a writer was given for the key, on whatever rank, in words, or nothing.
   std::string writer_of(const key_digest& key) const;
 
-  // -- slot clients, whose slots nobody fences -----------------------------------------------------------------------
+  // -- slot clients, whose slots have no fence
+  // -------------------------------------------------------------------------
 
   /// A start has found it in the store.
   std::string restored(rank_number rank, const key_digest& key, slot_ref where);
-  /// An engine is told that the page of the key is there.
+  /// An engine gets the answer that the page of the key exists.
   std::string told(rank_number rank, const key_digest& key, slot_ref where) const;
-  /// The rank is registered anew, with slots that nobody has had.
+  /// The rank is registered again, with slots that had no owner.
   void forget(rank_number rank);
   /// Slots that have a page.
   std::uint64_t live(rank_number rank) const;
-  /// Of all pages that are there; some more than once.
+  /// The keys of all pages that exist; some more than once.
   std::vector<key_digest> keys() const;
 
   // -- disks ---------------------------------------------------------------------------------------------------------
 
-  /// Whether who has the slot may be the one of this generation.
+  /// Whether the holder of the slot may be that of this generation.
   std::string may_transfer(io::operation op, rank_number rank, slot_ref where) const;
 
   /// The key whose page is, or will be, there.

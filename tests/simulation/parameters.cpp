@@ -140,7 +140,7 @@ void choose_faults(parameters& p, random_source& random) {
   auto& n = p.nemesis;
   if (p.memory.kind != tier::memory_only) {
     p.disk.read_error = rate(3, 50'000);
-    // At times a disk is full, or as good as gone, for most of a life.
+    // At times a disk is full, or as good as lost, for most of a life.
     p.disk.write_error = random.one_in(8) ? random.number(200'000, 900'000) : rate(3, 50'000);
     p.disk.lost_write = rate(4, 30'000);
     p.disk.misdirected_write = rate(6, 20'000);

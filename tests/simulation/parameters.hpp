@@ -8,7 +8,7 @@
 
 namespace troupe::simulation {
 
-/// What a disk does wrong, per transfer.
+/// The fault rates of a disk, per transfer.
 struct disk_faults {
   ppm read_error = 0;
   ppm write_error = 0;
@@ -21,7 +21,7 @@ struct disk_faults {
 
 /// How long pages stay in memory alone.
 enum class tier : std::uint8_t {
-  /// Until nobody is told of them that they are stored.
+  /// Only until they are reported as stored.
   strict,
   /// As short as can be.
   eager,
@@ -35,9 +35,9 @@ enum class tier : std::uint8_t {
 struct memory_parameters {
   tier kind = tier::eager;
   std::uint32_t extents_per_rank = 1;
-  /// Of all ranks: they may be fewer than all could have, and then go from one to another.
+  /// The extents of all ranks: they may be fewer than all could use, and are then reassigned.
   std::uint32_t extents = 1;
-  /// For how long a rank may try to empty an extent, and what it was lent is its own.
+  /// How long a rank may try to empty an extent, and how long an assigned extent stays its own.
   duration give_patience{};
   duration keep_at_least{};
   /// By how much pages of one rank have to be older than those of another one that wants its memory.
@@ -51,7 +51,7 @@ struct memory_parameters {
   duration write_retry{};
   /// Pages are written only when they are asked for again.
   bool second_hit = false;
-  /// And kept so long before they are given up.
+  /// And kept so long before they are dropped.
   duration commit_time{};
   /// Pages that are read ahead at most, at once, and that may wait for it.
   std::uint32_t prefetch_pages = 0;
@@ -59,12 +59,12 @@ struct memory_parameters {
   std::uint32_t prefetch_waiting_max = 1024;
   /// The host has no memory for an extent, when one is asked for.
   ppm short_host = 0;
-  /// Between two pages that are read on each disk although nobody asks for them, and between two passes; 0: none are.
+  /// The pause between two scrubbed pages of each disk, and between two passes; 0: no scrub.
   duration scrub_interval{};
   duration scrub_pause{};
 };
 
-/// What happens to processes, links and slabs now and then.
+/// Events of processes, links and slabs.
 struct nemesis_faults {
   bool cut = false;
   bool pause_client = false;
@@ -75,7 +75,7 @@ struct nemesis_faults {
   bool drain_node = false;
   bool flip = false;
   bool truncate = false;
-  /// Somebody erases keys, which may be leased and read.
+  /// Requests erase keys, which may be leased and read.
   bool erase = false;
   /// A client writes into the arena where it should not.
   bool scribble = false;
@@ -99,7 +99,7 @@ struct parameters {
   memory_parameters memory;
   /// Pages that a client may have pinned per rank, for loads and saves together.
   std::uint32_t pinned_pages = 8;
-  /// Of a client's KV cache, per rank.
+  /// The blocks of a client's KV cache, per rank.
   std::uint32_t blocks = 32;
   std::uint32_t batch_pages = 4;
   std::uint32_t batch_keys = 32;
@@ -117,16 +117,16 @@ struct parameters {
   std::uint32_t branches = 2;
   std::uint32_t depth = 12;
 
-  /// Engines give up saves and loads now and then.
+  /// Engines cancel saves and loads now and then.
   bool cancels = false;
 
   duration local_delay{};
   duration network_delay{};
   duration disk_time{};
   duration hang_time{};
-  /// What a copy between a client's device and the arena takes.
+  /// The duration of a copy between a client's device and the arena.
   duration copy_time{};
-  /// Until a process that was killed is gone.
+  /// Until a killed process has ended.
   duration process_hang{};
   duration think_time{};
   duration request_timeout{};
@@ -141,11 +141,11 @@ struct parameters {
 
   disk_faults disk;
   nemesis_faults nemesis;
-  /// Another node of a cluster finds pages here and keeps copies, and some of what is saved was fetched to go.
+  /// Another node of a cluster finds pages here and keeps copies, and some of the saved pages are transient copies.
   bool other_node = false;
 
   bool bytes_at_risk() const noexcept;
-  /// What was written well may be something else afterwards.
+  /// Correctly written pages may be corrupted afterwards.
   bool disks_lie() const noexcept;
   /// A key that is leased may lose its pages.
   bool pages_at_risk() const noexcept { return bytes_at_risk() || nemesis.erase || memory.second_hit; }

@@ -23,7 +23,7 @@ public:
   process(environment& world, std::string name);
   process(const process&) = delete;
   process& operator=(const process&) = delete;
-  /// kill -9: the actors end without anybody outside hearing of it, if the world has cut its lines before.
+  /// kill -9: the actors end without a notification outside, if the world has cut their connections before.
   ~process();
 
   caf::actor_system& system() noexcept { return *system_; }
@@ -39,8 +39,8 @@ public:
   }
 
   bool paused() const noexcept { return world_.now() < paused_until_; }
-  /// For so long nothing happens in it, not even time. False if it was paused a while ago: it has as much time to work
-  /// as it was paused for, or nothing else would happen in this world.
+  /// Freezes the process for this time. False if it was frozen a while ago: it gets as much time to work as it was
+  /// frozen, or nothing else would happen in this world.
   bool pause(duration how_long);
   timestamp goes_on() const noexcept { return paused_until_; }
   /// All the time that it was paused.
@@ -49,16 +49,16 @@ public:
   bool has_work() const noexcept { return !paused() && !scheduler_->jobs.empty(); }
   /// One message of one actor, whose number in the process is returned.
   std::uint64_t turn(random_source& random);
-  /// When a timer of the process rings; not before the end of its pause.
+  /// When a timer of the process expires; not before the end of its pause.
   std::optional<timestamp> next_timer() const;
   /// The process' clock shows the world's time; timers ring.
   void wind();
 
-  /// As long as it lives, everything that actors have to do is done at once, as soon as they are sent something from
-  /// outside: for those who ask and wait.
+  /// As long as it lives, all work of the actors is done at once, as soon as they receive a message from outside: for
+  /// callers that ask and wait.
   class hurry {
   public:
-    /// `at_rest` is called when nobody has anything to do any more: what is not answered by then never will be.
+    /// `at_rest` is called when no actor has work left: requests without an answer by then never get one.
     hurry(process& in, random_source& random, std::function<void()> at_rest = {});
     hurry(const hurry&) = delete;
     hurry& operator=(const hurry&) = delete;
@@ -74,7 +74,7 @@ public:
     bool working_ = false;
   };
 
-  /// Whether all that `keep` knows has ended by itself.
+  /// Whether all actors that `keep` knows have ended by themselves.
   bool over() const { return system_->registry().running() == 0; }
   /// Asks everything that is kept to end, as a program does before it returns.
   void leave();

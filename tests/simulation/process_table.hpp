@@ -7,8 +7,8 @@
 
 namespace troupe::simulation {
 
-/// The processes of the clients, as the kernel of their host knows them: one that was killed is gone at once, or some
-/// time later, when the kernel has let go of it; until then its devices may still be copying.
+/// The processes of the clients, as the kernel of their host knows them: a killed one ends at once, or some time later,
+/// when the kernel has released it; until then its devices may still be copying.
 class process_table {
 public:
   /// Numbers are not used again.
@@ -17,7 +17,7 @@ public:
     return last_;
   }
 
-  /// It will be gone then.
+  /// It ends then.
   void end(std::int32_t process, timestamp when) { gone_[process] = when; }
 
   bool gone(std::int32_t process, timestamp now) const {

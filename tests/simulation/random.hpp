@@ -42,7 +42,7 @@ public:
         between(static_cast<std::uint64_t>(least.count()), static_cast<std::uint64_t>(most.count()))));
   }
 
-  /// Mostly near `least`, at times near `most`: the order of magnitude is what is evenly distributed.
+  /// Mostly near `least`, at times near `most`: the order of magnitude is distributed evenly.
   duration skewed_time(duration least, duration most) noexcept {
     auto top = least;
     std::uint64_t doublings = 0;

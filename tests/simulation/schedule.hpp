@@ -10,7 +10,7 @@
 
 namespace troupe::simulation {
 
-/// What is going to happen and when. The only clock there is: time stands still while an event runs and jumps to the
+/// The planned events and their times. It is the only clock: time stands still while an event runs and jumps to the
 /// next one afterwards. Events of the same time happen in the order they were planned.
 class schedule {
 public:

@@ -17,7 +17,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// Whether a client's process is gone, as the node may ask the kernel.
+/// Whether a client's process has ended, as the node may ask the kernel.
 class simulated_watch final : public watched_process {
 public:
   simulated_watch(const environment& world, const process_table& processes, std::int32_t number)
@@ -31,7 +31,7 @@ private:
   std::int32_t number_;
 };
 
-/// Shards look for what has run out, and for what dead clients had, every 200 ms, and give much back in portions.
+/// Shards look for expired leases, and for leases of dead clients, every 200 ms, and release many of them in portions.
 constexpr auto notices_within = std::chrono::seconds(1);
 
 } // namespace
@@ -77,7 +77,7 @@ registry_options server::options_of_shard(std::uint32_t i) const {
   out.hash_seed = run_;
   out.residence = residence_;
   out.tells_workers = p.memory.second_hit || p.memory.prefetch_pages > 0;
-  out.children_hold = std::chrono::hours(100); // nobody says what is untrue
+  out.children_hold = std::chrono::hours(100); // the message was true
   out.await_fetched = p.lease_max / 2;
   return out;
 }
@@ -141,7 +141,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
   slots.low_watermark = p.low_watermark;
   slots.high_watermark = p.high_watermark;
   slots.max_parked = p.parked_max;
-  // Only so many are used as there are frames for their pages, which are nowhere else.
+  // Only as many are used as there are frames for their pages, which are nowhere else.
   slots.elastic = p.memory.kind == tier::memory_only;
   slots.first_generation = static_cast<generation_number>(random_.next() & 0x3fffffffU);
   r.allocator = tapped(spawn_actor<allocator>(in_->system(), slots, space_, rank, r.worker),
@@ -161,7 +161,7 @@ void server::start() {
   residence_ = std::make_shared<page_residence>();
   memory_.begin_run();
   frames_.begin(memory_.memory(), [this] {
-    // What is left of a pause that it is in.
+    // The rest of a pause that it is in.
     const auto left = in_ && in_->goes_on() > world_.now() ? in_->goes_on() - world_.now() : duration{};
     return in_ ? in_->paused_in_all() - left : duration{};
   });
@@ -322,7 +322,7 @@ std::optional<std::uint32_t> server::shard_of_sender(const caf::strong_actor_ptr
   return std::nullopt;
 }
 
-// -- erased keys, and what is held ------------------------------------------------------------------------------------
+// -- erased keys, and leases ------------------------------------------------------------------------------------------
 
 owner_id server::erase_something() {
   if (!running())
@@ -355,7 +355,7 @@ void server::say_something_stray() {
   const auto whose = frames_.any_pin(rank, fetch, random_.next());
   const auto pin = whose ? whose->first : random_.next();
   const owner_id by = random_.next();
-  world_.count(whose ? "fault: somebody names another's pin" : "fault: somebody names a pin that is nobody's");
+  world_.count(whose ? "fault: a client names another's pin" : "fault: a client names an unknown pin");
   auto& out = *static_cast<asker*>(asker_->get());
   const auto to = caf::actor_cast<caf::strong_actor_ptr>(ranks_[rank].worker);
   if (fetch)
@@ -452,7 +452,7 @@ std::string server::check_memory_at_rest(rank_number rank) const {
   if (x->pinned_frames > 0 || x->orphaned_frames > 0)
     return std::to_string(x->pinned_frames) + " frames are pinned, and " + std::to_string(x->orphaned_frames) +
            " orphaned";
-  // What is resident is the page of some slot that is in use: all else is free.
+  // A resident page is that of some slot in use: all other frames are free.
   if (const auto live = pages_.live(rank); x->resident_pages > live)
     return std::to_string(x->resident_pages) + " pages are in memory, of " + std::to_string(live) + " that there are";
   const bool dirty = x->dirty_pages > x->unasked_pages && !disks_[rank]->damaged();

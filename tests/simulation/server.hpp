@@ -41,7 +41,7 @@ public:
   void start();
   /// kill -9.
   void kill();
-  /// Refuses new work, waits for what is under way, and goes.
+  /// Refuses new work, waits for transfers in progress, and ends.
   void drain(duration limit);
   bool running() const noexcept { return in_ != nullptr; }
   process* in() noexcept { return in_.get(); }
@@ -64,11 +64,11 @@ public:
   /// Tells a worker that a client is done with what another one has pinned.
   void say_something_stray();
 
-  /// Asks shards and workers what they have. Their answers are held against what there may be; what is left over at a
-  /// time when nothing should be is in `left`.
+  /// Asks shards and workers for their leases and pins. Their answers are compared with those that there may be;
+  /// leftovers at a time without any are in `left`.
   void ask_what_is_held();
   bool has_said_what_is_held() const;
-  /// After the answers: why the node is not at rest, or nothing.
+  /// After the answers: why the node is not drained, or empty.
   std::string check_at_rest() const;
 
 private:
@@ -100,26 +100,26 @@ private:
   void reserved(std::uint32_t i, const reserve_request& x, const reserve_reply& reply);
   void committed(std::uint32_t i, const finish_request& x, const finish_reply& reply);
   void unpublished(std::uint32_t i, rank_number rank, const key_digest& key, slot_ref where);
-  /// Keys that a message to a shard lets go, whoever holds them; until it is answered.
+  /// Keys that a message to a shard releases, whoever holds them; until it is answered.
   void may_go(const caf::message& x, int change);
-  /// A worker tells a shard that a page is not what was saved.
+  /// A worker reports to a shard that a page is not what was saved.
   void finds_unsound(rank_number rank, const page_ref& page);
-  /// The same in its name, for a mistake.
+  /// The same in its name, for a defect.
   void say_unsound(rank_number rank, const page_ref& page);
-  /// A worker tells a shard of pages that are gone.
+  /// A worker notifies a shard of lost pages.
   bool gives_up(passing& x);
   /// Another node, which is attached as nodes are: finds pages, and says what it keeps of them.
   void plan_other_node();
   void play_other_node();
   void say_kept_there(std::uint32_t i, const ticket& lease, std::vector<key_digest> kept);
-  /// What is said of guests, and of keys that another node keeps; and what is made of that.
+  /// Messages about transient keys and about keys that another node keeps, and their effects.
   void to_shard_of_spares(std::uint32_t i, passing& x);
   void kept_there(std::uint32_t i, const release_request& x);
   void used(std::uint32_t i, const ticket& lease, std::span<const key_digest> keys);
   void check_spares(std::uint32_t i, const registry_stats& stats);
-  /// Tells the shard of a lease of the other node that nobody has seen, for a mistake.
+  /// Sends the shard an invented lease of the other node, for a defect.
   void forge_spares(std::uint32_t i, const std::vector<key_digest>& keys);
-  /// What was over then has been noticed by shards.
+  /// Leases that had ended then have been noticed by shards.
   timestamp noticed_before() const;
   /// The shard has answered that it has evicted.
   void evicted(std::uint32_t i, rank_number rank);
@@ -138,7 +138,7 @@ private:
   bool tells_of_lease(rank_number rank, passing& x);
   void filled(rank_number rank, const passing& asked, caf::message& answer);
   void gave_frames(rank_number rank, const passing& asked, caf::message& answer);
-  /// Tells the worker something that nobody has said, for a mistake.
+  /// Sends the worker an invented message, for a defect.
   template <class... Ts>
   void tell_worker(rank_number rank, Ts&&... what);
   /// An extent goes to the rank, or is asked back of it.
@@ -146,17 +146,17 @@ private:
   bool asks_back(rank_number rank, passing& x);
   void fence_is_over(rank_number rank, const std::vector<slot_ref>& slots);
 
-  /// What was answered as stored is on the disks that the node leaves behind.
+  /// Pages that were reported as stored are on the disks that the node leaves behind.
   void check_what_is_left();
   std::string check_memory_at_rest(rank_number rank) const;
   result<std::unique_ptr<watched_process>> watch(std::int32_t number);
 
-  /// The shard that takes its turn.
+  /// The shard whose turn it is.
   std::optional<std::uint32_t> shard_of_sender(const caf::strong_actor_ptr& sender) const;
 
   environment& world_;
   random_source random_;
-  /// Of all ranks; null where nothing is looked at unasked.
+  /// The scrubs of all ranks; null where there is no scrub.
   std::shared_ptr<scrub_pace> scrub_pace_;
   namespace_id space_;
   std::shared_ptr<page_residence> residence_ = std::make_shared<page_residence>();
@@ -169,7 +169,8 @@ private:
   page_ledger pages_;
   lease_book book_;
   spare_ledger spares_{book_, pages_};
-  /// Leases of the other node so far; and words of spare keys and of guests that were left out, for a mistake.
+  /// Leases of the other node so far; and messages about evict-first and transient keys that were left out, for a
+  /// defect.
   std::uint64_t leases_of_other_ = 0;
   std::map<ticket, std::vector<key_digest>> words_left_out_;
   std::set<ticket> guests_left_out_;
@@ -186,22 +187,22 @@ private:
   memory_broker_actor broker_;
   node_actor node_;
   reception_actor reception_;
-  /// When requests for frames that are under way were asked, by who asked and under which number.
+  /// When pending requests for frames were sent, by sender and number.
   std::map<std::pair<caf::actor_id, std::uint64_t>, frame_ledger::moment> asked_;
   std::vector<std::optional<registry_stats>> shard_stats_;
   std::map<key_digest, int> may_go_;
-  /// What was evicted in this turn; and how much, beside what was asked for.
+  /// The keys evicted in this turn; and how many more than requested.
   std::vector<key_digest> evicted_;
   test::eviction_ledger evictions_;
-  /// Whose child a key is, as far as is known: by who wrote its first page, under a reservation that said so. And per
-  /// shard, how many children elsewhere it was told of.
+  /// The parent of a key, as far as it is known: by the writer of its first page, under a reservation that named it.
+  /// And per shard, the number of children elsewhere that it was notified of.
   std::map<key_digest, key_digest> parents_;
   std::map<std::pair<ticket, key_digest>, key_digest> said_parents_;
   std::map<key_digest, key_digest> first_parents_;
   std::set<key_digest> disputed_;
   std::vector<std::map<key_digest, std::int64_t>> children_elsewhere_;
-  /// Per shard: in which turn it told an allocator last of slots that come back, and what it tells others of children,
-  /// held back to go after those, for a mistake.
+  /// Per shard: in which turn it last notified an allocator of released slots, and its notifications of children to
+  /// others, delayed until after those, for a defect.
   std::vector<std::uint64_t> gave_back_in_;
   struct held_child_word {
     std::uint32_t from = 0;

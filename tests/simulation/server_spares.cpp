@@ -26,7 +26,7 @@ void server::plan_other_node() {
 void server::play_other_node() {
   const auto i = static_cast<std::uint32_t>(random_.below(world_.p.shards));
   const ticket lease{spare_ledger::other_node, ++leases_of_other_};
-  // Of a path, the keys of one shard: it looks up at each of them by itself, as all do.
+  // The keys of one shard in a path: it looks up at each of them by itself, as all do.
   match_request ask{space_, lease, random_.skewed_time(milliseconds(1), world_.p.lease_max), {}};
   ask.lease_for = std::min(ask.lease_for, world_.p.lease_max);
   ask.by_peer = true;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-/// What passes the taps of a node.
+/// Handlers of the messages that pass the taps of a node.
 
 namespace troupe::simulation {
 
@@ -48,7 +48,7 @@ bool server::to_shard(std::uint32_t i, passing& x) {
     if (world_.has(defect::evict_for_each))
       x.content.get_mutable_as<evict_request>(0).seen = evict_request::all;
   } else if (x.content.match_elements<invalidate_request>()) {
-    // Clients say so of what they could not read.
+    // Clients report pages that they could not read.
     const auto& told = x.content.get_as<invalidate_request>(0);
     const bool by_worker =
         told.rank < ranks_.size() && x.sender && x.sender->id() == tap_of(ranks_[told.rank].worker).behind()->id();
@@ -70,14 +70,14 @@ bool server::to_shard(std::uint32_t i, passing& x) {
 
 void server::finds_unsound(rank_number rank, const page_ref& page) {
   world_.count("worker finds an unsound page");
-  // What a client has scribbled on in memory is found there, whatever the disk has.
+  // A page that a client has corrupted in memory is found there, whatever the disk has.
   const auto* store = ranks_[rank].store;
   if (store == nullptr || world_.p.nemesis.scribble || store->was_read_unsound(page.where))
     return;
   const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
   if (pages_.is_committed(rank, page.key, page.where) &&
       io::verify_page(disks_[rank]->content(page.where), is) == errc::ok)
-    world_.fail("scrub", text_of(rank, page.where) + " is said to be unsound, and nobody has read anything else there");
+    world_.fail("scrub", text_of(rank, page.where) + " is reported as corrupt, and nothing else was read there");
 }
 
 void server::say_unsound(rank_number rank, const page_ref& page) {
@@ -116,7 +116,7 @@ bool server::gives_up(passing& x) {
   }
   for (const auto& page : told.pages) {
     const bool listed = pages_.is_committed(told.rank, page.key, page.where);
-    world_.count(listed ? "page is given up" : "page is given up before it is committed");
+    world_.count(listed ? "page is dropped" : "page is dropped before it is committed");
     if (auto wrong = asked_pages_.may_give_up(told.rank, page.where); !wrong.empty())
       world_.fail("asked", std::move(wrong));
     frames_.gives_up(told.rank, page.where);
@@ -135,7 +135,7 @@ void server::evicted(std::uint32_t i, rank_number rank) {
       wrong(holder);
     if (const auto writer = pages_.writer_of(key); !writer.empty())
       wrong(writer);
-    // What follows a spare key is found all the same, by way of the other node.
+    // Keys behind an evict-first key are found all the same, through the other node.
     if (spares_.may_be_spare(i, key, world_.now())) {
       world_.count("evicted page of a spare key");
       continue;
@@ -152,7 +152,7 @@ void server::evicted(std::uint32_t i, rank_number rank) {
 void server::told_of_children(std::uint32_t from) {
   if (gave_back_in_[from] == world_.turn)
     world_.fail("order", "shard " + std::to_string(from) +
-                             " tells another one of children that are gone after it has given their slots back");
+                             " notifies another one of removed children after it has released their slots");
 }
 
 void server::send_held_children(std::uint32_t from) {
@@ -257,8 +257,8 @@ void server::reserved(std::uint32_t i, const reserve_request& x, const reserve_r
   for (std::size_t n = 0; n < reply.results.size(); ++n) {
     if (reply.results[n].code() == errc::ok)
       world_.judge("slots", pages_.reserved(x.rank, x.keys[n], reply.results[n].where));
-    // A key that occurs twice has the first one's parent. Where a path has a key twice, who comes after it has another
-    // parent than elsewhere, and the first to say so, whenever that was, is right.
+    // A key that occurs twice has the first one's parent. Where a path has a key twice, the key after it has another
+    // parent than elsewhere, and the first one that was named, whenever that was, is right.
     const auto parent = n < x.parents.size() ? x.parents[n] : key_digest{};
     if (!said_parents_.emplace(std::pair(x.ticket, x.keys[n]), parent).second || parent.is_null())
       continue;
@@ -276,7 +276,7 @@ void server::committed(std::uint32_t i, const finish_request& x, const finish_re
     if (!pages_.committed(x.rank, page))
       continue; // asked again, and answered as before
     const bool guest = x.origin == page_origin::guest || guests_left_out_.contains(x.ticket);
-    world_.count(guest ? "committed page of a guest" : "committed page of a client");
+    world_.count(guest ? "committed page of a transient key" : "committed page of a client");
     spares_.committed(i, page.key, is_new, guest, world_.now(), noticed_before());
     if (const auto said = said_parents_.find({x.ticket, page.key});
         said != said_parents_.end() && !said->second.is_null())

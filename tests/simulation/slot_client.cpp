@@ -53,7 +53,7 @@ void slot_client::register_anew(rank_number rank) {
         service.register_rank(p_.space.id(), rank, other, std::move(done));
       },
       [this, rank](std::optional<result<void>> answer) {
-        // Not before it is cleared again, where another engine has saved something meanwhile.
+        // Not before it is cleared again, when another engine has saved pages meanwhile.
         if (answer)
           world_.count("register anew", *answer ? errc::ok : answer->error().code);
         register_anew(rank + 1);
@@ -287,7 +287,7 @@ void slot_client::write_late(const save_ptr& s, std::size_t i) {
     // Mostly refused; the node may have begun to count a little later.
     confirm(s, {page}, [](const auto&) {});
   });
-  // Given up while the write is still under way.
+  // Abandoned while the write is still in progress.
   if (random_.one_in(2))
     s->failed.push_back(slot);
 }
@@ -317,7 +317,7 @@ void slot_client::confirm(const save_ptr& s, std::vector<page_ref> pages,
       [this, s, pages](const metadata_service& service, slot_node::callback<codes> answer) {
         ++s->confirmations;
         // A confirmation that is late, or that the node's restart has overtaken, could be taken for that of another
-        // writer, who has the same slot for the same key. Nothing on this wire tells them apart.
+        // writer, who has the same slot for the same key. Nothing in this protocol tells them apart.
         if (!s->own && (node_.life() != s->life || world_.now() + inside_of_the_node >= s->first_sent + p_.reservation))
           return answer(codes(pages.size(), static_cast<std::uint8_t>(errc::expired)));
         service.confirm(p_.space.id(), s->rank, pages, [this, s, pages, answer](result<codes> x) {
@@ -375,7 +375,7 @@ void slot_client::fill_one(const save_ptr& s, timestamp until, std::function<voi
       return;
     }
     if (world_.now() >= until)
-      return world_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
+      return world_.fail("room", "at the end: there is no room for new keys, though none is held");
     after(milliseconds(50), [this, s, until, done] { fill_one(s, until, done); });
   });
 }

@@ -12,9 +12,9 @@
 
 namespace troupe::simulation {
 
-/// An engine that knows a page by key and slot number only: allocates, writes, confirms or gives back, looks up and
-/// reads. Repeats what is not answered, and registers its ranks when the node does not know them. Keeps to the times
-/// that it was promised, except for writers that fail: these go on for as long as slots rest.
+/// An engine that knows a page by key and slot number only: allocates, writes, confirms or returns, looks up and reads.
+/// Repeats unanswered requests, and registers its ranks when the node does not know them. Keeps to the times that it
+/// was promised, except for writers that fail: these continue for as long as slots are quarantined.
 class slot_client {
 public:
   slot_client(environment& world, slot_node& node, slot_traffic& traffic, const slot_parameters& p,
@@ -28,7 +28,7 @@ public:
   /// Its connections break.
   void cut() noexcept { line_.cut(); }
 
-  /// Saves so many new keys one after the other, each of which has to get a slot before the time is over.
+  /// Saves this number of new keys one after the other, each of which has to get a slot within the limit.
   void fill(std::uint32_t count, duration limit, std::function<void()> done);
   /// Whether it is one of those.
   bool has_filled(const key_digest& key) const { return filled_.contains(key); }
@@ -42,7 +42,7 @@ private:
     rank_number rank = 0;
     keys what;
     keys parents;
-    /// Nobody else ever asks for these keys.
+    /// No other engine requests these keys.
     bool own = false;
     timestamp first_sent;
     /// The node's, at that time.
@@ -93,7 +93,7 @@ private:
   slot_line line_;
   std::uint32_t number_;
   bool running_ = false;
-  /// Of the engine: what an earlier one began ends without it.
+  /// The life of the engine: tasks of an earlier life end without it.
   std::uint64_t life_ = 0;
   std::uint64_t own_keys_ = 0;
   std::set<key_digest> filled_;

@@ -8,9 +8,9 @@
 
 namespace troupe::simulation {
 
-/// The slab file of one rank that engines read and write themselves. A page holds what was written to it last; while it
-/// is being written, or when writes of different keys have met, it holds nothing that makes sense. Writing the bytes
-/// that are there already changes nothing.
+/// The slab file of one rank that engines read and write themselves. A page holds the bytes of its last write; while it
+/// is being written, or when writes of different keys have overlapped, its content is invalid. Writing the same bytes
+/// again changes nothing.
 class slot_disk {
 public:
   explicit slot_disk(std::uint32_t slots) : pages_(slots) {}

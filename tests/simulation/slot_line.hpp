@@ -21,13 +21,13 @@ public:
   template <class T>
   using then = std::function<void(std::optional<result<T>>)>;
 
-  /// `done` gets nothing when there was no answer in time. It is not called when the engine is gone by then.
+  /// `done` gets no value when there was no answer in time. It is not called when the engine has ended by then.
   template <class T>
   void ask(slot_node::call<T> what, then<T> done);
 
-  /// What is under way is lost.
+  /// Messages in flight are lost.
   void cut() noexcept { ++path_; }
-  /// The engine is gone.
+  /// The engine has ended.
   void drop() noexcept { ++path_, ++engine_; }
 
 private:
@@ -37,7 +37,7 @@ private:
   slot_node& node_;
   random_source random_;
   duration patience_;
-  /// Count what was before.
+  /// Count the cuts of the connection and the lives of the engine, so that earlier answers are dropped.
   std::uint64_t path_ = 0;
   std::uint64_t engine_ = 0;
 };

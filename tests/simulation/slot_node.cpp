@@ -12,7 +12,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// In memory where there is such a place: the node syncs what it writes there.
+/// In memory if there is such a file system: the node syncs its writes there.
 std::filesystem::path quick_place() {
   const std::filesystem::path memory = "/dev/shm";
   return ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();

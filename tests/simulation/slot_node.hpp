@@ -45,8 +45,8 @@ public:
   template <class T>
   using call = std::function<void(const metadata_service& service, callback<T> then)>;
 
-  /// As the HTTP server asks. `then` is called in the turn in which the answer is known, unless the node is gone by
-  /// then.
+  /// A request as the HTTP server makes it. `then` is called in the turn in which the answer is known, unless the node
+  /// has ended by then.
   template <class T>
   void serve(const call<T>& what, callback<T> then) {
     ++open_calls_;
@@ -58,25 +58,25 @@ public:
     });
   }
 
-  /// An engine is told so.
+  /// An engine gets this answer to a confirmation.
   void confirmed(rank_number rank, const std::vector<page_ref>& pages, const std::vector<std::uint8_t>& codes);
 
   slot_disk& disk(rank_number rank) { return disks_[rank]; }
-  /// With so many slots the rank was registered last.
+  /// The number of slots of the rank's last registration.
   std::uint32_t slots(rank_number rank) const { return slots_[rank]; }
 
   // -- what the checks look at; all of it asks the actors, and waits -------------------------------------------------
 
   bool is_live(const slot_page& page);
-  /// Of the pages that are there.
+  /// The keys of existing pages.
   std::vector<key_digest> keys() const { return pages_.keys(); }
-  /// Slots by state add up to all slots, and nobody was told nonsense.
+  /// Slots by state add up to all slots, and no answer was invalid.
   std::string check_counts();
-  /// Nothing is promised to anybody, nothing is under way.
+  /// No slot is reserved and no request is in progress.
   std::string check_at_rest();
 
 private:
-  /// What a run makes of the index.
+  /// How a run restores the index.
   enum class run_kind : std::uint8_t {
     durable,
     /// Registry durability `none`: serves the same engines, and leaves the index as it is.
@@ -112,7 +112,7 @@ private:
   template <class T, class Handle, class... Ts>
   result<T> ask_now(const Handle& to, Ts... xs);
 
-  /// A start would wait for ever: it is told that nobody answers.
+  /// A start would wait for ever: it gets an error instead.
   void end_waiting();
   bool to_shard(std::uint32_t i, passing& x);
   bool from_shard(std::uint32_t i, const passing& asked, caf::message& answer);
@@ -146,7 +146,7 @@ private:
   std::unique_ptr<process> in_;
   std::vector<caf::strong_actor_ptr> taps_;
   std::vector<registry_actor> shards_;
-  /// What shards were asked by a start and have not answered; by who asked, and the number of the request.
+  /// The requests of a start to shards without an answer yet; by sender and number.
   std::map<std::pair<caf::actor_id, std::uint64_t>, passing> waiting_;
   std::vector<rank_parts> ranks_;
   namespaces_actor namespaces_;

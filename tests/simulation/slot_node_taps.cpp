@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-/// What passes the taps of a node that serves slot clients.
+/// Handlers of the messages that pass the taps of a node that serves slot clients.
 
 namespace troupe::simulation {
 
@@ -83,7 +83,7 @@ allocator_actor slot_node::known_allocator(rank_number rank, const allocator_act
       r.resting.clear();
     }
     r.real = real;
-    // What one is told, or answers, that has been replaced is of no account any more.
+    // Messages to and from an actor that has been replaced do not count any more.
     r.allocator =
         put_tap(in_->system(), real,
                 {[this, rank, id = real.id()](passing& x) { return !serves(rank, id) || to_allocator(rank, x); },

@@ -8,8 +8,8 @@
 
 namespace troupe::simulation {
 
-/// What a seed decides for a world of slot clients. Small pools and short promises, so that slots are used
-/// again all the time.
+/// The parameters that a seed decides for a world of slot clients. Small pools and short protection times, so that
+/// slots are used again all the time.
 struct slot_parameters {
   namespace_spec space;
   std::uint32_t ranks = 1;
@@ -39,12 +39,12 @@ struct slot_parameters {
   bool cut = false;
   bool kill_client = false;
   bool kill_node = false;
-  /// Engines come back with another number of pages.
+  /// Engines restart with another number of pages.
   bool new_sizes = false;
   /// Some runs leave the index aside, or find the namespace's name taken.
   bool other_runs = false;
 
-  /// The longest time that anybody is promised.
+  /// The longest time of protection.
   duration promised() const noexcept { return protect > reservation ? protect : reservation; }
   /// One line.
   std::string describe() const;

@@ -17,7 +17,7 @@ error process_is_gone() {
 
 } // namespace
 
-/// What one run of the node has of it.
+/// The view of one run of the node.
 class slot_store::handle final : public store::metadata_store {
 public:
   explicit handle(slot_store& of) : of_(of), run_(of.run_), identity_(store::first_identity()) {
@@ -30,7 +30,7 @@ public:
 
   result<void> commit(store::write_batch&& batch, store::commit_callback done) override {
     if (run_ != of_.run_)
-      return {}; // by a process that is gone, and hears of nothing any more
+      return {}; // by a process that has ended, and is not notified any more
     return of_.commit(std::move(batch), std::move(done));
   }
 

@@ -22,12 +22,12 @@ struct slot_page {
   friend auto operator<=>(const slot_page&, const slot_page&) = default;
 };
 
-/// What the store of a node has on its medium, and what the node has promised on the strength of it. Batches become
-/// durable in the order in which they came, in groups, some time later. A crash keeps all that was answered, and of
-/// what was not, a beginning.
+/// The content of a node's store on its medium, and the answers of the node that depend on it. Batches become durable
+/// in the order in which they came, in groups, some time later. A crash keeps all answered batches, and a beginning of
+/// the others.
 ///
-/// While a node starts, batches are durable at once, since it waits for them; and any of them may be the last thing
-/// that its process does.
+/// While a node starts, batches are durable at once, since it waits for them; and any of them may be the last action of
+/// its process.
 class slot_store {
 public:
   slot_store(environment& world, namespace_id space, duration sync_time)
@@ -44,9 +44,10 @@ public:
   /// All batches are durable.
   bool idle() const noexcept { return waiting_.empty(); }
 
-  /// An engine was told that the page is confirmed. It has to come back, until a batch takes that back. No start may.
+  /// An engine got the answer that the page is confirmed. It must survive restarts until a batch removes it. No start
+  /// may remove it.
   void promise(const slot_page& page);
-  /// A run leaves the index aside: nothing has to come back.
+  /// A run does not use the index: nothing has to be restored.
   void forget_promises() { promised_.clear(); }
   const std::map<std::string, slot_page>& promised() const noexcept { return promised_; }
 
@@ -72,7 +73,7 @@ private:
   namespace_id space_;
   duration sync_time_;
   record_map records_;
-  /// With what is not durable yet.
+  /// Including batches that are not durable yet.
   record_map newest_;
   std::map<std::string, slot_page> promised_;
   std::vector<waiting_batch> waiting_;

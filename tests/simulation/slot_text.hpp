@@ -6,7 +6,7 @@
 
 namespace troupe::simulation {
 
-/// As reports of what is wrong name a slot.
+/// The name of a slot in reports of errors.
 inline std::string text_of(slot_ref where) {
   return "slot " + std::to_string(where.slot) + " generation " + std::to_string(where.generation);
 }

@@ -49,7 +49,7 @@ void slot_traffic::end(std::uint64_t number) {
   world_.count("read: page");
   if (disk.content(x.what.slot) != x.what.key || disk.changes(x.what.slot) != x.changes)
     world_.fail("pages", "rank " + std::to_string(x.what.rank) + ", slot " + std::to_string(x.what.slot) +
-                             ": a reader that was told key " + to_string(x.what.key) + " does not find its bytes");
+                             ": a reader that got key " + to_string(x.what.key) + " does not find its bytes");
 }
 
 void slot_traffic::node_restarted() {

@@ -8,11 +8,11 @@
 
 namespace troupe::simulation {
 
-/// Reads and writes of engines in their own slab files. They go on when the engine dies, since the kernel has them, and
-/// the node sees nothing of them. Every read must find the bytes of its key, from its beginning to its end.
+/// Reads and writes of engines in their own slab files. They continue when the engine dies, since the kernel has them,
+/// and the node sees nothing of them. Every read must find the bytes of its key, from its beginning to its end.
 ///
-/// As docs/decisions/0006 has it, what is under way while the node restarts has ended by then, except where a page
-/// came back.
+/// As docs/decisions/0006 says, transfers in progress while the node restarts have ended by then, except where a page
+/// was restored.
 class slot_traffic {
 public:
   slot_traffic(environment& world, slot_node& serving) : world_(world), node_(serving) {}
@@ -21,7 +21,7 @@ public:
   void write(const slot_page& what, timestamp begin, timestamp end, bool well, std::function<void(bool)> done);
   void read(const slot_page& what, timestamp begin, timestamp end);
 
-  /// To be called after the node has started again.
+  /// Called after the node has started again.
   void node_restarted();
 
 private:

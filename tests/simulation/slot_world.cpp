@@ -103,8 +103,8 @@ void slot_world::kill_node() {
 // -- the end ----------------------------------------------------------------------------------------------------------
 
 void slot_world::come_to_rest() {
-  // Whoever has asked last, and repeats it, is promised time once more.
-  // A rank that was registered anew may rest for as long as anybody was promised anything.
+  // The last requester, which repeats its request, is promised time once more. A rank that was registered again may be
+  // quarantined for as long as any promise lasts.
   const auto limit = 4 * p_.request_timeout + 4 * p_.promised() + 2 * p_.rest + seconds(6);
   if (auto wrong = turns_.run_until([this] { return node_.check_at_rest(); }, limit); !wrong.empty())
     env_.fail("rest", "at the end: " + wrong);
@@ -127,7 +127,7 @@ void slot_world::use_every_slot() {
     return;
   for (const auto& key : node_.keys())
     if (!last.has_filled(key))
-      env_.fail("eviction", "at the end: key " + to_string(key) + " stays, though nobody uses it and others go");
+      env_.fail("eviction", "at the end: key " + to_string(key) + " stays, though it is unused and others are evicted");
   check();
 }
 

@@ -18,7 +18,7 @@ namespace troupe::simulation {
 class slot_world {
 public:
   slot_world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);
-  /// What is not answered yet is answered when the node goes, to engines that are still there.
+  /// Pending requests are answered when the node ends, to engines that still exist.
   ~slot_world() { node_.kill(); }
 
   sim_main::outcome run();

@@ -44,7 +44,7 @@ void space_client::kill() {
   busy_ = 0;
   if (process_ != 0)
     node_.processes().end(process_, world_.now() + (world_.winding_down ? duration::zero() : p_.process_hang));
-  // Its link dies, and says nothing; what its devices do goes on.
+  // Its link dies without a message; its devices continue to copy.
   if (at_ && at_->life == node_.life() && node_.running())
     static_cast<asker*>(at_->by->get())->cleanup(caf::make_error(caf::sec::request_receiver_down), nullptr);
   at_ = nullptr;
@@ -425,7 +425,7 @@ bool space_client::check_page(const task& t, std::size_t i, bool again) {
   world_.count("load", verdict);
   if (verdict != errc::ok) {
     if (again || !node_.may_have_lost(id, t.rank, t.at->incarnations[t.rank]))
-      world_.fail("bytes", text_of(page, t.rank) + " is told to a reader, and is not that page" +
+      world_.fail("bytes", text_of(page, t.rank) + " is returned to a reader, and is not that page" +
                                (again ? " any more: " : ": ") + std::string(to_string(verdict)));
     return false;
   }

@@ -11,8 +11,8 @@
 
 namespace troupe::simulation {
 
-/// A client that attaches to namespaces, making them as it goes, and saves and loads pages in the words of
-/// coordinators and copy engines. Its copies take time, and go on after its death until its process is gone.
+/// A client that attaches to namespaces, creates them as it goes, and saves and loads pages with the messages of
+/// coordinators and copy engines. Its copies take time, and continue after its death until its process has ended.
 class space_client {
 public:
   space_client(environment& world, space_node& node, const space_parameters& p, std::uint32_t number);
@@ -84,11 +84,11 @@ private:
   void load(const task_ptr& t);
   void fetch(const task_ptr& t);
   void scatter(const task_ptr& t, std::size_t i);
-  /// Whether it is what it should be.
+  /// Whether its content is the expected one.
   bool check_page(const task& t, std::size_t i, bool again);
   void end_load(const task_ptr& t, const std::string& why);
   void copied(const task_ptr& t);
-  /// Of a process that is gone, nothing is copied any more.
+  /// A process that has ended does not copy any more.
   std::function<bool()> while_there(const task& t) const;
 
   environment& world_;

@@ -46,7 +46,7 @@ public:
     if (!alive_)
       return;
     alive_.reset();
-    // What a killed process has under way ends at a page's beginning, its end or in between.
+    // A write in progress of a killed process ends at a page's beginning, its end or in between.
     for (auto& [number, x] : std::exchange(under_way_, {})) {
       if (life_ == of_.life_)
         half(x.what, true);
@@ -130,7 +130,7 @@ std::shared_ptr<io::store_growth> space_folder::store::growth() const {
   return std::make_shared<space_folder::growth>(of_, file_);
 }
 
-/// What one run of the node sees of the folder.
+/// The view of one run of the node on the folder.
 class space_folder::run final : public space_files {
 public:
   run(space_folder& of, std::shared_ptr<space_memory> memory) : of_(of), memory_(std::move(memory)) {}
@@ -178,7 +178,7 @@ public:
       found->slots_max = (of_.p_.disk_bytes - io::slab_tail_bytes) / rules.slot_bytes;
       found->slots = first_slots;
     } else if (found->open) {
-      of_.world_.fail("files", name + " is opened again while somebody has it");
+      of_.world_.fail("files", name + " is opened again while it is open");
     }
     out.slots = rules.slots = found->slots_max;
     out.incarnation = of_.opened_[name] = found->incarnation;

@@ -13,19 +13,19 @@
 
 namespace troupe::simulation {
 
-/// The folder with the slab files of namespaces that clients make, and the disk below it. Outlives the node's process.
-/// A file that is removed while it is open is there for who has it.
+/// The folder with the slab files of clients' namespaces, and the disk below it. Outlives the node's process. A file
+/// that is removed while it is open still exists for its user.
 class space_folder {
 public:
   space_folder(environment& world, const space_parameters& p);
 
-  /// For a run of the node, over its memory.
+  /// The store for a run of the node, over its memory.
   std::shared_ptr<space_files> open(std::shared_ptr<space_memory> memory);
-  /// The node's process is killed: what is under way is carried out, or not, or partly.
+  /// The node's process is killed: writes in progress are completed, or not, or partly.
   void crash();
 
   std::size_t files() const noexcept { return slabs_.size(); }
-  /// Of what the pages of the rank lie in, be it a file or memory alone; 0 if nothing was opened.
+  /// The incarnation of the rank's file or memory; 0 if none was opened.
   incarnation_number incarnation(const namespace_id& space, rank_number rank) const;
   /// Files of that namespace.
   std::size_t files_of(const namespace_id& space) const;
@@ -49,7 +49,7 @@ private:
   random_source random_;
   std::map<std::string, std::shared_ptr<slab>> slabs_;
   std::map<std::string, incarnation_number> opened_;
-  /// Counts crashes: what was planned before comes to nothing.
+  /// Counts crashes: earlier plans are dropped.
   std::uint64_t life_ = 0;
 };
 

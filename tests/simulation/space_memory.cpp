@@ -23,9 +23,9 @@ io::extent_counts space_memory::counts() const {
 result<io::extent> space_memory::lend(std::optional<io::numa_node>) {
   const auto free = std::find(lent_.begin(), lent_.end(), false);
   if (free == lent_.end())
-    return fail(errc::full, "all extents are lent");
+    return fail(errc::full, "all extents are assigned");
   *free = true;
-  world_.count("extent: lent");
+  world_.count("extent: assigned");
   return at(static_cast<std::uint32_t>(free - lent_.begin()));
 }
 

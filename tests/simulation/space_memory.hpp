@@ -12,8 +12,8 @@
 
 namespace troupe::simulation {
 
-/// The arena of one run of a node. Who copies there, or lets a disk do so, says where: no extent may come back as long
-/// as somebody does.
+/// The arena of one run of a node. Copies there, by a client or by a disk, are registered with their place: no extent
+/// may be returned while one is in progress.
 class space_memory final : public io::extent_source {
 public:
   space_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes);
@@ -27,7 +27,7 @@ public:
 
   std::uint32_t lent() const;
 
-  /// Bytes move there from now on, until it is over or `lasts` says that they do not any more. `what`: for people.
+  /// Bytes move there from now on, until the copy ends or `lasts` returns false. `what`: for people.
   std::uint64_t begin_copy(std::uint64_t offset, std::string what, std::function<bool()> lasts = {});
   void end_copy(std::uint64_t copy) { copies_.erase(copy); }
   std::uint64_t offset_of(const std::byte* at) const { return static_cast<std::uint64_t>(at - bytes_.data()); }

@@ -14,7 +14,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// Whether a client's process is gone, as the node may ask the kernel.
+/// Whether a client's process has ended, as the node may ask the kernel.
 class watched_client final : public watched_process {
 public:
   watched_client(const environment& world, const process_table& processes, std::int32_t number)
@@ -261,7 +261,7 @@ void space_node::committing(const namespace_id& space, rank_number rank, incarna
 void space_node::told(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page) {
   if (!committed_.contains({space, rank, of, page.key}))
     world_.fail("removed", "key " + to_string(page.key) + " is found on rank " + std::to_string(rank) +
-                               ", where nobody has saved it since the namespace was made");
+                               ", where it was not saved since the namespace was made");
 }
 
 bool space_node::may_have_lost(const namespace_id& space, rank_number rank, incarnation_number of) const {
@@ -335,7 +335,7 @@ void space_node::check_counts() {
   }
   if (bytes > memory_->lent())
     world_.fail("extents", "ranks have " + std::to_string(bytes) + " extents, and " + std::to_string(memory_->lent()) +
-                               " are lent");
+                               " are assigned");
 }
 
 std::string space_node::check_empty() {
@@ -352,11 +352,11 @@ std::string space_node::check_empty() {
       return "a shard has keys, leases or reservations of a namespace that is removed";
   }
   if (const auto lent = memory_->lent(); lent > 0 && !p_.unknown_processes)
-    return std::to_string(lent) + " extents are lent to nobody";
+    return std::to_string(lent) + " extents are assigned to no rank";
   if (folder_.files() > 0)
     return std::to_string(folder_.files()) + " files are left of namespaces that are removed";
   if (disk_->left() != disk_->limit())
-    return std::to_string(disk_->limit() - disk_->left()) + " bytes of disk space belong to nobody";
+    return std::to_string(disk_->limit() - disk_->left()) + " bytes of disk space have no owner";
   if (!store_.idle())
     return "the store has not written all that it was given";
   const auto stats = ask_now<node_stats>(node_, stats_atom_v);

@@ -26,10 +26,10 @@
 
 namespace troupe::simulation {
 
-/// The process of a node on which clients make namespaces: shards, the namespaces actor, the keeper of such namespaces
-/// with the io workers and allocators that it spawns, the memory broker and the supervisor, started over what its store
-/// and its folder have, as `troupe serve` does. Knows from what is answered which namespaces there are, and which pages
-/// each of them can have.
+/// The process of a node on which clients create namespaces: shards, the namespaces actor, the keeper of such
+/// namespaces with the io workers and allocators that it spawns, the memory broker and the supervisor, started over the
+/// content of its store and its folder, as `troupe serve` does. It tracks from the answers which namespaces exist, and
+/// which pages each of them can have.
 class space_node {
 public:
   space_node(environment& world, const space_parameters& p);
@@ -53,16 +53,16 @@ public:
   void ask(const caf::strong_actor_ptr& by, const caf::strong_actor_ptr& to, caf::message what, asker::then done);
   std::uint64_t open_asks() const noexcept { return open_asks_; }
 
-  // -- what may be, from what was asked and answered --
+  // -- the possible state, from requests and answers --
 
-  /// A client asks for it to be made; and hears what came of it.
+  /// A client requests its creation, and receives the result.
   void making(const namespace_id& space);
   void asked_to_make(const namespace_id& space);
-  /// It is there: somebody has attached to it.
+  /// It exists: a client has attached to it.
   void attached(const namespace_id& space);
   /// A writer is about to commit pages.
   void committing(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
-  /// A reader is told of a page.
+  /// A reader gets the location of a page.
   void told(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
   /// Its pages may have been lost since it was made: the node was killed since.
   bool may_have_lost(const namespace_id& space, rank_number rank, incarnation_number of) const;
@@ -70,14 +70,14 @@ public:
   /// Removes one, as the HTTP server does.
   void remove(const namespace_spec& space, bool force, std::function<void(errc)> done = {});
 
-  /// Nothing is left, of any namespace; asks the actors and waits.
+  /// Nothing is left of any namespace; asks the actors and waits.
   std::string check_empty();
-  /// Slots add up, extents are lent to somebody, and no more disk is taken than there is.
+  /// Slots add up, all extents are assigned, and no more disk space is used than there is.
   void check_counts();
 
 private:
   enum class presence : std::uint8_t {
-    /// Nobody has asked for it, or it was removed.
+    /// It was never requested, or was removed.
     absent,
     present,
     /// Being made, or removed, or either did not end well.
@@ -126,11 +126,11 @@ private:
   std::map<namespace_id, presence> presence_;
   /// Requests to make it that are not answered.
   std::map<namespace_id, std::uint64_t> making_;
-  /// And to remove it.
+  /// Requests to remove it that are not answered.
   std::map<namespace_id, std::uint64_t> removing_;
   /// Pages that were about to be committed, by what they lie in.
   std::set<std::tuple<namespace_id, rank_number, incarnation_number, key_digest>> committed_;
-  /// In which life of the node something was opened first.
+  /// The life of the node in which it was first opened.
   std::map<std::tuple<namespace_id, rank_number, incarnation_number>, std::uint64_t> since_;
 };
 

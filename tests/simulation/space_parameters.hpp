@@ -9,9 +9,9 @@
 
 namespace troupe::simulation {
 
-/// What a seed decides for a world in which namespaces are made and removed.
+/// The parameters that a seed decides for a world in which namespaces are created and removed.
 struct space_parameters {
-  /// Those that clients make. Some have one name.
+  /// The namespaces of clients. Some share a name.
   std::vector<namespace_spec> spaces;
   std::uint32_t shards = 1;
   std::uint32_t clients = 1;
@@ -43,7 +43,7 @@ struct space_parameters {
   bool kill_client = false;
   bool kill_node = false;
   bool leave = false;
-  /// The node does not know the processes of some clients, which may die without ever saying that they are at rest.
+  /// The node does not know the processes of some clients, which may die without ever reporting that they are quiesced.
   bool unknown_processes = false;
   ppm disk_full = 0;
   ppm write_error = 0;

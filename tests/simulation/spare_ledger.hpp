@@ -13,13 +13,12 @@
 
 namespace troupe::simulation {
 
-/// Which keys may go before others, by what shards were asked and have answered: those of which another node has told
-/// that it keeps the pages that it read under its lease, until somebody uses them; and guests, whenever nobody reads
-/// them any more. Where it cannot be known, as at the moment at which a lease runs out, a key may be spare, and need
-/// not.
+/// Tracks which keys may be evicted first, by the requests to shards and their answers: keys whose pages another node
+/// has read under its lease and keeps, until they are used; and transient keys whenever they are not being read. Where
+/// this cannot be known, as at the moment at which a lease expires, a key may be evict-first, and need not.
 class spare_ledger {
 public:
-  /// Of the node that the world plays.
+  /// The owner id of the node that the world plays.
   static constexpr owner_id other_node = 0x6e6f64652d32;
 
   spare_ledger(const lease_book& book, const page_ledger& pages) : book_(book), pages_(pages) {}
@@ -35,7 +34,7 @@ public:
   void committed(std::uint32_t shard, const key_digest& key, bool first, bool guest, timestamp now, timestamp before);
   /// A lookup or a locate has found them, under this lease.
   void used(const ticket& lease, std::span<const key_digest> keys);
-  /// Somebody is about to save these keys, which uses those that are there already, and may take no lease on them: some
+  /// A client is about to save these keys, which uses those that exist already, and may take no lease on them: some
   /// time before the answer.
   void wanted(std::span<const key_digest> keys);
   void answered(std::span<const key_digest> keys);
@@ -44,7 +43,7 @@ public:
 
   bool may_be_spare(std::uint32_t shard, const key_digest& key, timestamp now) const;
   bool is_spare(std::uint32_t shard, const key_digest& key, timestamp now, timestamp before) const;
-  /// How many are, at least and at most. Forgets keys that are not there.
+  /// How many are, at least and at most. Forgets keys that do not exist.
   std::pair<std::size_t, std::size_t> count(std::uint32_t shard, timestamp now, timestamp before);
 
 private:
@@ -53,16 +52,16 @@ private:
 
   struct record {
     std::uint32_t shard = 0;
-    /// And maybe, where the shard may have forgotten an earlier page of it.
+    /// Whether it is transient, for certain and perhaps: the shard may have forgotten an earlier page of it.
     bool guest = false;
     bool perhaps_guest = false;
-    /// Another node has told of it since it was used last; and whether it has to be believed.
+    /// Whether another node has reported it since it was used; and whether the report must be believed.
     bool told = false;
     bool for_sure = false;
-    /// Since it is a guest: leased, and maybe.
+    /// Whether it was leased since it became transient, for certain and perhaps.
     bool leased = false;
     bool perhaps_leased = false;
-    /// When a page of it was made last, and whether somebody may have held it then.
+    /// When its last page was made, and whether it may have been held then.
     std::uint64_t made = 0;
     bool made_under_lease = false;
   };
@@ -72,7 +71,7 @@ private:
   std::map<key_digest, record> keys_;
   /// When a lease of the other node has got a key.
   std::map<std::pair<ticket, key_digest>, std::uint64_t> taken_;
-  /// How often each is wanted, by whom has had no answer.
+  /// How often each is requested by pending requests.
   std::map<key_digest, std::uint32_t> wanted_;
   std::uint64_t clock_ = 0;
 };

@@ -74,7 +74,7 @@ void tap::answer(const passing& request, caf::message content) {
 
 caf::strong_actor_ptr make_tap(caf::actor_system& system, caf::strong_actor_ptr behind, tap_rules rules) {
   auto out = make<tap>(system, behind, std::move(rules));
-  // Whoever watches the tap hears of the death of what is behind it.
+  // A monitor of the tap is notified of the death of the actor behind it.
   const caf::weak_actor_ptr weak = caf::actor_cast<caf::weak_actor_ptr>(out);
   behind->get()->attach_functor([weak](const caf::error& why) {
     if (const auto alive = weak.lock())

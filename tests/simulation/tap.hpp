@@ -13,24 +13,24 @@
 
 namespace troupe::simulation {
 
-/// What a process says to one of its actors, on its way.
+/// A message of a process to one of its actors, in flight.
 struct passing {
   caf::strong_actor_ptr sender;
   caf::message_id id;
   caf::message content;
 };
 
-/// What is done at a tap. Both see a message at the moment at which it is sent; a request therefore before the actor
-/// behind the tap has looked at it, and an answer in the very turn in which the actor has given it.
+/// The handlers of a tap. Both see a message at the moment at which it is sent; a request therefore before the actor
+/// behind the tap has processed it, and an answer in the very turn in which the actor has given it.
 struct tap_rules {
-  /// False: whoever says so sees to it that the message goes on, or not.
+  /// False: the handler forwards the message itself, or drops it.
   std::function<bool(passing&)> on_message{};
   /// Only requests are answered.
   std::function<bool(const passing& request, caf::message& answer)> on_answer{};
 };
 
-/// Stands before an actor: looks at what is sent to it and at what it answers, and may keep that back or change it. All
-/// of it stays in order. Has no mailbox, and so takes no turn.
+/// Stands before an actor: sees the messages to it and its answers, and may delay or change them. All of them stay in
+/// order. Has no mailbox, and so takes no turn.
 class tap final : public caf::monitorable_actor {
 public:
   tap(caf::actor_config& config, caf::strong_actor_ptr behind, tap_rules rules);
@@ -38,7 +38,7 @@ public:
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override;
   const char* name() const override { return "tap"; }
 
-  /// Hands a message on, as if it had just come and nobody had objected.
+  /// Forwards a message as if it had just come and no handler had stopped it.
   void pass(passing what);
   /// As an answer of the actor behind.
   static void answer(const passing& request, caf::message content);
@@ -66,7 +66,7 @@ tap& tap_of(const Handle& handle) {
   return *caf::actor_cast<tap*>(handle);
 }
 
-/// Asks actors in the name of the world itself. Answers are heard in the turn in which they are given.
+/// Asks actors in the name of the world itself. Answers are received in the turn in which they are given.
 class asker final : public caf::monitorable_actor {
 public:
   using then = std::function<void(caf::message&)>;

@@ -11,8 +11,8 @@
 
 namespace troupe::simulation {
 
-/// How a world of processes goes on: a step is one turn of one actor, picked at random among all that have something to
-/// do, or the passing of time to the next timer or event.
+/// The progress of a world of processes: a step is one turn of one actor, picked at random among all that have work, or
+/// the passing of time to the next timer or event.
 class turns {
 public:
   using process_list = std::function<std::vector<process*>()>;
@@ -27,14 +27,14 @@ public:
   bool step();
   /// False if something went wrong meanwhile.
   bool run_for(duration time);
-  /// Until nothing is wrong, or the time is over; what it said last.
+  /// Until there is no error, or the limit is reached; returns the last error.
   std::string run_until(const std::function<std::string()>& wrong, duration limit);
 
-  /// How many there were.
+  /// The number of steps.
   std::uint64_t steps() const noexcept { return steps_; }
 
 private:
-  /// When something happens by itself.
+  /// The time of the next event without a message.
   std::optional<timestamp> next_time() const;
   void pass_time(timestamp to);
 

@@ -7,7 +7,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// In one process, for an actor of the other.
+/// Stands in one process for an actor of the other.
 class far_actor final : public caf::monitorable_actor {
 public:
   far_actor(caf::actor_config& config, std::shared_ptr<line> via, line::side here, caf::strong_actor_ptr there)
@@ -21,7 +21,7 @@ public:
   const char* name() const override { return "far_actor"; }
   const caf::strong_actor_ptr& there() const noexcept { return there_; }
 
-  /// As the middleman does when the connection is lost: whoever asks it something is not answered.
+  /// As the middleman does when the connection is lost: requests to it are not answered.
   void lose() {
     const auto last = std::exchange(via_, nullptr);
     there_ = nullptr;
@@ -92,7 +92,7 @@ void line::carry(side here, caf::strong_actor_ptr sender, const caf::strong_acto
     return;
   }
   int times = 1;
-  // A lookup that comes twice may find more the second time, which nobody has asked for.
+  // A lookup that is delivered twice may find more the second time, which was not requested.
   if (world_.p.nemesis.cut && !world_.winding_down && here == client && is_repeatable(what) &&
       !what.match_elements<match_request>() && random_.chance(doubled)) {
     world_.count("fault: doubled message");

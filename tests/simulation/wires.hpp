@@ -14,7 +14,7 @@ namespace troupe::simulation {
 
 class line;
 
-/// Who looks at what a client says to the node and hears from it, on the client's side of the line.
+/// Observes the messages of a client to the node and back, on the client's side of the connection.
 class line_watch {
 public:
   virtual ~line_watch() = default;
@@ -23,7 +23,7 @@ public:
                     caf::message& what) = 0;
   virtual bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
                      caf::message& what) = 0;
-  /// What the client's process is to the host of its node; its own number is that of the simulation.
+  /// The process id of the client on the host of its node; its own number is that of the simulation.
   virtual std::int32_t process_number() const noexcept = 0;
   /// The client has noticed, perhaps after it has connected anew.
   virtual void line_is_gone(const line& which) = 0;
@@ -38,7 +38,7 @@ public:
 
   line(environment& world, process& client_side, process& node_side, line_watch& watch);
 
-  /// What stands on this side for an actor of the other.
+  /// The actor on this side that stands for one of the other.
   caf::strong_actor_ptr far(side here, const caf::strong_actor_ptr& there);
 
   /// To the other side, from `here`.
@@ -46,9 +46,9 @@ public:
              caf::message what);
 
   bool open() const noexcept { return open_; }
-  /// Nothing stands on this side for the other any more.
+  /// No actor on this side stands for one of the other any more.
   bool ended(side here) const noexcept { return !open_ && ends_[here].far.empty(); }
-  /// Nothing that is under way arrives any more. Sides that are alive notice it after a while.
+  /// Messages in flight do not arrive any more. Sides that are alive notice it after a while.
   void cut();
   /// The process of that side is about to end.
   void forget(side here);

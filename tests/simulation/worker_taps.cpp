@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-/// What passes the taps before io workers.
+/// Handlers of the messages that pass the taps before io workers.
 
 namespace troupe::simulation {
 
@@ -98,7 +98,7 @@ bool server::owner_rests(rank_number rank, passing& x) {
     return false;
   }
   if (memory_.copies_of(owner) > 0)
-    world_.fail("pins", "rank " + std::to_string(rank) + ": a client is said to be at rest while " +
+    world_.fail("pins", "rank " + std::to_string(rank) + ": a client is reported as quiesced while " +
                             std::to_string(memory_.copies_of(owner)) + " copies of it are under way");
   frames_.rests(rank, owner);
   return true;
@@ -269,7 +269,7 @@ void server::gave_frames(rank_number rank, const passing& asked, caf::message& a
 void server::fence_is_over(rank_number rank, const std::vector<slot_ref>& slots) {
   for (const auto& where : slots)
     if (disks_[rank]->transfers_of(where) > 0)
-      world_.fail("fence", text_of(rank, where) + " is said to be at rest, and is transferred");
+      world_.fail("fence", text_of(rank, where) + " is reported as quiesced, and is transferred");
   frames_.fenced(rank, slots);
   world_.judge("slots", pages_.fenced(rank, slots));
 }

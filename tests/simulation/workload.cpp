@@ -10,7 +10,8 @@ namespace troupe::simulation {
 
 namespace {
 
-/// What a task may take beyond its deadline: its timer, and messages inside of the process, also of a slow one.
+/// The time that a task may take beyond its deadline: its timer, and messages inside of the process, also of a slow
+/// one.
 constexpr auto tolerance = std::chrono::seconds(1);
 
 template <std::size_t N>
@@ -18,7 +19,7 @@ bool is_one_of(errc code, const std::array<errc, N>& of) {
   return std::find(of.begin(), of.end(), code) != of.end();
 }
 
-/// What only a disk that does wrong can lead to.
+/// Results that only a faulty disk can cause.
 constexpr std::array disk_codes{errc::corrupt, errc::identity_mismatch, errc::io_error, errc::no_space,
                                 errc::slab_damaged};
 constexpr std::array load_codes{errc::ok,          errc::not_found,      errc::stale,   errc::timeout,
@@ -30,7 +31,7 @@ constexpr std::array save_codes{errc::ok,           errc::exists,   errc::busy, 
                                 errc::io_error,     errc::no_space, errc::limit_exceeded, errc::shutting_down,
                                 errc::slab_damaged, errc::not_owner};
 
-/// What an engine puts into the blocks of a save that it has cancelled: no key of the tree.
+/// The content that an engine puts into the blocks of a cancelled save: no key of the tree.
 key_digest content_after_cancel(const transfer_task& work) {
   return {~std::uint64_t{0}, work.tag};
 }
@@ -304,7 +305,7 @@ void workload::check_save(rank_number rank, const transfer_task& work, const tra
     const auto code = static_cast<errc>(got.results[i]);
     const auto name = "save of " + to_string(work.keys[i]) + " on rank " + std::to_string(rank);
     world_.count("save", code);
-    // A page that is looked at before it is answered may have been scribbled on.
+    // A page that is verified before the answer may have been corrupted.
     const bool found_out = world_.p.nemesis.scribble && world_.p.memory.kind == tier::strict &&
                            (code == errc::corrupt || code == errc::identity_mismatch);
     if ((!is_one_of(code, save_codes) && !found_out && !(how.cancelled && code == errc::cancelled)) ||

@@ -12,13 +12,13 @@
 namespace troupe::simulation {
 
 /// The engine of one client: sessions that look up, load, save and release paths of one tree of keys, so that all
-/// clients share prefixes and get in each other's way. Checks every answer: that it comes once and in time, that its
-/// codes can be meant, and that what is said to be loaded holds the right bytes.
+/// clients share prefixes and compete. Checks every answer: that it comes once and in time, that its codes are
+/// possible, and that loaded blocks hold the right bytes.
 class workload {
 public:
   workload(environment& world, engine_host& by);
 
-  /// To be called when the client's process has started.
+  /// Called when the client's process has started.
   void start();
 
   /// Requests without an answer.
@@ -37,13 +37,13 @@ private:
     keys path;
     std::uint32_t matched = 0;
     ticket lease;
-    /// What was looked up is there for sure until then, in this attachment.
+    /// Found keys certainly exist until then, in this attachment.
     timestamp held_until = timestamp::min();
     std::uint64_t epoch = 0;
     std::uint32_t left = 0;
   };
 
-  /// A load or save, for whoever cancels it.
+  /// A load or save that may be cancelled.
   struct under_way {
     bool cancelled = false;
     bool ended = false;

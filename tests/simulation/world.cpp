@@ -186,8 +186,8 @@ std::string world::held() {
 
 void world::restart_those_that_gave_up() {
   const auto& n = env_.p.nemesis;
-  // A link gives up when it cannot find the memory that it was told of, also when that has gone with its node or with
-  // the line. Somebody has to start its process again.
+  // A link gives up when it cannot find the memory that it was named, also when that is lost with its node or
+  // connection. The world then starts its process again.
   const bool may_be_gone = n.cut || n.pause_client || n.pause_node || n.kill_node || n.drain_node;
   for (std::size_t i = 0; i < clients_.size(); ++i) {
     auto& c = *clients_[i];
@@ -232,7 +232,7 @@ void world::await_rest() {
 }
 
 void world::dismiss_clients() {
-  // One half says goodbye, the other dies.
+  // One half detaches, the other dies.
   for (std::size_t i = 0; i < clients_.size(); i += 2)
     clients_[i]->leave();
   if (!turns_.run_for(seconds(1)))
@@ -244,8 +244,8 @@ void world::dismiss_clients() {
 }
 
 void world::use_every_slot() {
-  // Told, gathered, written, answered, committed: where reservations end sooner than that may take, no key is ever
-  // stored, and rightly so.
+  // The time from the location to gather, write, answer and commit: where reservations end sooner than that may take,
+  // no key is ever stored, and rightly so.
   if (env_.p.reservation_max < 4 * env_.p.network_delay + env_.p.disk_time)
     return;
   // A damaged slab is replaced when the node starts, and not before.
@@ -263,7 +263,7 @@ void world::use_every_slot() {
   workloads_.back()->fill([&](bool stored) {
     over = true;
     if (!stored)
-      env_.fail("room", "at the end: there is no room for new keys, though nobody holds any");
+      env_.fail("room", "at the end: there is no room for new keys, though none is held");
   });
   const auto limit = env_.now() + std::chrono::minutes(30);
   while (!over && !env_.failed() && env_.now() < limit && turns_.step()) {

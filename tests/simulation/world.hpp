@@ -14,9 +14,9 @@
 
 namespace troupe::simulation {
 
-/// A node, its clients, what they want and what befalls them, all made of the actors that ship. The seed decides who of
-/// the actors that have something to do takes the next message, when time passes, and what goes wrong. It lives through
-/// a number of steps, then all faults end and everything has to come to rest, be given back, and be usable again.
+/// A node and its clients with their tasks and faults, all made of the actors that ship. The seed decides which of the
+/// actors with work takes the next message, when time passes, and which faults occur. The world runs for a number of
+/// steps, then all faults end and everything has to be drained, released, and usable again.
 class world {
 public:
   world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verbose);

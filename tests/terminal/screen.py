@@ -1,4 +1,4 @@
-"""A terminal of 80×24 that understands what ncurses sends to the terminal `linux`: what is on it, as text."""
+"""A terminal of 80×24 that interprets the output of ncurses for the terminal `linux`; its content as text."""
 
 import re
 
@@ -27,7 +27,7 @@ class Screen:
             self.unread = self.unread[used:]
 
     def take(self, text):
-        """Does what stands first; how many characters that was."""
+        """Executes the first item; returns its number of characters."""
         c = text[0]
         if c == "\x1b":
             if len(text) < 2:

@@ -1,4 +1,4 @@
-"""A program on a terminal of its own, as a person sees it and presses its keys."""
+"""A program on a terminal of its own, with its screen and its keys."""
 
 import codecs
 import fcntl
@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 class Terminal:
-    """What `command` shows on a terminal of this size, until it ends or is left."""
+    """The output of `command` on a terminal of this size, until it ends or is left."""
 
     def __init__(self, command, columns=80, rows=24, locale="C.UTF-8"):
         self.screen = screen.Screen(columns, rows)
@@ -40,7 +40,7 @@ class Terminal:
         os.close(self.terminal)
 
     def read(self, seconds):
-        """What comes within this time; false at the end."""
+        """Reads the output that comes within this time; false at the end."""
         if not select.select([self.terminal], [], [], seconds)[0]:
             return True
         try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `troupe top` on a terminal of 80×24, presses keys, and looks at what stands there.
+"""Runs `troupe top` on a terminal of 80×24, presses keys, and checks the screen.
 
 Usage: top_test.py PROGRAM. Ends with 77 where the program was built without curses.
 """
@@ -24,7 +24,7 @@ class TopTest(unittest.TestCase):
         with node.Node(PROGRAM) as served, top(f"127.0.0.1:{served.port}", "--interval", "0.2") as shown:
             shown.shows("node-7: healthy", "hit ratio", "lookup p99", "evictions", "NAMESPACE", "chat", "  rank 0",
                         "  rank 1", "q quit  p pause  s sort: name  r hide ranks")
-            # What is shown is of the last minute: it has to go on while it is looked at.
+            # The values shown are of the last minute: the load has to continue while the screen is read.
             with served.used():
                 shown.until(lambda text: "%" in text.split("hit ratio")[1].split("\n")[0])
                 # A picture of what was, of blocks.

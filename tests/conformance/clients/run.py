@@ -49,7 +49,7 @@ class helper:
 
 
 class node:
-    """`troupe serve`. Where it was killed, it can be started again with the same data, on the same port."""
+    """`troupe serve`. After a kill it can be started again with the same data on the same port."""
 
     def __init__(self, program, config):
         self.program, self.config = program, config
@@ -104,7 +104,7 @@ def end(process):
 
 
 def on_alarm(*_):
-    # Not an error that a client might take for one of its own.
+    # An error that no client takes for one of its own.
     sys.exit("the server or the client takes too long")
 
 
@@ -139,7 +139,7 @@ def main():
     if options.client != "sglang" and (reason := vllm_client.missing_package(options.source)):
         skip(reason)
 
-    # In a node, slots rest for seconds, and whoever finds none waits: there, all keys have room.
+    # In a node, slots are quarantined for seconds and requests without a slot wait: here, all keys have room.
     pages = 12 if options.server else 256
     with helper(options.server) if options.server else node(options.troupe, options.config) as server:
         if options.client == "vllm":

@@ -48,7 +48,7 @@ class rank_client:
         self.ask("clear", {})
 
     def set(self, keys):
-        """As the backend stores a batch: writes what is not there, confirms what was written."""
+        """Stores a batch as the backend does: writes missing pages, confirms written ones."""
         given = self.reserve(keys)
         expect("one answer per key", len(given), len(keys))
         new = [(key, page) for key, (there, page) in zip(keys, given) if not there and page >= 0]
@@ -134,7 +134,7 @@ def check_random_course(port, seed, pages):
             for key in keys:
                 stored.pop(key, None)
     told = [x for x in client.indices([f"k{i}" for i in range(30)]) if x is not None]
-    expect("pages told at the end", len(told), len(set(told)))
+    expect("pages found at the end", len(told), len(set(told)))
 
 
 def check(port, pages):

@@ -38,7 +38,7 @@ def client_text(path):
 
 
 def missing_package(path):
-    """What the client in this file needs that is not installed, as a sentence; None if nothing is."""
+    """The missing dependency of the client in this file, as a sentence; None if there is none."""
     text = "".join(client_text(path))
     if orjson is None and "orjson" in text and "HAS_ORJSON" not in text:
         return "this version of vLLM's client needs the Python package orjson, which PyPI has: pip install orjson"
@@ -79,7 +79,7 @@ def expect_error(what, call, status):
 
 
 class flaky_proxy:
-    """Passes requests on. Of the next `lose` requests, the server gets them and the client gets 503."""
+    """Forwards requests. The server gets the next `lose` requests too, but the client gets 503."""
 
     def __init__(self, port):
         outer = self
@@ -140,7 +140,7 @@ def check_usual_course(client):
         pages = [page for _, page in given]
         expect("pages that are different and there", len(set(pages) & set(range(8))), 3)
         expect("complete before all ranks", client.batch_key_exists(keys), [False] * 3)
-        expect("told before all ranks", client.get_key_locations(rank, keys), [None] * 3)
+        expect("found before all ranks", client.get_key_locations(rank, keys), [None] * 3)
         client.confirm_write_for_keys(rank, [tuple(x) for x in given])
     expect("complete", client.batch_key_exists([*keys, "other"]), [True] * 3 + [False])
     expect("told", client.get_key_locations(1, ["other", *keys]), [None, *pages])
@@ -165,14 +165,14 @@ def check_retries(make_client, port):
         proxy.lose = 1
         client.confirm_write_for_keys(0, [tuple(lost[0])])
         expect("confirmed once or twice", client.get_key_locations(0, ["a"]), [lost[0][1]])
-        # Nothing leaked: the other page is there.
+        # No page leaked: the other one is available.
         other = client.allocate_pages_for_keys(0, [("b", "")])
         expect("both pages", {lost[0][1], other[0][1]}, {0, 1})
-        # What cannot succeed is not repeated.
+        # A permanent error is not retried.
         proxy.requests = 0
         expect_error("unknown rank", lambda: client.allocate_pages_for_keys(5, [("a", "")]), 404)
         expect("requests for it", proxy.requests, 1)
-        # And what goes on failing ends.
+        # Retries of a temporary error end.
         proxy.lose = 100
         proxy.requests = 0
         try:
@@ -213,17 +213,17 @@ def check_random_course(client, seed, pages):
             for rank in range(ranks):
                 told = client.get_key_locations(rank, keys)
                 for key, there, page in zip(keys, exists, told):
-                    # What was stored may have been evicted, but nothing is told that was not stored.
+                    # Stored pages may have been evicted, but only stored ones are found.
                     if page is not None:
                         expect(f"page of {key}", page, stored[key][rank])
                         expect(f"{key} complete", there and len(stored[key]) == ranks, True)
     for rank in range(ranks):
         told = [x for x in client.get_key_locations(rank, [f"k{i}" for i in range(40)]) if x is not None]
-        expect("pages told at the end", len(told), len(set(told)))
+        expect("pages found at the end", len(told), len(set(told)))
 
 
 def check_full_pool(client):
-    """A pool of few pages takes any number of keys, one after the other."""
+    """A pool of few pages accepts any number of keys, one after the other."""
     client.initialize(0, 4)
     for i in range(5):
         deadline = time.monotonic() + 30
@@ -235,7 +235,7 @@ def check_full_pool(client):
 
 
 def check_engine_that_died(client, clear):
-    """Its pages are of another size when it comes back, and it was killed while it saved."""
+    """It was killed during a save and restarts with another page size."""
     client.initialize(0, 64)
     client.initialize(1, 64)
     written = client.allocate_pages_for_keys(0, [("written", "")])
@@ -249,16 +249,16 @@ def check_engine_that_died(client, clear):
         client.initialize(rank, 32)
     client.confirm_write_for_keys(0, [tuple(x) for x in begun], [begun[0][1]])
     client.confirm_write_for_keys(1, [tuple(x) for x in begun])
-    expect("confirmed by who is gone", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
+    expect("confirmed by a dead writer", client.batch_key_exists(["written", "begun-1", "begun-2"]), [False] * 3)
     # Late writes of the old engine may be anywhere in the file: nothing is given out until its time is over.
     expect("pages beside late writers", client.allocate_pages_for_keys(0, [("begun-1", "")]), [["begun-1", -1]])
-    # Where there were none, there is nothing to wait for.
+    # Without ranks there is nothing to wait for.
     page = client.allocate_pages_for_keys(1, [("begun-1", "")])[0][1]
     expect("a page of the new registration", 0 <= page < 32, True)
 
 
 def check_restart(server, source):
-    """Engines initialize once, when they start: after a restart of the server, they go on as if nothing had been."""
+    """Engines initialize once, when they start: after a restart of the server, they continue without an error."""
     client = load_client(source)(f"http://127.0.0.1:{server.port}")
     for rank in (0, 1):
         client.initialize(rank, 64)

@@ -1,5 +1,5 @@
-// Serves both wires of slot clients on the loopback interface until its standard input ends; prints its port first.
-// What the conformance tests run clients against.
+// Serves both protocols of slot clients on the loopback interface until its standard input ends; prints its port first.
+// The conformance tests run clients against it.
 
 #include "tests/conformance/slot_node.hpp"
 

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-/// For LD_PRELOAD: a process that may have TROUPE_THREADS_MAX threads at once beside its first, as under RLIMIT_NPROC
-/// or pids.max, and of any user.
+/// A library for LD_PRELOAD that limits a process to TROUPE_THREADS_MAX threads beside its first, as RLIMIT_NPROC or
+/// pids.max do, for any user.
 
 namespace {
 

@@ -30,8 +30,8 @@ std::vector<caf::actor> everybody(caf::actor_system& system, const caf::node_id&
   auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
   system.middleman().backend().post([&] {
     auto* const by = dynamic_cast<caf::io::basp_broker*>(caf::actor_cast<caf::abstract_actor*>(broker));
-    // The broker keeps a pointer to whom the last message came from, on the stack of who read it; outside of reading
-    // it points nowhere, and a new proxy would look there.
+    // The broker keeps a pointer to the sender of the last message, on the stack of its reader; outside of reading it
+    // is invalid, and a new proxy would follow it.
     by->set_last_hop(nullptr);
     std::vector<caf::actor> out;
     for (caf::actor_id number = 1; number <= most_actors; ++number)
@@ -131,7 +131,7 @@ public:
     // Long ones to few.
     for (std::size_t i = 0; i < 20; ++i)
       say(actors[i], children);
-    // What clients say, to actors that are not theirs.
+    // Messages of clients, sent to actors that they have no handle of.
     for (const auto& x : actors) {
       say(x, unpin_atom_v, pin_number{1});
       say(x, fetch_atom_v, everything);
@@ -168,7 +168,7 @@ private:
 } // namespace
 
 int main(int argc, char** argv) {
-  // With a number: says that it is that process, asks for memory, and dies.
+  // With a number: claims to be that process, requests memory, and dies.
   const auto where = parse_node_address(argc == 2 || argc == 3 ? argv[1] : "");
   if (!where) {
     std::cerr << where.error().text << '\n';

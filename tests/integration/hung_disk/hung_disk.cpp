@@ -8,8 +8,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/// For LD_PRELOAD: a disk that hangs as soon as a slab of a namespace that a client makes is to get space there; and
-/// one whose directories at TROUPE_HANGS_BELOW cannot be listed from when there is a file TROUPE_HANGS_WHEN.
+/// A library for LD_PRELOAD that simulates a hung disk: allocating space for a slab of a client's namespace hangs, and
+/// listing directories below TROUPE_HANGS_BELOW hangs once the file TROUPE_HANGS_WHEN exists.
 
 namespace {
 

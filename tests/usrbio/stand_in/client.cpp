@@ -72,7 +72,7 @@ control* control_of(const std::string& mount_point) {
   return found;
 }
 
-/// Whether somebody serves it: a daemon holds a lock for as long as it lives.
+/// Whether a daemon serves it: a daemon holds a lock for as long as it lives.
 bool is_served(const fs::path& mount_point) {
   const int opened = ::open((mount_point / alive_name).c_str(), O_RDWR | O_CLOEXEC);
   if (opened < 0)
@@ -385,7 +385,7 @@ STAND_IN void hf3fs_iordestroy(ior* what) {
   ::sem_close(handle->submit);
   delete handle;
   what->handle = nullptr;
-  // With the flags in decimal, as the real one has it: a ring with flags 2 keeps its name.
+  // With the flags in decimal, like the real library: a ring with flags 2 keeps its name.
   end_iov(&what->memory, ring_suffix(what->for_read, what->io_depth, what->priority, what->timeout,
                                      what->flags == 0 ? "" : std::to_string(what->flags)));
 }
@@ -422,7 +422,7 @@ STAND_IN int hf3fs_reg_fd(int descriptor, std::uint64_t) {
 }
 
 STAND_IN void hf3fs_dereg_fd(int descriptor) {
-  if (!hf3fs_is_hf3fs(descriptor)) // closed, or its daemon is gone: nothing happens
+  if (!hf3fs_is_hf3fs(descriptor)) // closed, or its daemon has ended: nothing happens
     return;
   const auto place = mount_of(path_of(descriptor));
   std::lock_guard guard(files_mutex);

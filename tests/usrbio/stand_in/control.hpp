@@ -3,8 +3,8 @@
 #include <atomic>
 #include <cstdint>
 
-/// How a test tells the stand-in for 3FS what to do wrong, and what it sees of it: a file below the mount point that
-/// the test, the library and the daemon map.
+/// The shared state in which a test orders faults of the 3FS stand-in and reads its counters: a file below the mount
+/// point that the test, the library and the daemon map.
 
 namespace troupe::test::stand_in {
 
@@ -13,7 +13,7 @@ inline constexpr const char* alive_name = ".alive";
 inline constexpr const char* files_name = ".files";
 
 struct control {
-  // -- what is to go wrong; 0: nothing
+  // -- faults; 0: none
 
   /// Results of a batch come in another order, and batches of one ring overtake each other.
   std::atomic<std::uint32_t> reorder;
@@ -30,13 +30,13 @@ struct control {
   std::atomic<std::uint32_t> refuse_rings;
   /// A result that belongs to no transfer comes before each n-th one.
   std::atomic<std::uint32_t> stray_every;
-  /// Descriptors that were registered with a daemon are of no use once that is gone, as those of a file system that was
-  /// mounted anew.
+  /// Descriptors that were registered with a daemon are of no use once that has ended, as those of a file system that
+  /// was mounted again.
   std::atomic<std::uint32_t> lose_descriptors;
   /// Each transfer takes so long.
   std::atomic<std::uint32_t> delay_microseconds;
 
-  // -- what was seen
+  // -- counters
 
   std::atomic<std::uint64_t> prepared;
   std::atomic<std::uint64_t> submits;
@@ -61,9 +61,9 @@ struct control {
   std::atomic<std::uint64_t> deregistered;
   /// Waits that could have lasted beyond the call.
   std::atomic<std::uint64_t> blocking_waits;
-  /// Of the library, when it was loaded.
+  /// The descriptor table of the library when it was loaded.
   std::atomic<std::uint64_t> descriptor_table;
-  /// How many daemons there were.
+  /// The number of daemons so far.
   std::atomic<std::uint64_t> daemons;
 };
 

@@ -73,7 +73,7 @@ std::pair<void*, std::size_t> map_file(const fs::path& path) {
   return {at == MAP_FAILED ? nullptr : at, bytes};
 }
 
-/// What is known by names below 3fs-virt/iovs.
+/// The objects with names below 3fs-virt/iovs.
 class registry {
 public:
   void scan() {
@@ -90,7 +90,7 @@ public:
     }
     std::lock_guard guard(mutex_);
     for (auto at = rings_.begin(); at != rings_.end();) {
-      // A ring that nobody names any more, or whose process is gone.
+      // A ring that has no name any more, or whose process has ended.
       const bool gone = ::kill(at->second->process, 0) != 0 && errno == ESRCH;
       if (gone)
         fs::remove(root / "3fs-virt/iovs" / at->first, ignored);
@@ -372,7 +372,7 @@ void watch(sem_t* submitted, int priority) {
       ++until.tv_sec;
     }
     if (::sem_timedwait(submitted, &until) != 0)
-      continue; // nothing is looked at without having been told
+      continue; // no ring is read without a notification
     for (bool more = true; more;) {
       more = false;
       for (const auto& x : known.rings(priority))
@@ -403,7 +403,7 @@ bool prepare() {
     return false;
   ++faults->daemons;
   faults->rings_live = 0;
-  // What an earlier daemon had is gone, as its mount is.
+  // The state of an earlier daemon is lost, as its mount is.
   for (int priority = -1; priority <= 1; ++priority)
     fs::remove(fs::read_symlink(root / "3fs-virt/iovs" / (std::string("submit-ios") + suffix_of(priority)), ignored),
                ignored);

@@ -15,8 +15,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/// What library and daemon of the stand-in share: how a ring lies in memory, and how names are made. The real ones have
-/// a layout of their own, which nobody else sees.
+/// The common part of library and daemon of the stand-in: the layout of a ring in memory, and the construction of
+/// names. The real ones have a layout of their own, which is not visible outside.
 
 namespace troupe::test::stand_in {
 
@@ -30,7 +30,7 @@ struct ring_header {
   std::int32_t process;
   /// Set by the daemon, which then needs the name no more.
   std::atomic<std::uint32_t> attached;
-  /// Where the client puts the next one, and where the daemon takes it.
+  /// The positions at which the client puts the next entry, and at which the daemon takes it.
   std::atomic<std::uint64_t> submission_head;
   std::atomic<std::uint64_t> submission_tail;
   std::atomic<std::uint64_t> completion_head;
