@@ -65,7 +65,7 @@ TEST_CASE("a node on 3FS keeps its pages, and knows a daemon that dies and comes
   CHECK(without.count("load_failures") > 0);
 
   served.start();
-  node.program().wait_for_line(stream::err, "pages move by USRBIO again");
+  node.program().wait_for_line(stream::err, "USRBIO transfers resumed");
   // What was missed is computed and saved again, and what is there is right.
   const auto back = play();
   check_report(back, shape);

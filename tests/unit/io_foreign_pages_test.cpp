@@ -127,7 +127,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
     return disk.pages.read(path, of, wanted, until, when).front();
   };
   CHECK(read("node-1/a.slab", disk.incarnation() + 1, begun) == errc::unsupported);
-  CHECK(disk.pages.take_trouble().find("is another file") != std::string::npos);
+  CHECK(disk.pages.take_trouble().find("is not the expected file") != std::string::npos);
   CHECK(read("node-1/a.slab", disk.incarnation() + 1, begun) == errc::unsupported);
   CHECK(disk.pages.take_trouble().empty());
   // Of a node that was attached to anew there is another file, which is looked at at once.
@@ -141,7 +141,7 @@ TEST_CASE("a file that is not the one that was named is not read, why is said on
   // Nobody leads out of the directory.
   const auto outside = disk.scratch.path().string() + "/node-1/a.slab";
   CHECK(read(outside.c_str(), disk.incarnation(), begun) == errc::unsupported);
-  CHECK(disk.pages.take_trouble().find("no place below") != std::string::npos);
+  CHECK(disk.pages.take_trouble().find("not a path below") != std::string::npos);
   CHECK(read("node-2/../node-1/a.slab", disk.incarnation(), begun) == errc::unsupported);
   CHECK(read("", disk.incarnation(), begun) == errc::unsupported);
 }
