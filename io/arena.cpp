@@ -32,8 +32,8 @@ constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr std::size_t proof_bytes = 32;
 
-/// The proof file holds: this text, the random number of the proof, the identity of the memory's file, zeroes. The
-/// text keeps a lying node from passing off memory of another program whose contents it can guess.
+/// The proof file holds: this text, the random number of the proof, the identity of the memory's file, zeroes. The text
+/// keeps a lying node from passing off memory of another program whose contents it can guess.
 constexpr std::string_view proof_page_name = "troupe arena 2";
 /// The text for memory that has a name in /dev/shm and no seal. It is as long as the other one, so that neither
 /// contains the other.
@@ -79,8 +79,7 @@ std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
 
 static_assert(two_mib_pages.bytes == extent_alignment);
 
-/// Adds `seals`, then the seal that forbids more. The seal comes last: until then the file may be sized and
-/// written.
+/// Adds `seals`, then the seal that forbids more. The seal comes last: until then the file may be sized and written.
 result<void> seal(const unique_descriptor& made, int seals) {
   if (::fcntl(made.get(), F_ADD_SEALS, seals) != 0)
     return tl::unexpected(system_error(errno, "cannot seal the memory of an arena"));
@@ -381,8 +380,8 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
   // Huge pages are reserved already, and are never swapped.
   const bool ordinary = huge_page_bytes_ == 0;
   const busy_count under_way(providing_);
-  // The kernel overcommits and kills a process when the memory is used. Memory that concurrent calls of this arena
-  // are about to allocate is counted as used.
+  // The kernel overcommits and kills a process when the memory is used. Memory that concurrent calls of this arena are
+  // about to allocate is counted as used.
   if (const auto left = ordinary ? memory_left() : std::nullopt; left && *left / under_way.number() < extent_bytes_)
     return fail(errc::limit_exceeded, name + ": " + size_text(*left) + " are available");
   if (const auto code = kernel_.populate(bytes, descriptor_.get(), offset); code != 0) {

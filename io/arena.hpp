@@ -21,8 +21,8 @@
 
 namespace troupe::io {
 
-/// The host pages that an arena is made of. Few and large ones make the first touch and the registration with a
-/// device several times as fast; only an operator can reserve them.
+/// The host pages that an arena is made of. Few and large ones make the first touch and the registration with a device
+/// several times as fast; only an operator can reserve them.
 enum class huge_page_choice {
   /// 2 MiB pages if the host has enough free ones, else ordinary ones, which the kernel may join to huge ones.
   automatic,
@@ -69,15 +69,18 @@ struct arena_name {
   friend bool operator==(const arena_name&, const arena_name&) = default;
 };
 
-/// The memory that a node shares with the clients on its host. Clients gather pages into it and the node writes
-/// them to disk from it, and back, without a copy between. It lives as long as it is mapped anywhere; its size is
-/// sealed, so that no process can shrink it while others map it.
+/// The memory that a node shares with the clients on its host. Clients gather pages into it and the node writes them to
+/// disk from it, and back, without a copy between. It lives as long as it is mapped anywhere; its size is sealed, so
+/// that no process can shrink it while others map it.
+///
 /// With a shared name it is a file in /dev/shm that belongs to this user and consists of ordinary pages. The kernel
 /// cannot seal such a file: other programs of the same user could shrink it. The proof says which kind it is, and
 /// clients trust the proof. The name is removed with the arena (`memory_name.hpp`).
+///
 /// A client on the same host receives the two descriptors over the node's Unix socket (`handed_memory`), whatever
 /// capabilities either side has and whatever process namespace it is in. A client in the node's own process has them
 /// already.
+///
 /// Beside the memory there is a separate page, the proof, which identifies the memory and holds a random number. A
 /// process number and a descriptor mean something else in every process namespace, so a file found under them is
 /// accepted as this memory only together with its proof: the number cannot be guessed and is sent to clients only. The
@@ -85,24 +88,26 @@ struct arena_name {
 /// be sealed against writing, so that a process that maps the memory can overwrite all of the memory but not the proof.
 class arena final : public shared_memory {
 public:
-  /// Creates an arena with its address space; memory follows with `provide`. Huge pages are reserved at once and
-  /// the first extent of them is provided, since a control group may forbid their use. With `automatic` such a refusal
-  /// is logged as a warning and the arena consists of ordinary pages. Where the kernel refuses to place memory on NUMA
+  /// Creates an arena with its address space; memory follows with `provide`. Huge pages are reserved at once and the
+  /// first extent of them is provided, since a control group may forbid their use. With `automatic` such a refusal is
+  /// logged as a warning and the arena consists of ordinary pages. Where the kernel refuses to place memory on NUMA
   /// nodes, a warning is logged and the arena is created all the same.
+  ///
   /// Errors: `invalid_argument` (also for a NUMA node without memory for this process), `limit_exceeded` (more than the
   /// host has, or more huge pages than it has free or a control group allows; the text names the way out), `io_error`.
   static result<std::shared_ptr<arena>> create(const arena_options& wanted);
 
-  /// Maps the arena of exactly `bytes` that a process holds open under this name. The caller must run on the same
-  /// host and be permitted to inspect that process, in practice as the same user. Nothing is written before the file
-  /// has proved to be the arena. The caller may touch only what the node has named: other memory may not be allocated
-  /// yet, and the host may have none.
+  /// Maps the arena of exactly `bytes` that a process holds open under this name. The caller must run on the same host
+  /// and be permitted to inspect that process, in practice as the same user. Nothing is written before the file has
+  /// proved to be the arena. The caller may touch only what the node has named: other memory may not be allocated yet,
+  /// and the host may have none.
+  ///
   /// Errors: `unreachable` (no such process or descriptor here, or no permission), `identity_mismatch` (another file,
   /// such as the arena of another node), `io_error`.
   static result<std::shared_ptr<arena>> map(const arena_name& name, std::uint64_t bytes);
 
-  /// Maps an arena from descriptors that this process has received; they stay the caller's. Only the proof of
-  /// `name` is used. Errors: `identity_mismatch`, `io_error`.
+  /// Maps an arena from descriptors that this process has received; they stay the caller's. Only the proof of `name` is
+  /// used. Errors: `identity_mismatch`, `io_error`.
   static result<std::shared_ptr<arena>> map(int memory, int proof, const arena_name& name, std::uint64_t bytes);
 
   ~arena() override;
@@ -117,8 +122,8 @@ public:
   /// or the end of the process. Memory that may not be locked is used as it is, and `describe` says so.
   result<std::span<std::byte>> provide(std::uint32_t extent);
 
-  /// The NUMA node of this extent, or the intended one before the extent is provided; nothing where the kernel
-  /// chooses. Must not be called while that extent is being provided.
+  /// The NUMA node of this extent, or the intended one before the extent is provided; nothing where the kernel chooses.
+  /// Must not be called while that extent is being provided.
   std::optional<numa_node> numa_node_of(std::uint32_t extent) const;
 
   /// The name in /dev/shm, without a slash; empty if the arena has none.
@@ -177,8 +182,8 @@ private:
   std::atomic<bool> unlocked_{false};
   /// The intended NUMA nodes; empty where the kernel refused.
   numa_stretches stretches_;
-  /// The node of each extent, by number; empty if `stretches_` is. Each entry is written by the thread that
-  /// provides it.
+  /// The node of each extent, by number; empty if `stretches_` is. Each entry is written by the thread that provides
+  /// it.
   std::vector<numa_node> lies_on_;
   /// An extent was allocated on another node than intended.
   std::atomic<bool> strayed_{false};

@@ -13,9 +13,9 @@ shared_memory_name encode(const arena_name& x);
 /// Error: `invalid_argument` if the text is too short.
 result<arena_name> decode_arena_name(std::span<const std::uint8_t> text);
 
-/// Maps arenas of nodes on this host: from the descriptors that were handed over, or, without a source of
-/// descriptors, from what this process finds under the name, which is its own arena. It never tries both: a process
-/// number means another process elsewhere.
+/// Maps arenas of nodes on this host: from the descriptors that were handed over, or, without a source of descriptors,
+/// from what this process finds under the name, which is its own arena. It never tries both: a process number means
+/// another process elsewhere.
 class arena_finder final : public shared_memory_finder {
 public:
   /// `handed`: null for a node of this process.

@@ -17,14 +17,14 @@
 
 namespace troupe::io {
 
-/// A source of extents from the memory of an arena. Allocating memory takes milliseconds for each extent, and
-/// seconds for many gigabytes, which is too long for the caller of `lend`. Threads of the pool therefore allocate all
-/// extents one after the other, from the construction of the pool on; each can be assigned as soon as it has memory.
+/// A source of extents from the memory of an arena. Allocating memory takes milliseconds for each extent, and seconds
+/// for many gigabytes, which is too long for the caller of `lend`. Threads of the pool therefore allocate all extents
+/// one after the other, from the construction of the pool on; each can be assigned as soon as it has memory.
+///
 /// `extent_shelf` chooses which of them is assigned.
 class arena_pool final : public extent_source {
 public:
-  /// `memory` is not null. `threads` allocate side by side; throws std::system_error if not even one can be
-  /// started.
+  /// `memory` is not null. `threads` allocate side by side; throws std::system_error if not even one can be started.
   explicit arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads = default_threads());
   ~arena_pool() override;
 

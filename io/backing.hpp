@@ -14,8 +14,8 @@ enum class backing : std::uint8_t {
   memory,
 };
 
-/// The kind of a regular file, by its flags and its file system: tmpfs may accept O_DIRECT and ignores it. `device`
-/// if unknown.
+/// The kind of a regular file, by its flags and its file system: tmpfs may accept O_DIRECT and ignores it. `device` if
+/// unknown.
 backing backing_of(int descriptor) noexcept;
 
 } // namespace troupe::io

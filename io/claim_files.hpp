@@ -7,8 +7,8 @@
 
 namespace troupe::io {
 
-/// Access to the claims of a data directory: files, or a replacement in tests. Calls may block for as long as a
-/// file system does. One thread at a time.
+/// Access to the claims of a data directory: files, or a replacement in tests. Calls may block for as long as a file
+/// system does. One thread at a time.
 class claim_files {
 public:
   virtual ~claim_files() = default;
@@ -21,8 +21,8 @@ public:
   virtual result<void> remove_below(claim_number number) = 0;
 };
 
-/// The files `claims/00000001` and so on in a data directory. Each call opens what it needs, closes it again and
-/// lists the directory anew: a file system shared by hosts shows the writes of others only to files that are opened
+/// The files `claims/00000001` and so on in a data directory. Each call opens what it needs, closes it again and lists
+/// the directory anew: a file system shared by hosts shows the writes of others only to files that are opened
 /// afterwards.
 class claim_directory final : public claim_files {
 public:

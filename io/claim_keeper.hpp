@@ -27,12 +27,12 @@ struct claim_status {
   std::string trouble{};
 };
 
-/// Makes a claim on a data directory and renews it: carries out the steps of `claim_rules` in a thread of its own,
-/// and opens and closes a gate accordingly.
+/// Makes a claim on a data directory and renews it: carries out the steps of `claim_rules` in a thread of its own, and
+/// opens and closes a gate accordingly.
 class claim_keeper {
 public:
-  /// Starts at once. `gate` is opened while the claim is valid and closed for good when it is lost; for an adopter
-  /// it stays closed. Error: `io_error` when no thread can be started.
+  /// Starts at once. `gate` is opened while the claim is valid and closed for good when it is lost; for an adopter it
+  /// stays closed. Error: `io_error` when no thread can be started.
   static result<std::unique_ptr<claim_keeper>> begin(std::unique_ptr<claim_files> files, const claim_options& options,
                                                      std::shared_ptr<write_gate> gate);
   claim_keeper(const claim_keeper&) = delete;
@@ -40,8 +40,8 @@ public:
   /// Releases a claim that is held; all writes must have ended by then. Waits for the file system.
   ~claim_keeper();
 
-  /// Blocks until the claim is held, refused or lost, or until `go_on`, which is called now and then with the
-  /// current state, returns false. Any thread.
+  /// Blocks until the claim is held, refused or lost, or until `go_on`, which is called now and then with the current
+  /// state, returns false. Any thread.
   claim_status wait(const std::function<bool(const claim_status&)>& go_on) const;
 
   /// Any thread.

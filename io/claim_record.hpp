@@ -44,8 +44,8 @@ struct claim_record {
   incarnation_number incarnation = 0;
   claim_kind kind = claim_kind::owner;
   claim_phase phase = claim_phase::waiting;
-  /// How long after a renewal a node may still write that has not renewed since: the holder, and while it waits
-  /// also the previous holders.
+  /// How long after a renewal a node may still write that has not renewed since: the holder, and while it waits also
+  /// the previous holders.
   duration lease{};
   /// Changes with each renewal.
   std::uint64_t counter = 0;

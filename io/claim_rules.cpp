@@ -35,8 +35,7 @@ void claim_rules::end_as(claim_state how) {
   next_ = {};
 }
 
-// -- acquiring a claim
-// ------------------------------------------------------------------------------------------------
+// -- acquiring a claim ------------------------------------------------------------------------------------------------
 
 void claim_rules::looked(timestamp begun, timestamp ended, const result<claim_sighting>& found) {
   trouble_.reset();
@@ -114,8 +113,7 @@ void claim_rules::made(timestamp, timestamp ended, const result<void>& outcome) 
   begin_renewal(ended);
 }
 
-// -- holding a claim
-// --------------------------------------------------------------------------------------------------
+// -- holding a claim --------------------------------------------------------------------------------------------------
 
 void claim_rules::written(timestamp begun, timestamp ended, const result<void>& outcome) {
   trouble_.reset();
@@ -141,8 +139,8 @@ void claim_rules::judge_renewal(timestamp ended, const claim_sighting& found) {
   if (renewal_ < holds_from_)
     return begin_renewal(std::max(ended, std::min(later(renewal_, pause()), holds_from_)));
   const auto until = later(renewal_, options_.lease);
-  // An answer this late describes the past: another node may have taken over by now and opened the files. The
-  // previous holder may not write either, and looks again.
+  // An answer this late describes the past: another node may have taken over by now and opened the files. The previous
+  // holder may not write either, and looks again.
   if (state_ == claim_state::waiting && ended >= until)
     return begin_renewal(ended);
   state_ = claim_state::holding;

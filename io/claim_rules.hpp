@@ -64,17 +64,22 @@ enum class claim_state : std::uint8_t {
 };
 
 /// The rules for which node may write to a data directory that several hosts can reach. Plain state, for one node.
+///
 /// The directory contains numbered claims, each made by exactly one node. The highest is in force. Its holder renews
 /// it: the holder writes another counter into it and *then* looks for a higher one. If it finds none, it may write for
 /// one lease from the beginning of that renewal, by its own clock.
+///
 /// A node that wants to take over first sees the counter stand still for a lease and a margin, in looks of which none
 /// failed and none came more than a lease after the one before. It then makes the next number and waits as long again:
 /// a holder that renewed just before has no time left by then, and one that renews later finds the higher claim. So
 /// clocks are never compared, and it does not matter whether the previous holder is dead, frozen or partitioned. Two
 /// nodes that take over at once try to make the same number, and one of them succeeds.
+///
 /// Claims that are no longer in force remain for a while: a node that was frozen before it made a number may make that
 /// number again, and it must then find the higher claim.
+///
 /// An adopter never writes, so the owner of a directory takes it from an adopter at once.
+///
 /// Times are `boot_time`, or another clock that advances while a process is stopped.
 class claim_rules {
 public:
@@ -84,8 +89,7 @@ public:
   static constexpr duration margin_of(duration lease) noexcept { return lease / 2; }
   static constexpr duration wait_of(duration lease) noexcept { return lease + margin_of(lease); }
 
-  /// The next step. It is carried out once and reported by one of the functions below; it stays the same until
-  /// then.
+  /// The next step. It is carried out once and reported by one of the functions below; it stays the same until then.
   const claim_step& next() const noexcept { return next_; }
 
   /// `begun` and `ended` are taken just before and just after the step.
@@ -95,8 +99,7 @@ public:
   void written(timestamp begun, timestamp ended, const result<void>& outcome);
   void removed(timestamp begun, timestamp ended);
 
-  /// The final write of a holder, to be made after its last write to the directory; nothing where it holds no
-  /// claim.
+  /// The final write of a holder, to be made after its last write to the directory; nothing where it holds no claim.
   std::optional<claim_step> release();
 
   claim_state state() const noexcept { return state_; }

@@ -46,8 +46,8 @@ bool has_private_mode(const struct stat& status) {
   return (status.st_mode & rights_of_others) == 0;
 }
 
-/// Whether only a group of this process has rights beside the owner. The kubelet changes a volume with `fsGroup` so
-/// at each mount (g+rwX and the set-group-ID bit), so it has to be repaired and not refused.
+/// Whether only a group of this process has rights beside the owner. The kubelet changes a volume with `fsGroup` so at
+/// each mount (g+rwX and the set-group-ID bit), so it has to be repaired and not refused.
 bool is_open_to_own_group_alone(const struct stat& status) {
   if ((status.st_mode & S_IRWXO) != 0)
     return false;
@@ -60,8 +60,8 @@ bool is_open_to_own_group_alone(const struct stat& status) {
   return std::ranges::find(groups, status.st_gid) != groups.end();
 }
 
-/// Whether the directory contains only what mkfs makes at the root of an ext file system. A directory that cannot
-/// be read does not count as empty.
+/// Whether the directory contains only what mkfs makes at the root of an ext file system. A directory that cannot be
+/// read does not count as empty.
 bool is_unused(const fs::path& directory) {
   std::error_code failure;
   fs::directory_iterator entries(directory, failure);

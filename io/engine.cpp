@@ -37,8 +37,8 @@ result<void> check(const engine_options& options) {
 
 } // namespace
 
-// The other half of the cores is for the threads that use the copied data; each slab has workers of its own, which
-// is why more than 8 would be too many. A single worker would only replace the ring's own thread.
+// The other half of the cores is for the threads that use the copied data; each slab has workers of its own, which is
+// why more than 8 would be too many. A single worker would only replace the ring's own thread.
 std::uint32_t default_kernel_workers() noexcept {
   return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U);
 }

@@ -60,8 +60,8 @@ struct engine_counters {
   std::uint64_t unmatched = 0;
 };
 
-/// Reads and writes files without blocking the caller. Every submitted request is completed exactly once. All
-/// functions may be called from any thread.
+/// Reads and writes files without blocking the caller. Every submitted request is completed exactly once. All functions
+/// may be called from any thread.
 class engine {
 public:
   virtual ~engine();
@@ -70,12 +70,11 @@ public:
   /// Errors: `limit_exceeded`, `shutting_down`.
   virtual result<std::uint32_t> add_file(int descriptor) = 0;
 
-  /// Waits until the engine no longer uses the file. The caller guarantees that no request of the file is in
-  /// progress.
+  /// Waits until the engine no longer uses the file. The caller guarantees that no request of the file is in progress.
   virtual void remove_file(std::uint32_t file) = 0;
 
-  /// Registers memory, and pins it where the kernel can use that. It must stay mapped until `remove_buffer` or
-  /// `stop`. Errors: `limit_exceeded`, `invalid_argument`, `shutting_down`.
+  /// Registers memory, and pins it where the kernel can use that. It must stay mapped until `remove_buffer` or `stop`.
+  /// Errors: `limit_exceeded`, `invalid_argument`, `shutting_down`.
   virtual result<std::uint32_t> add_buffer(std::span<std::byte> bytes) = 0;
 
   /// Waits until the engine no longer uses the buffer. The caller guarantees that no request in it is in progress.
@@ -85,12 +84,12 @@ public:
   /// calling thread.
   virtual void submit(std::span<const request> requests) = 0;
 
-  /// Cancels the request with this tag. A waiting one is completed; one in progress is cancelled as far as the
-  /// kernel can and completed when it has ended. Without such a request nothing happens.
+  /// Cancels the request with this tag. A waiting one is completed; one in progress is cancelled as far as the kernel
+  /// can and completed when it has ended. Without such a request nothing happens.
   virtual void cancel(std::uint64_t tag) = 0;
 
-  /// Cancels all requests, waits until the last has been completed, and ends the engine's threads. A second call
-  /// waits for the first. The destructor calls it.
+  /// Cancels all requests, waits until the last has been completed, and ends the engine's threads. A second call waits
+  /// for the first. The destructor calls it.
   virtual void stop() = 0;
 
   virtual engine_counters counters() const = 0;
@@ -141,9 +140,8 @@ struct engine_options {
   std::shared_ptr<const write_gate> gate{};
 };
 
-/// Starts an engine of the kind in the options. Errors: `invalid_argument` for options out of range, `io_error`
-/// when no thread can be started, `unsupported` where the kernel refuses io_uring or 3FS is missing and there is no
-/// fallback.
+/// Starts an engine of the kind in the options. Errors: `invalid_argument` for options out of range, `io_error` when no
+/// thread can be started, `unsupported` where the kernel refuses io_uring or 3FS is missing and there is no fallback.
 result<std::unique_ptr<engine>> make_engine(const engine_options& options, completion_sink sink);
 
 } // namespace troupe::io

@@ -58,8 +58,8 @@ struct progress {
   int system_errno = 0;
 };
 
-/// Consecutive attempts without progress after which a request fails. A kernel that asks for retries that often
-/// never ends, and the request's slot and buffer would never be free.
+/// Consecutive attempts without progress after which a request fails. A kernel that asks for retries that often never
+/// ends, and the request's slot and buffer would never be free.
 inline constexpr std::uint32_t max_fruitless_tries = 1000;
 
 /// Judges one outcome of read or write (`outcome`: bytes, or -errno) of `what`, and adds to `done` and `fruitless`.

@@ -9,12 +9,14 @@
 
 namespace troupe::io {
 
-/// A list of the free extents of an arena that chooses which one is assigned next. Returned extents precede those
-/// that were never assigned, since clients have registered them with their devices. Returned ones are taken last in,
-/// first out; new ones in the order in which the host provided them.
+/// A list of the free extents of an arena that chooses which one is assigned next. Returned extents precede those that
+/// were never assigned, since clients have registered them with their devices. Returned ones are taken last in, first
+/// out; new ones in the order in which the host provided them.
+///
 /// A caller that prefers a NUMA node gets the first extent there, or the first of all if there is none. Assigned memory
 /// stays in place for long: as long as the host is still to provide some of that node, and does provide, it is better
 /// to wait for it than to take another one.
+///
 /// Plain state. `node` is empty where the placement of memory is unknown.
 class extent_shelf {
 public:
@@ -28,8 +30,8 @@ public:
   /// Whether expected extents may take long.
   void host_is_short(bool x) noexcept { short_ = x; }
 
-  /// The extent to assign until it is returned. Nothing if there is none, or only such as are worse than an
-  /// expected one.
+  /// The extent to assign until it is returned. Nothing if there is none, or only such as are worse than an expected
+  /// one.
   std::optional<std::uint32_t> take(node wish);
 
   /// How many extents the host still has to provide.

@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
-/// The interface through which ranks use the arena of a node: it is divided into equal extents, each assigned to
-/// one rank of one namespace at a time, which returns it. `io::arena_pool` implements it with the memory of a host.
+/// The interface through which ranks use the arena of a node: it is divided into equal extents, each assigned to one
+/// rank of one namespace at a time, which returns it. `io::arena_pool` implements it with the memory of a host.
 
 namespace troupe::io {
 
@@ -55,8 +55,9 @@ public:
   extent_source& operator=(const extent_source&) = delete;
   virtual ~extent_source() = default;
 
-  /// Assigns an extent exclusively until it is taken back. Does not wait. `wish` is the preferred NUMA node; the
-  /// extent is elsewhere if none is free there, or if the placement is unknown.
+  /// Assigns an extent exclusively until it is taken back. Does not wait. `wish` is the preferred NUMA node; the extent
+  /// is elsewhere if none is free there, or if the placement is unknown.
+  ///
   /// Errors: `full` (all are assigned: one has to be returned first), `busy` (memory is not allocated yet: retry in
   /// some milliseconds; where the host has none, this persists).
   virtual result<extent> lend(std::optional<numa_node> wish) = 0;
@@ -93,8 +94,8 @@ public:
   }
 };
 
-/// The largest extent unless a slot needs a larger one: small enough to be registered with a device in
-/// milliseconds, and large enough to be few.
+/// The largest extent unless a slot needs a larger one: small enough to be registered with a device in milliseconds,
+/// and large enough to be few.
 inline constexpr std::uint64_t extent_bytes_max = std::uint64_t{64} << 20U;
 
 /// Extents are multiples of this, the size of a huge page.
@@ -109,10 +110,10 @@ constexpr std::uint64_t extent_bytes_least(std::uint64_t slot_bytes) noexcept {
   return huge_pages * extent_alignment;
 }
 
-/// The extent size of an arena of `arena_bytes` whose largest slot of any rank has `largest_slot_bytes`: the
-/// largest power of two up to `extent_bytes_max` with at least `extents_wanted` extents, but at least that slot, in
-/// whole huge pages. Error: `invalid_argument`, naming `memory.bytes`, if the arena has less than two extents: a page
-/// that is moved would then find no room.
+/// The extent size of an arena of `arena_bytes` whose largest slot of any rank has `largest_slot_bytes`: the largest
+/// power of two up to `extent_bytes_max` with at least `extents_wanted` extents, but at least that slot, in whole huge
+/// pages. Error: `invalid_argument`, naming `memory.bytes`, if the arena has less than two extents: a page that is
+/// moved would then find no room.
 inline result<std::uint64_t> extent_bytes_for(std::uint64_t arena_bytes, std::uint64_t largest_slot_bytes) {
   auto bytes = extent_bytes_max;
   while (bytes > extent_alignment && bytes * extents_wanted > arena_bytes)

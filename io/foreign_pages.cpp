@@ -99,8 +99,8 @@ std::vector<errc> foreign_pages::read(const std::string& path, incarnation_numbe
           std::memcpy(options_.blocks.data() + page.block * page_bytes, slot.data() + page_header_bytes, page_bytes);
         out[places[at]] = code;
       });
-  // The file was truncated, or its descriptor is stale, as after its file system was mounted anew: the next read
-  // opens it again.
+  // The file was truncated, or its descriptor is stale, as after its file system was mounted anew: the next read opens
+  // it again.
   if (shortened || (any_failed && !any_read))
     file_.reset();
   return out;

@@ -32,8 +32,7 @@ struct foreign_page {
   std::uint32_t block = 0;
 };
 
-/// Reads pages of one rank from another node's slab file into blocks that are laid out as pages. One thread at a
-/// time.
+/// Reads pages of one rank from another node's slab file into blocks that are laid out as pages. One thread at a time.
 class foreign_pages {
 public:
   struct options {
@@ -49,8 +48,9 @@ public:
 
   explicit foreign_pages(options how) : options_(std::move(how)) {}
 
-  /// Reads pages from the file at `path`, below the shared directory, if it has that incarnation. The block of a
-  /// page that verifies as the requested one holds it then; other blocks are unchanged. Ends at `until`.
+  /// Reads pages from the file at `path`, below the shared directory, if it has that incarnation. The block of a page
+  /// that verifies as the requested one holds it then; other blocks are unchanged. Ends at `until`.
+  ///
   /// Returns one code per page: `identity_mismatch` and `corrupt` as `verify_page`, `out_of_range` (no such slot or
   /// block), `timeout`, a code of the engine, or, for all of them, `unsupported`: the file cannot be read.
   /// `take_trouble` has the reason; the file is not tried again for a while.

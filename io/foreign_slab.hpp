@@ -21,6 +21,7 @@ public:
   /// another file that has replaced it under the same name is refused. An incarnation of 0 in `expected` matches any.
   /// With `try_direct`, reads bypass the page cache where the file system supports it, so that they see what another
   /// host has written.
+  ///
   /// Errors: `not_found`, `identity_mismatch` (another file), `slab_damaged` (no valid trailer, or another length than
   /// it says), `io_error`.
   static result<foreign_slab> open(const std::filesystem::path& path, const slab_spec& expected,

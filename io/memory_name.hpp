@@ -19,6 +19,7 @@ void remove_left_memory(const std::filesystem::path& directory);
 
 /// Generates a random name and writes it to the file `memory-name` of the data directory, for `remove_left_memory` at
 /// the next start. The caller has the directory's lock. May wait for the file system.
+///
 /// Error: `io_error`.
 result<std::string> draw_memory_name(const std::filesystem::path& directory);
 

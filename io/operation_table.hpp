@@ -13,6 +13,7 @@ namespace troupe::io {
 /// The table of all requests of an engine that have not been completed: those that wait, in order, those given to the
 /// kernel, and the deadlines of both. Plain data without threads or clock. Rows are reused; a kernel completion names
 /// row and generation, so that a late or wrong one matches nothing.
+///
 /// Adding, starting and removing are O(1), and O(log n) for the deadline, which is cheap where deadlines come in order.
 class operation_table {
 public:

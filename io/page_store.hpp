@@ -62,6 +62,7 @@ public:
 
 /// Storage for the pages of one rank of one namespace, read and written by slot. `io_worker_state` decides beforehand
 /// whether a slot may be touched; a store only moves bytes.
+///
 /// Every submitted request is completed exactly once, by the sink the store was made with, on a thread of the store's
 /// own, as for an `engine`. One thread at a time calls the functions here.
 class page_store {

@@ -13,6 +13,7 @@
 /// One-sided access over a network to memory of another process, which replaces `io::shared_memory` where node and
 /// client are on different hosts. The client exposes its own memory; the node moves pages between that and its arena.
 /// Only the node initiates transfers, and it exposes nothing: its memory cannot be addressed from outside.
+///
 /// A transport implements both ends: `io/ucx` is one for RDMA networks; tests have one within a process.
 
 namespace troupe::io {
@@ -61,6 +62,7 @@ struct remote_move {
 using remote_end = std::function<void(result<void>)>;
 
 /// The memory of one other process, as seen by the node. Thread-safe; no call blocks.
+///
 /// A peer is closed once: by `close`, or by its destructor. After the first failure it accepts no more moves, and the
 /// user closes it: the extent of the finished transfers is unknown.
 class remote_peer {

@@ -42,11 +42,13 @@ constexpr std::uint64_t serial_bytes_under_way = 8ULL << 20U;
 
 /// The loop of the ring thread and its state. Only that thread uses it, so it has no locks; the engine's `commands_`,
 /// `ended_` and `sleeping_` are shared with callers.
+///
 /// No command is missed while the thread sleeps. `take_commands` empties the queue and announces the sleep under one
 /// lock. A caller that queues a command later finds the announcement, clears it and writes to the eventfd, which the
 /// ring reads all the time, so that the sleep ends at once or does not begin. A caller that queues one after the sleep
 /// finds no announcement and writes nothing, since the queue is emptied before the next sleep anyway. So of many
 /// commands only the first one costs a system call.
+///
 /// Every row of the table waits here or runs in the kernel. A running row ends only by a completion of the kernel,
 /// because until then the kernel may write into its memory: a cancellation only asks the kernel to hurry. When the
 /// engine has ended, the table is empty and no more commands are accepted, so all requests were completed.

@@ -15,6 +15,7 @@ namespace troupe::io {
 
 /// An engine on one io_uring. One thread owns the ring and makes all calls on it; callers queue requests and
 /// registrations and wake the thread through an eventfd when it sleeps.
+///
 /// Where the kernel permits, completions are run only by that thread (SINGLE_ISSUER, DEFER_TASKRUN), and files and
 /// buffers are registered, which saves reference counting and pinning per transfer. Each of these is optional.
 class uring_engine final : public engine {

@@ -21,6 +21,7 @@ bool names_tcp_memory(const remote_memory_name& name);
 bool is_encrypted(const remote_memory_name& name);
 
 /// The node's end of one connection. Belongs to the thread of its loop.
+///
 /// Invariants:
 /// - Orders are answered in the order in which they were sent. So the target of the next incoming bytes is known, and
 ///   they are read directly into it.

@@ -40,6 +40,7 @@ iovec piece(std::span<std::byte> x) {
 
 /// Memory of this process with a listener. All members below `run` belong to its thread, which lives as long as the
 /// object.
+///
 /// Invariant: only that thread reads and writes bytes of the memory. So nothing can reach them after it has ended.
 class tcp_exposed_memory final : public exposed_memory {
 public:

@@ -20,6 +20,7 @@ struct admitted_peers {
 /// worker, and over TCP a connection may write anywhere: UCX has no authentication and does not check memory keys. So
 /// before the address of a worker is published, a filter on the listener drops all packets of other senders, so that
 /// they cannot connect.
+///
 /// Constructed before the worker is, applied after it.
 class listener_guard {
 public:

@@ -23,6 +23,7 @@ class client_library {
 public:
   /// Loads the library, or returns the loaded one: it is never unloaded. Lowers the limit of descriptors to
   /// `most_descriptors` if it is higher, for good, since the library relies on having no descriptor beyond its table.
+  ///
   /// `path`: a path, or a name that `dlopen` finds. Errors: `unsupported` where the library is missing, or lacks a
   /// function.
   static result<std::shared_ptr<const client_library>> load(const std::string& path);

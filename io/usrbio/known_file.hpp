@@ -11,6 +11,7 @@
 namespace troupe::io::usrbio {
 
 /// A file that is registered with the client library.
+///
 /// A duplicate of the caller's descriptor is registered, so that it is deregistered before it is closed whatever the
 /// caller does: the library makes a request to the daemon for each, by the descriptor, which fails after the close.
 /// Without a daemon the deregistration fails as well; the duplicate then stays open for good, since the library would

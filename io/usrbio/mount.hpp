@@ -44,11 +44,13 @@ private:
 
 /// A mount point of 3FS, and the state of its daemon. A process has one object for each mount point, with a thread,
 /// since calls to the daemon may block indefinitely. Thread-safe.
+///
 /// A daemon counts as lost when the directory that was opened with it is no longer a directory of 3FS, or when the path
 /// leads to another one: a new mount has another number while the old directory is open. A slow daemon is not lost.
 class mount {
 public:
   /// Opens the mount point in the options, or the one that contains the directory.
+  ///
   /// Errors: `unsupported` (no library, not 3FS), `invalid_argument`.
   static result<std::shared_ptr<mount>> open(const usrbio_options& options);
 

@@ -11,6 +11,7 @@
 namespace troupe::io::usrbio {
 
 /// A ring for one direction, used by one thread.
+///
 /// It never waits in the library, whose waits end at a time of the wall clock and last longer when that is set back.
 /// Its depth is 0, so that the daemon takes what there is: with a negative depth and a time limit, or a positive depth,
 /// it would never take an incomplete batch. Reading a hole is an error.

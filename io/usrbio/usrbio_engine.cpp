@@ -47,9 +47,11 @@ constexpr std::size_t batch = 64;
 
 /// The loop of the engine's thread and its state; the engine's `commands_`, `woken_` and `ended_` are shared with
 /// callers.
+///
 /// Every row of the table waits here or runs. A running row is unsent or in progress. In progress it belongs to one
 /// session, and ends by a result that names it in a ring of that session, or when that session has ended. Until then
 /// the daemon may use its memory and its place in the file: a cancellation only changes the answer.
+///
 /// A session has ended when its daemon is lost and its quarantine has passed. Its rings are polled meanwhile, since a
 /// daemon that was cut off from its mount may still answer.
 class usrbio_engine::loop {

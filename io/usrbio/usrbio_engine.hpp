@@ -17,8 +17,10 @@ namespace troupe::io {
 
 /// An engine on USRBIO, the rings in shared memory through which 3FS's daemon receives transfer requests without the
 /// kernel. One thread owns two rings, one for reads and one for writes, and makes all calls on them.
+///
 /// Memory in a file of /dev/shm is registered with the daemon directly. Other memory is copied through a part of
 /// /dev/shm that the library makes.
+///
 /// It has the contract of all engines, with two additions. A transfer in progress cannot be cancelled, and ends when
 /// the daemon answers. When the daemon dies, transfers in progress end as `io_error` once it is certain that their
 /// memory is no longer written to (`usrbio_options::quarantine`); transfers that are submitted before the next daemon

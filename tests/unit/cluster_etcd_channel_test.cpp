@@ -191,7 +191,7 @@ TEST_CASE("etcd over TLS: one that asks for certificates gets one, by a key that
   CHECK(one.ask());
   fs::permissions(key, fs::perms::others_read, fs::perm_options::add);
   const auto open = one.refusal();
-  CHECK(contains(open, "can be used by everybody on this machine: chmod o= it"));
+  CHECK(contains(open, "is accessible to all users of this machine: chmod o= it"));
   CHECK(contains(open, "(cluster.etcd.tls)"));
   CHECK(etcd_access(x.config).check().error().text == open);
   fs::permissions(key, fs::perms::others_read, fs::perm_options::remove);
@@ -244,8 +244,8 @@ TEST_CASE("A login at etcd has the password of the file as it is then", "[cluste
   fs::permissions(*config.password_file, fs::perms::others_read, fs::perm_options::add);
   const auto open = one.log_in();
   REQUIRE_FALSE(open);
-  CHECK(
-      contains(open.error().text, "can be used by everybody on this machine: chmod o= it, and consider its password"));
+  CHECK(contains(open.error().text,
+                 "is accessible to all users of this machine: chmod o= it, and consider its password"));
   CHECK(contains(open.error().text, "(cluster.etcd.password_file)"));
   CHECK_FALSE(contains(open.error().text, "second"));
   CHECK(etcd_access(config).check().error().text == open.error().text);
