@@ -66,7 +66,7 @@ def main():
     parser.add_argument("--transports", default="tcp,self", help="of UCX")
     parser.add_argument("--interfaces", default="lo", help="of UCX")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--mebibytes", type=int, default=512, help="MiB of pages that are saved, and loaded, in a round")
+    parser.add_argument("--mebibytes", type=int, default=512, help="MiB of pages saved, and loaded, in a round")
     parser.add_argument("--alone", action="store_true", help="measure TCP only, without ucx_perftest")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
     options = parser.parse_args()

@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--request-mebibytes", type=int, default=32)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--room", type=int, nargs="+", default=[16, 8, 4], help="number of requests that fit into memory")
+    parser.add_argument("--room", type=int, nargs="+", default=[16, 8, 4], help="requests that fit into memory")
     options = parser.parse_args()
     print(f"{options.at_once} requests of {options.request_mebibytes} MiB at once, of {options.requests}; medians of"
           f" {options.rounds} rounds")

@@ -73,7 +73,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mebibytes", type=int, default=256, help="MiB of pages that are fetched in a round")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--directory", help="directory on the file system to measure; by default that of temporary files")
+    parser.add_argument("--directory", help="directory to measure; by default that of temporary files")
     options = parser.parse_args()
     print(f"Fetched by one node from another of the same host; medians of {options.rounds} rounds")
     print("| page | way | GB/s | least to most | pages from files |")

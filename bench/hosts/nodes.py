@@ -75,7 +75,7 @@ def main():
                         help="MiB of pages of one lookup")
     parser.add_argument("--cluster-mebibytes", type=int, help="cluster.memory_bytes")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--ways", nargs="+", help="the ways to measure", default=["encrypted", "clear", "ucx", "shared"],
+    parser.add_argument("--ways", nargs="+", help="ways to measure", default=["encrypted", "clear", "ucx", "shared"],
                         choices=["encrypted", "clear", "ucx", "shared"])
     options = parser.parse_args()
     if not shutil.which("ucx_perftest"):

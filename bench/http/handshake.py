@@ -183,7 +183,7 @@ def fetch_in_time(port, targets, rate, seconds, start, out):
 
 
 def publish_while_fetching(name, node, port, engines, ranks, payload, connections, batch, rate, seconds):
-    """All engines publish new starts repeatedly until the fetches end; these run at `rate` per second in an open loop."""
+    """All engines publish new starts repeatedly until the fetches end, which have a `rate` and an open loop."""
     paths = [f"/v1/handshake/engine-{e}/ranks/0/0/{r}" for e in range(engines) for r in range(ranks)]
     fetches = [request("GET", path) for path in paths]
     began, before, pipes = time.monotonic() + 0.5, cpu_seconds(node.pid), []
