@@ -105,7 +105,7 @@ TEST_CASE("what is said of versions is what the program says of itself", "[compa
   says("| claims (`data_dir/claims`) | " + number("claim ([0-9]+)") + " |");
   // The first entry is of what is here.
   const auto changes = source_text("CHANGELOG.md");
-  const auto on_the_wire = changes.substr(changes.find("### On the wire"));
+  const auto on_the_wire = changes.substr(changes.find("### Protocols"));
   CHECK(on_the_wire.find("version " + protocol) != std::string::npos);
 }
 
