@@ -51,11 +51,11 @@ void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity);
 /// every load rejects.
 void seal_page(std::span<std::byte> slot_buffer, const page_identity& identity, const page_checksum& payload);
 
-/// Whether the slot holds exactly the page `expected`, whole:
+/// Verifies that the slot holds exactly the page `expected`:
 /// - `ok`: it does, and every byte of header and payload is as sealed;
-/// - `identity_mismatch`: a sound page of something else (another's, stale, written to the wrong slot, other version);
-/// - `corrupt`: no sound page at all (torn, cut short, zero, flipped).
-/// The padding behind the payload is not looked at: it is never handed out.
+/// - `identity_mismatch`: a valid page of another identity (another key, stale, in the wrong slot, another version);
+/// - `corrupt`: no valid page (torn, truncated, zero, with changed bits).
+/// The padding behind the payload is not checked: it is never read.
 errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& expected);
 
 /// The checksum that the payload must have, if the header is valid and that of the page `expected`: for a caller that

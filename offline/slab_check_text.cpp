@@ -29,7 +29,7 @@ std::string advice(const slab_check_report& report) {
   switch (report.index) {
   case index_state::none:
     return "There is no durable index (registry.durability): nothing says which slots have a page, and the node starts "
-           "without any. The files themselves were looked at.\n";
+           "without any. The files themselves were checked.\n";
   case index_state::left_aside:
     return "The index is not the one that the last run on this data_dir kept: the node starts without its pages.\n";
   case index_state::believed:
