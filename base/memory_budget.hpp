@@ -28,7 +28,7 @@ public:
 
   void give_back(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  /// Whether so many more bytes would fit now, including the part for leases.
+  /// Whether so many more bytes would fit now: beside the part for leases, or in all.
   bool has_room(std::uint64_t bytes) const noexcept { return fits(bytes, lasting_part(limit_)); }
   bool has_room_for_leases(std::uint64_t bytes) const noexcept { return fits(bytes, limit_); }
 

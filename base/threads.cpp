@@ -27,7 +27,7 @@ constexpr std::string_view more_files =
     " (raise the limit of open files, which is ulimit -n or LimitNOFILE of the service)";
 constexpr std::string_view more_files_of_host = " (the host has as many open files as it may: raise fs.file-max)";
 constexpr std::string_view more_room = " (make room on that file system, or give it more inodes: df, df -i)";
-constexpr std::string_view more_memory = " (out of memory: raise the limit, which is ulimit -v or that "
+constexpr std::string_view more_memory = " (raise the memory limit, which is ulimit -v or that "
                                          "of the container)";
 
 /// The interval of checks for an ending thread, which takes microseconds, and the longest wait for it.

@@ -181,7 +181,7 @@ fill fill_ranks(const numbered_trace& what, const offline::played_cache::options
 }
 
 /// Ranks are filled and emptied together, so several of them should find as much as one, within a point. Returns false
-/// if they do.
+/// if they find less.
 bool print_world_sizes() {
   constexpr const char* name = "mixed:11,300,20,3,5,5";
   constexpr std::uint64_t slots = 819;

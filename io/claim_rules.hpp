@@ -136,7 +136,7 @@ private:
   /// The number of this node's claim.
   claim_number number_ = 0;
   std::uint64_t counter_ = 0;
-  /// The remaining lease of previous holders.
+  /// The lease that previous holders may still have.
   duration lease_before_{};
   duration wait_{};
   timestamp holds_from_{};

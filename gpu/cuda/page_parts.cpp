@@ -25,7 +25,7 @@ constexpr std::uint64_t longest_whole_bytes = std::uint64_t{16} << 20U;
 constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
 
 /// The largest gap between two pages that is copied with them: copying so many bytes takes as long as beginning another
-/// copy. With other calls ahead, that time is theirs.
+/// copy. With other calls ahead no gap is copied, since the time would be taken from them.
 constexpr std::uint64_t widest_gap = 16384;
 
 bool holds(const locked_range& range, const block_move& move) noexcept {

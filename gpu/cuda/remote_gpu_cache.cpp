@@ -231,7 +231,7 @@ result<int> device_called(std::string_view uuid) {
   return fail(errc::unsupported, fmt::format("this process sees no GPU {} among its {}", uuid.substr(0, 64), count));
 }
 
-/// Views runs as layers whose tokens are single bytes: a block is one piece of bytes.
+/// Represents runs as layers, with the bytes of a block divided evenly over its tokens: a block is contiguous.
 result<kv_cache_view> view_of(const remote_layout& layout, const std::vector<std::byte*>& bases) {
   const auto run_bytes = layout.runs.front().bytes;
   if (run_bytes % layout.block_tokens != 0 ||

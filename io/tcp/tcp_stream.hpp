@@ -48,7 +48,7 @@ public:
   /// Encrypts the stream with TLS 1.3 and a key derived from the token; must be called before anything is moved. Both
   /// ends prove that they have the token before the first byte is moved. An end with another token, or with a
   /// certificate instead, fails at the first read or write. The node connects, the client answers. Written data gets a
-  /// new key after `records` records. Errors: `io_error`.
+  /// new key after `records_of_a_key` records. Errors: `io_error`.
   enum class role : std::uint8_t { asks, answers };
   result<void> encrypt(role mine, const connection_token& token,
                        std::uint64_t records_of_a_key = std::uint64_t{1} << 23U);

@@ -53,7 +53,7 @@ TEST_CASE("what is in the way of a port is said, and the way out for each cause"
                                                     ("127.0.0.1:" + std::to_string(taken->port())).c_str()}) == "");
   CHECK(missing(why_not("203.0.113.1", 4600), {"no interface of this machine has that address", "203.0.113.1:4600",
                                                "actors.host", "ip address"}) == "");
-  CHECK(missing(why_not("no such host", 4600), {"no address", "no such host", "actors.host"}) == "");
+  CHECK(missing(why_not("no such host", 4600), {"not an address", "no such host", "actors.host"}) == "");
 }
 
 TEST_CASE("a port that somebody else listens on since is noticed when it comes to listening", "[base][socket]") {
