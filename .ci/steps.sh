@@ -1,4 +1,5 @@
-# Sourced by what checks a whole clone: runs steps, keeps the result and the time of each, and goes on after a failure.
+# Sourced by the scripts that check a whole clone: runs steps, records the result and the time of each, and continues
+# after a failure.
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/common.sh"
 
 export CI=true
@@ -6,7 +7,7 @@ steps=()
 failed=()
 left_out=()
 
-# keep_step NAME STARTED STATUS [RESULT]: what came of a step; without a result, a status that is not 0 is a failure.
+# keep_step NAME STARTED STATUS [RESULT]: records a step; without a result, a status other than 0 is a failure.
 keep_step() {
   local name=$1 started=$2 status=$3 result=${4:-ok}
   if (($# < 4 && status != 0)); then
@@ -16,7 +17,7 @@ keep_step() {
   steps+=("$(printf '%-28s %4d s  %s' "$name" $((SECONDS - started)) "$result")")
 }
 
-# step NAME COMMAND…: runs the command with a heading, and keeps its result and its time.
+# step NAME COMMAND…: runs the command with a heading, and records its result and its time.
 step() {
   local name=$1 started=$SECONDS status=0
   shift
@@ -25,8 +26,8 @@ step() {
   keep_step "$name" "$started" "$status"
 }
 
-# What a line of a step looks like that has found something: ctest's word for a test that failed, a sanitizer's report, a
-# warning of clang or clang-tidy that is an error, and what scripts/fuzz says.
+# The lines of a step that report a finding: ctest's word for a failed test, a sanitizer's report, a warning of clang or
+# clang-tidy that is an error, and the message of scripts/fuzz.
 readonly finding='\*\*\*(Failed|Exception|Timeout|Not Run)|(ERROR|WARNING): [A-Za-z]*Sanitizer|runtime error:|: error: |found something: '
 
 # step_until SECONDS NAME PROGRAM…: as `step`, but what is not done so many seconds after the start is ended there. It is
@@ -50,7 +51,7 @@ step_until() {
     sleep 0.2
   done
   if kill -0 "$group" 2>/dev/null; then
-    # Before it is ended: what a test says that is ended with it is no finding.
+    # Searched before the step is ended: output of a test that is ended with it is not a finding.
     found=$(grep -Em5 "$finding" "$log") || true
     end_group "$group"
     if [[ -z $found ]]; then
@@ -69,7 +70,7 @@ step_until() {
   rm -f "$log"
 }
 
-# end_group GROUP: asks its processes to end, and kills what is left after 30 s.
+# end_group GROUP: terminates its processes, and kills the remaining ones after 30 s.
 end_group() {
   local tries=150
   kill -TERM -- "-$1" 2>/dev/null || true
@@ -94,7 +95,7 @@ last_step() {
   rm -f "$log"
 }
 
-# tell_steps: what has been run until here, and what has not.
+# tell_steps: prints which steps have run so far, and which have not.
 tell_steps() {
   local list
   say "Until here, after $SECONDS s"

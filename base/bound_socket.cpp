@@ -24,12 +24,12 @@ result<addresses> resolve(std::string_view section, const std::string& host, std
   if (code == 0)
     return addresses(found, ::freeaddrinfo);
   const std::string why = code == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(code);
-  return fail(errc::invalid_argument, "\"" + host + "\" is no address, and no name of one that can be looked up (" +
+  return fail(errc::invalid_argument, "\"" + host + "\" is not an address, and not a name that can be resolved (" +
                                           why + "): set " + std::string{section} +
                                           ".host to an address of this machine, such as 127.0.0.1");
 }
 
-/// Why this machine does not let the address be taken.
+/// The error for an address that the system refuses.
 tl::unexpected<error> refused(int code, std::string_view section, const std::string& place) {
   const std::string keys{section};
   switch (code) {
@@ -57,11 +57,11 @@ std::uint16_t port_of(int socket) {
                                        : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-/// 0, or an errno.
+/// Returns 0 or an errno.
 int bind_to(int socket, const addrinfo& where) {
   const int yes = 1;
   const int no = 0;
-  // A port whose last connections have not run out is free; one on which somebody listens is not.
+  // A port with connections in TIME_WAIT is free; one with a listener is not.
   if (::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
     return errno;
   if (where.ai_family == AF_INET6 &&

@@ -9,24 +9,25 @@
 
 namespace troupe {
 
-/// A TCP socket that has its address and does not listen yet: whoever wants to connect is refused until then.
+/// A TCP socket that is bound and does not listen yet: connections are refused until then.
 class bound_socket {
 public:
-  /// `section` is where in the config host and port stand, as in "http": errors name the keys, say what is in the way
-  /// and how to go around it. Of a name with several addresses, the first one of IPv4 is taken, as "localhost" is both
-  /// and some programs know only that; "::" is everywhere. Port 0: whichever is free.
+  /// Binds to an address. `section` is the part of the config with host and port, as in "http": errors name the keys,
+  /// the obstacle and the way out. For a name with several addresses the first IPv4 one is taken, since "localhost" has
+  /// both kinds and some programs know only that one; "::" means all addresses. Port 0: the system chooses.
   static result<bound_socket> open(std::string_view section, const std::string& host, std::uint16_t port);
 
-  /// The port it has, also where 0 was asked for.
+  /// The bound port, also where 0 was requested.
   std::uint16_t port() const noexcept { return port_; }
 
   /// AF_INET or AF_INET6.
   int family() const noexcept { return family_; }
 
-  /// Accepts connections from now on. `busy` where another process has begun to, on the same port, since `open`.
+  /// Accepts connections from now on. Error: `busy` where another process has begun to listen on the same port since
+  /// `open`.
   result<void> listen();
 
-  /// The descriptor; the caller's from now on.
+  /// Passes the descriptor to the caller.
   int release() noexcept;
 
 private:
@@ -35,7 +36,7 @@ private:
   unique_descriptor descriptor_;
   int family_ = 0;
   std::uint16_t port_ = 0;
-  /// As errors name it, and where it stands in the config.
+  /// The address and the config section for errors.
   std::string place_;
   std::string section_;
 };

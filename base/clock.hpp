@@ -4,13 +4,14 @@
 
 namespace troupe {
 
-/// Time as the rules see it: always an argument, never read inside a state class. Monotonic.
+/// Time for state classes: always an argument, never read inside. Monotonic.
 using timestamp = std::chrono::steady_clock::time_point;
 
-/// A span of time. Deadlines cross nodes as durations, since clocks of two machines share no zero.
+/// A span of time. Deadlines are sent between nodes as durations, since the clocks of two machines have different
+/// origins.
 using duration = std::chrono::nanoseconds;
 
-/// `from + by`, or the beginning or end of time where that is out of range: spans of time come from other processes.
+/// `from + by`, clamped to the range of time: durations may come from other processes.
 constexpr timestamp later(timestamp from, duration by) noexcept {
   if (by > duration::zero() && from > timestamp::max() - by)
     return timestamp::max();

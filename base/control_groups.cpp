@@ -11,16 +11,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Version 1 writes the largest number of whole pages where there is no limit; no host has as much memory.
+/// In version 1 a group without a limit has the largest number of whole pages; no host has as much memory.
 constexpr auto no_limit = std::numeric_limits<std::uint64_t>::max() / 4;
 
-/// Where a hierarchy of groups is mounted, and which group lies there.
+/// The mount point of a hierarchy, and the group that is mounted there.
 struct mounted_hierarchy {
   fs::path at;
   fs::path group;
 };
 
-/// A group of this process, with all above it that can be seen.
+/// The group of this process, with all visible groups above it.
 struct own_group {
   bool unified = false;
   fs::path mount;
@@ -61,8 +61,8 @@ std::optional<std::string_view> group_of(std::string_view text, std::string_view
   return std::nullopt;
 }
 
-/// Of lines such as "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory". Without a controller: of the
-/// unified hierarchy.
+/// Parses lines such as "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory". Without a controller it
+/// finds the unified hierarchy.
 std::optional<mounted_hierarchy> mount_of(std::string_view text, std::string_view controller) {
   while (!text.empty()) {
     auto line = next_line(text);
@@ -82,7 +82,8 @@ std::optional<mounted_hierarchy> mount_of(std::string_view text, std::string_vie
   return std::nullopt;
 }
 
-/// Below the mount point; the mount point itself where the group is not in what is mounted, as in some containers.
+/// The path below the mount point; the mount point itself where the group is outside what is mounted, as in some
+/// containers.
 fs::path below(const fs::path& group, const fs::path& mounted) {
   const auto out = group.lexically_normal().lexically_relative(mounted.lexically_normal());
   return out.empty() || *out.begin() == ".." || out == "." ? fs::path() : out;
@@ -104,7 +105,7 @@ std::optional<own_group> find_group(const fs::path& root, std::string_view contr
   return own_group{unified, mount, mount / below(fs::path(*group), mounted->group)};
 }
 
-/// What a line of memory.stat says.
+/// The value of a line of memory.stat.
 std::uint64_t stat_of(const std::string& text, std::string_view name) {
   return leading_number(line_of(text, name).value_or(std::string_view{})).value_or(0);
 }
@@ -114,7 +115,8 @@ struct limit_files {
   const char* used;
 };
 
-/// Adds the limit that a group has by this file, if it has one. `idle`: what of its use can be given up at once.
+/// Adds the limit of a group from this file, if it has one. `idle`: the part of its use that the kernel can reclaim at
+/// once.
 void add_limit(std::vector<group_limit>& to, const fs::path& group, const limit_files& names, std::uint64_t idle) {
   const auto bytes = limit_of_group(text_of_file(group / names.limit));
   if (!bytes)
@@ -123,7 +125,7 @@ void add_limit(std::vector<group_limit>& to, const fs::path& group, const limit_
   to.push_back({*bytes, used - std::min(used, idle), (group / names.limit).string()});
 }
 
-/// Calls `look` with the group of this process and with each above it, up to where the hierarchy is mounted.
+/// Calls `look` with the group of this process and with each above it, up to the mount point.
 template <class Look>
 void look_upwards(const own_group& own, Look look) {
   auto at = own.directory.lexically_normal();
@@ -150,20 +152,20 @@ std::vector<group_limit> memory_limits_of_groups(const fs::path& root) {
     return out;
   look_upwards(*own, [&](const fs::path& group) {
     const auto stat = text_of_file(group / "memory.stat");
-    // Pages of files that were not used lately: the kernel takes them before it refuses anything.
+    // Inactive page cache: the kernel reclaims it before it refuses an allocation.
     const auto idle = stat_of(stat, own->unified ? "inactive_file " : "total_inactive_file ");
     if (own->unified) {
       add_limit(out, group, {"memory.max", "memory.current"}, idle);
       add_limit(out, group, {"memory.high", "memory.current"}, idle);
       return;
     }
-    // Of groups above, unless they are so old as not to count what is below them.
+    // Groups above count only if they include the groups below them, which very old ones do not.
     if (group == own->directory.lexically_normal() || !text_of_file(group / "memory.use_hierarchy").starts_with('0'))
       add_limit(out, group, {"memory.limit_in_bytes", "memory.usage_in_bytes"}, idle);
   });
   if (own->unified)
     return out;
-  // Version 1 also says what groups set that cannot be seen from within a container.
+  // Version 1 also reports limits of groups that are not visible within a container.
   const auto stat = text_of_file(own->directory / "memory.stat");
   const auto least = limit_of_group(line_of(stat, "hierarchical_memory_limit ").value_or(std::string_view{}));
   if (least && std::ranges::none_of(out, [&](const group_limit& x) { return x.bytes <= *least; })) {
@@ -182,7 +184,7 @@ std::vector<group_limit> huge_page_limits_of_groups(std::string_view size, const
     return out;
   const auto name = "hugetlb." + std::string(size);
   look_upwards(*own, [&](const fs::path& group) {
-    // "rsvd" is what may be set aside, the other what may be used.
+    // "rsvd" limits reservations, the other one limits use.
     for (const auto* kind : {".", ".rsvd."}) {
       const auto limit = name + kind + (own->unified ? "max" : "limit_in_bytes");
       const auto used = name + kind + (own->unified ? "current" : "usage_in_bytes");

@@ -12,11 +12,11 @@ namespace troupe {
 
 namespace {
 
-/// The store opens up to 512 files; the others are for slab files, actors, logs, and what comes and goes.
+/// The store opens up to 512 files; the others are for slab files, actors, logs and short-lived files.
 constexpr std::uint64_t kept_for_the_node = 512 + 128;
-/// However few there are, somebody has to be served.
+/// The minimum, however low the limit is.
 constexpr std::uint64_t least_connections = 16;
-/// More would cost memory in programs that count up to the limit.
+/// A higher limit would cost memory in programs that iterate over all descriptors.
 constexpr std::uint64_t enough_descriptors = std::uint64_t{1} << 20U;
 
 std::atomic<std::uint64_t> set_aside{0};

@@ -6,25 +6,25 @@
 
 namespace troupe {
 
-/// How many connections fit, of those that are wanted, if `open` of `limit` descriptors are taken already, `spare` are
-/// for connections beyond those, and the rest of the node keeps what it may come to need: its store, above all.
+/// How many of the wanted connections fit, if `open` of `limit` descriptors are in use, `spare` are for other
+/// connections, and the rest of the node, mainly its store, keeps its reserve.
 std::uint32_t connections_within(std::uint64_t limit, std::uint64_t open, std::uint32_t spare,
                                  std::uint32_t wanted) noexcept;
 
-/// How many descriptors this process might have, and how many it may have now.
+/// The hard and the soft limit of descriptors of this process.
 struct descriptor_limit {
   std::uint64_t before = 0;
   std::uint64_t now = 0;
 };
 
-/// Raises the limit as far as the process may raise it itself.
+/// Raises the soft limit as far as the process may.
 result<descriptor_limit> raise_descriptor_limit();
 
-/// How many it has.
+/// The number of open descriptors of this process.
 std::uint64_t open_descriptors();
 
-/// Descriptors that a part of this process will open, connection by connection, and that no other part is to count as
-/// free: those that are set aside at all are in `set_aside_descriptors`. Thread-safe.
+/// Descriptors that a part of this process will open, connection by connection, and that other parts must not count as
+/// free; `set_aside_descriptors` is the total. Thread-safe.
 class descriptors_set_aside {
 public:
   descriptors_set_aside() = default;

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-// Keeps key digests and namespace digests of the same bytes apart.
+// Separates key digests from namespace digests of the same bytes.
 constexpr std::uint64_t namespace_seed = 0x6e616d6573706163ULL;
 
 } // namespace
@@ -29,8 +29,8 @@ key_digest hash_key(std::span<const std::byte> bytes) noexcept {
 }
 
 key_digest chain_key(const key_digest& parent, std::span<const std::byte> content) noexcept {
-  // The parent is both seed and prefix of what is hashed: the content is hashed first, so that it may be of any
-  // length without a copy.
+  // The parent is both seed and prefix of the hashed text: the content is hashed first, so that it may have any length
+  // without a copy.
   const auto h = XXH3_128bits(content.data(), content.size());
   const std::array<std::uint64_t, 4> link{parent.hi, parent.lo, h.high64, h.low64};
   return hash_key(std::as_bytes(std::span(link)));

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// 128 bits of content address. The tag keeps digests of different things apart at compile time.
+/// A content address of 128 bits. The tag separates digests of different things at compile time.
 template <class Tag>
 struct digest128 {
   std::uint64_t hi = 0;
@@ -42,7 +42,7 @@ std::string to_string(const digest128<Tag>& x) {
   return to_hex(x.hi, x.lo);
 }
 
-/// XXH3-128 of the bytes. Fast, not cryptographic: who can choose block contents at will can make two collide.
+/// XXH3-128 of the bytes. Fast, not cryptographic: an attacker who chooses block contents can make two collide.
 key_digest hash_key(std::span<const std::byte> bytes) noexcept;
 
 /// The key of a block whose parent is `parent` (null for the first block) and whose content is `content`.
@@ -51,8 +51,7 @@ key_digest chain_key(const key_digest& parent, std::span<const std::byte> conten
 /// The identity of a namespace from its canonical text, see `namespace_spec::identity_text`.
 namespace_id hash_namespace(std::string_view canonical_text) noexcept;
 
-/// Spreads the digest over 64 bits, also where the digest's own bits are not evenly distributed: keys may come from
-/// clients that number them.
+/// Spreads the digest over 64 bits, also where its own bits are not evenly distributed: clients may number their keys.
 constexpr std::uint64_t mix(std::uint64_t hi, std::uint64_t lo) noexcept {
   std::uint64_t x = (hi ^ 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL + lo;
   x ^= x >> 32;
@@ -66,7 +65,7 @@ constexpr std::uint64_t mix(const digest128<Tag>& x) noexcept {
   return mix(x.hi, x.lo);
 }
 
-/// Which of `shard_count` registry shards owns the key. Uses the high half of the mixed digest; the index inside a
+/// The registry shard, of `shard_count`, that owns the key. Uses the high half of the mixed digest; the index inside a
 /// shard uses the low half, so that the two do not correlate.
 constexpr std::uint32_t shard_of(const key_digest& key, std::uint32_t shard_count) noexcept {
   return static_cast<std::uint32_t>(((mix(key) >> 32) * shard_count) >> 32);

@@ -71,7 +71,7 @@ std::string to_string(const error& e) {
 error system_error(int errno_value, std::string_view what) {
   std::string text(what);
   text.append(": ").append(std::generic_category().message(errno_value));
-  // What the kernel's words leave open: which limit it was, and who can raise it.
+  // Adds what the system's text leaves open: which limit it was, and how to raise it.
   if (errno_value == EDQUOT)
     text += " (the quota of this user, group or project on that file system)";
   else if (errno_value == EFBIG)

@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// What can go wrong, as a value. The same codes travel in messages, per key or per request, so their numbers are
-/// part of the wire: append, never renumber.
+/// The kinds of errors, as a value. Messages contain the same codes, per key or per request, so their numbers are part
+/// of the protocol: append, never renumber.
 enum class errc : std::uint8_t {
   ok = 0,
-  /// No such key, or not complete, or no page of this rank: a miss.
+  /// A miss: the key does not exist, is not complete, or has no page of this rank.
   not_found,
   /// The key already has a live page of this rank; nothing is to be written.
   exists,
@@ -23,19 +23,19 @@ enum class errc : std::uint8_t {
   full,
   /// A reservation or lease passed its deadline or was released.
   expired,
-  /// The caller does not own what it names.
+  /// The caller does not own the object that it names.
   not_owner,
-  /// The slot has been given to another key since: the generation differs.
+  /// The slot now belongs to another key: the generation differs.
   stale,
-  /// A slot, rank, block or offset outside of what exists.
+  /// A slot, rank, block or offset out of range.
   out_of_range,
-  /// The request itself makes no sense.
+  /// The request itself is not valid.
   invalid_argument,
   /// No namespace with this identity.
   unknown_namespace,
-  /// A namespace, slab or page belongs to something else.
+  /// A namespace, slab or page has another identity.
   identity_mismatch,
-  /// The bytes are not what was saved: checksum or page identity differ.
+  /// The bytes are not the saved ones: checksum or page identity differ.
   corrupt,
   /// The operating system reported an error.
   io_error,
@@ -43,15 +43,15 @@ enum class errc : std::uint8_t {
   no_space,
   /// A deadline passed.
   timeout,
-  /// Given up on purpose.
+  /// Cancelled by the caller.
   cancelled,
-  /// The other node cannot be reached.
+  /// The other node is unreachable.
   unreachable,
   /// The node is draining.
   shutting_down,
   /// A configured limit was exceeded.
   limit_exceeded,
-  /// The platform lacks what was asked for.
+  /// The platform does not support the operation.
   unsupported,
   /// The slab file was truncated or removed while in use.
   slab_damaged,
@@ -63,18 +63,18 @@ enum class errc : std::uint8_t {
   no_memory,
 };
 
-/// Number of codes; anything at or above it that arrives in a message is malformed.
+/// The number of codes; a code in a message at or above it is malformed.
 inline constexpr std::uint8_t errc_count = static_cast<std::uint8_t>(errc::no_memory) + 1;
 
-/// The code that a number in a message means; `internal` for one that is malformed.
+/// The code of a number in a message; `internal` for a malformed one.
 constexpr errc errc_from_wire(std::uint64_t code) noexcept {
   return code < errc_count ? static_cast<errc>(code) : errc::internal;
 }
 
-/// The name of the code, as it stands in logs and reports.
+/// The name of the code in logs and reports.
 std::string_view to_string(errc code) noexcept;
 
-/// A code and a sentence that helps: what happened, to what, and the way out where there is one.
+/// A code and a sentence: what happened, to what, and the way out where there is one.
 struct error {
   errc code = errc::internal;
   std::string text;

@@ -24,7 +24,7 @@ inline void append_hex(std::string& out, std::uint64_t x) {
     out.push_back(hex_digits[(x >> shift) & 0xfU]);
 }
 
-/// What the digit stands for, upper or lower case; -1 for any other character.
+/// The value of the digit, upper or lower case; -1 for any other character.
 constexpr int hex_value(char c) noexcept {
   if (c >= '0' && c <= '9')
     return c - '0';

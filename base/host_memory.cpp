@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Lets a process lock whatever it likes.
+/// CAP_IPC_LOCK, which removes the limit on locked memory.
 constexpr unsigned capability_ipc_lock = 14;
 
 std::string meminfo(const std::filesystem::path& root) {

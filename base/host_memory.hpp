@@ -6,35 +6,36 @@
 #include <string>
 #include <string_view>
 
-/// What this host, or the container that the process is in, has of memory. For defaults and for what is told to people:
-/// all of it may change the next moment. `root`: where /proc and /sys lie; another one than "/" is for tests.
+/// The memory of this host, or of the container of this process, for defaults and messages: every value may change at
+/// any moment. `root` is the directory of /proc and /sys; only tests use another one than "/".
 
 namespace troupe {
 
-/// A line of the text of /proc/meminfo, such as "MemAvailable:", in bytes; nothing if it is not there.
+/// A line of the text of /proc/meminfo, such as "MemAvailable:", in bytes; nothing if it does not exist.
 std::optional<std::uint64_t> bytes_of_meminfo(std::string_view text, std::string_view line);
 
-/// Bytes that could be taken without pushing others out: the least of what the host and this process's control groups
-/// say; nothing if nobody says anything.
+/// Bytes that can be allocated without reclaiming memory of others: the minimum over the host and the control groups of
+/// this process; nothing if none is known.
 std::optional<std::uint64_t> memory_left(const std::filesystem::path& root = "/");
 
-/// The same, 0 if nobody says anything.
+/// The same, with 0 if none is known.
 std::uint64_t available_memory(const std::filesystem::path& root = "/");
 
 /// The most memory of ordinary pages that this process can ever have.
 struct memory_bound {
-  /// 0 where nobody says anything.
+  /// 0 where no bound is known.
   std::uint64_t bytes = 0;
-  /// What sets it, for people: "this host has", or "the control group of this process has (/sys/…/memory.max)".
+  /// The source of the bound for messages: "this host has", or "the control group of this process has
+  /// (/sys/…/memory.max)".
   std::string whose;
 
   friend bool operator==(const memory_bound&, const memory_bound&) = default;
 };
 
-/// The least of what the host has beside its huge pages, and of the limits of this process's control groups.
+/// The minimum of the host's memory without its huge pages, and of the limits of this process's control groups.
 memory_bound memory_bound_of_process(const std::filesystem::path& root = "/");
 
-/// How much memory this process may lock; nothing if that has no limit, by RLIMIT_MEMLOCK or by its capabilities.
+/// How much memory this process may lock; nothing if RLIMIT_MEMLOCK or its capabilities set no limit.
 std::optional<std::uint64_t> lockable_memory();
 
 } // namespace troupe

@@ -7,28 +7,28 @@
 #include <cstdint>
 #include <functional>
 
-/// Identifiers that rules, io and messages share. Plain data, free of CAF; `inspect` is a template so that a
-/// serialiser can walk them.
+/// Identifiers that rules, I/O and messages share. Plain data, independent of CAF; `inspect` is a template for
+/// serialisers.
 
 namespace troupe {
 
-/// One tensor-parallel shard of one pipeline stage, 0 … world size - 1.
+/// The number of a rank, 0 … world size - 1: a tensor-parallel shard of a pipeline stage.
 using rank_number = std::uint32_t;
 
-/// Position of a page in a rank's slab file; the page lies at `slot × slot_bytes`.
+/// The position of a page in a rank's slab file; the page is at `slot × slot_bytes`.
 using slot_number = std::uint32_t;
 
-/// Counts how often a slot was given to a key. 0 is never given out.
+/// Counts how often a slot was given to a key. 0 is never assigned.
 using generation_number = std::uint32_t;
 
-/// Stands for a block of KV cache that does not exist: the engine has dropped it, or the page is only partly filled. In
-/// a gather its tokens are zeroes in the page; a scatter writes nothing for it.
+/// A block of KV cache that does not exist: the engine has dropped it, or the page is only partly filled. A gather puts
+/// zeroes for its tokens into the page; a scatter writes nothing for it.
 inline constexpr std::uint32_t null_block = ~std::uint32_t{0};
 
-/// Who holds reservations and leases: one per attached client, random, 0 is nobody.
+/// The holder of reservations and leases: a random number per attached client; 0 is none.
 using owner_id = std::uint64_t;
 
-/// A slot as it was given out once. Comparing the generation tells whether it has been given to another key since.
+/// One use of a slot. Another generation means that the slot has been given to another key since.
 struct slot_ref {
   slot_number slot = 0;
   generation_number generation = 0;
@@ -41,7 +41,8 @@ typename Inspector::result_type inspect(Inspector& f, slot_ref& x) {
   return f(x.slot, x.generation);
 }
 
-/// Names one reservation or lease: unique per owner, so that a request repeated after a lost reply is recognised.
+/// Names one reservation or lease: unique per owner, so that a request that is repeated after a lost reply is
+/// recognised.
 struct ticket {
   owner_id owner = 0;
   std::uint64_t sequence = 0;

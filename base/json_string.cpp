@@ -19,7 +19,7 @@ constexpr std::uint64_t repeated(unsigned char byte) noexcept {
 }
 
 /// Whether one of eight bytes is a control character, a quote, a backslash or not ASCII. Bytes above the lowest such
-/// one may be reported wrongly, which is why this only answers yes or no.
+/// one may be reported wrongly, therefore the answer is only yes or no.
 bool has_special(std::uint64_t word) noexcept {
   constexpr auto high = repeated(0x80);
   constexpr auto ones = repeated(0x01);
@@ -36,7 +36,7 @@ bool is_special(char c) noexcept {
   return byte < 0x20 || byte >= 0x80 || c == '"' || c == '\\';
 }
 
-/// Bytes at the start of `text` that can be copied as they are.
+/// The number of bytes at the start of `text` that need no escape.
 std::size_t plain_prefix(std::string_view text) noexcept {
   std::size_t i = 0;
   for (; i + 8 <= text.size(); i += 8) {

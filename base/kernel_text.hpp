@@ -10,17 +10,17 @@
 #include <string>
 #include <string_view>
 
-/// Reading what the kernel tells in small files of text, in /proc and /sys.
+/// Readers for the small text files of the kernel in /proc and /sys.
 
 namespace troupe {
 
-/// All of a file whose size says nothing; empty where it cannot be read.
+/// The content of a file whose reported size means nothing; empty where it cannot be read.
 inline std::string text_of_file(const std::filesystem::path& file) {
   std::ifstream in(file);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The number that a text begins with, behind blanks.
+/// The number at the start of a text, after blanks.
 inline std::optional<std::uint64_t> leading_number(std::string_view text, int base = 10) {
   const auto from = std::min(text.find_first_not_of(" \t"), text.size());
   std::uint64_t value = 0;
@@ -28,14 +28,14 @@ inline std::optional<std::uint64_t> leading_number(std::string_view text, int ba
   return failure == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
-/// Takes a line off the start of a text, without its end.
+/// Removes a line from the start of a text and returns it without its end.
 inline std::string_view next_line(std::string_view& text) {
   const auto line = text.substr(0, text.find('\n'));
   text.remove_prefix(std::min(line.size() + 1, text.size()));
   return line;
 }
 
-/// What stands behind the word that a line begins with.
+/// The rest of the line that begins with this word.
 inline std::optional<std::string_view> line_of(std::string_view text, std::string_view word) {
   while (!text.empty())
     if (const auto line = next_line(text); line.starts_with(word))

@@ -8,15 +8,15 @@
 
 namespace troupe {
 
-/// The newest lines of a text that goes on for ever: so many at most, and so many bytes. Not thread-safe.
+/// The newest lines of an endless text, bounded in lines and bytes. Not thread-safe.
 class line_ring {
 public:
   line_ring(std::size_t lines, std::size_t bytes) noexcept : most_lines_(lines), most_bytes_(bytes) {}
 
-  /// A line longer than all that may be kept is cut.
+  /// Appends a line; one that is longer than the bound is cut.
   void add(std::string_view line);
 
-  /// The oldest first.
+  /// The lines, oldest first.
   std::vector<std::string> lines() const { return {lines_.begin(), lines_.end()}; }
 
   std::size_t bytes() const noexcept { return bytes_; }

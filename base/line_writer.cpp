@@ -19,15 +19,15 @@ namespace troupe {
 
 namespace {
 
-/// Between two looks whether to stop, while nobody reads.
+/// The interval of checks for a stop while the descriptor is not writable.
 constexpr int poll_milliseconds = 50;
 
-/// Poll says that a pipe takes this much; more at once could block.
+/// After a successful poll a pipe accepts this much; a larger write could block.
 constexpr std::size_t piece_bytes = PIPE_BUF;
 
 } // namespace
 
-/// Shared with the thread, which may outlive the writer when it hangs in the kernel.
+/// State shared with the thread, which may outlive the writer when it hangs in the kernel.
 struct line_writer::state {
   state(int to, line_writer_limits most, notice make)
       : descriptor(to), limits(most), make_notice(std::move(make)), process(::getpid()) {}
@@ -59,7 +59,7 @@ struct line_writer::state {
     changed.notify_all();
   }
 
-  /// False when it cannot be written, or is not taken any more before the writer's end.
+  /// Returns false when the text cannot be written, or not before the writer's end.
   bool put(std::string_view text) {
     while (!text.empty()) {
       if (gave_up.load(std::memory_order_relaxed))
@@ -76,7 +76,7 @@ struct line_writer::state {
     return true;
   }
 
-  /// Without a thread: writes as much as the descriptor takes without waiting, under the lock.
+  /// Without a thread: writes as much as the descriptor accepts without blocking, under the lock.
   void write_now(std::string_view line) {
     auto text = untold > 0 ? make_notice(untold) : std::string();
     text.append(line);
@@ -100,30 +100,30 @@ struct line_writer::state {
   const int descriptor;
   const line_writer_limits limits;
   const notice make_notice;
-  /// Whose thread it is.
+  /// The process that owns the thread.
   const pid_t process;
-  /// Lines are no longer waited for.
+  /// The destructor no longer waits for lines.
   std::atomic<bool> gave_up{false};
 
   std::mutex mutex; // guards the rest
   std::condition_variable changed;
   std::deque<std::string> waiting;
   std::size_t bytes = 0;
-  /// Lines taken, and lines that are over: written, or dropped.
+  /// Lines accepted, and lines finished: written or dropped.
   std::uint64_t taken = 0;
   std::uint64_t done = 0;
   std::uint64_t dropped = 0;
-  /// Dropped, and no notice has said so.
+  /// Lines that were dropped and are not reported yet.
   std::uint64_t untold = 0;
   bool stopping = false;
   bool ended = false;
-  /// None could be started yet.
+  /// No thread could be started yet.
   bool no_thread = false;
 };
 
 namespace {
 
-/// False where no thread is to be had. Signals are for others, SIGPIPE for nobody.
+/// Returns false where no thread can be started. The thread blocks all signals, and SIGPIPE is discarded.
 template <class F>
 bool start_detached(F f) {
   sigset_t all;
@@ -156,8 +156,8 @@ line_writer::~line_writer() {
   state_->stopping = true;
   state_->gave_up = true;
   state_->changed.notify_all();
-  // A thread that waits in poll sees it soon. One that hangs in write, since somebody else filled the pipe between the
-  // two, keeps the state to itself.
+  // A thread that waits in poll notices it soon. One that hangs in write, since another writer filled the pipe between
+  // poll and write, keeps the state.
   state_->changed.wait_for(guard, stop_patience, [this] { return state_->ended; });
 }
 

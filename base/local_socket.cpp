@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Connections that wait to be accepted: an engine's ranks come at once, and one that finds no place tries again.
+/// Connections that wait to be accepted: an engine's ranks connect at once, and one that finds no room retries.
 constexpr int backlog = 128;
 
-/// A socket's address, by a descriptor of its directory: that is short, however long the path of the directory is.
+/// A socket's address by a descriptor of its directory, which is short however long the path of the directory is.
 struct address {
   unique_descriptor directory;
   sockaddr_un name{};
@@ -50,7 +50,7 @@ result<unique_descriptor> new_socket() {
   return out;
 }
 
-/// Whether somebody listens there now.
+/// Whether a process listens there now.
 bool answers(const address& where) {
   const auto probe = new_socket();
   return probe && (::connect(probe->get(), of(where.name), sizeof where.name) == 0 || errno == EAGAIN);
@@ -62,7 +62,7 @@ result<void> clear_place(const address& where, std::string_view key, const fs::p
     return {};
   if (!S_ISSOCK(found.st_mode))
     return fail(errc::invalid_argument,
-                path.string() + " is there already and no socket: choose another " + std::string(key));
+                path.string() + " exists and is not a socket: choose another " + std::string(key));
   if (answers(where))
     return fail(errc::busy, "another process listens on " + path.string() + ": choose another " + std::string(key));
   if (::unlink(where.name.sun_path) != 0 && errno != ENOENT)
@@ -81,7 +81,7 @@ result<local_listener> local_listener::open(std::string_view key, const fs::path
   auto made = new_socket();
   if (!made)
     return tl::unexpected<error>(made.error());
-  // Before it has a name, so that there is no moment at which others may open it.
+  // The mode is set before the socket has a name, so that other users can never open it.
   if (::fchmod(made->get(), 0600) != 0 || ::bind(made->get(), of(where->name), sizeof where->name) != 0 ||
       ::listen(made->get(), backlog) != 0)
     return tl::unexpected<error>(system_error(errno, "listen on " + path.string()));
@@ -134,7 +134,7 @@ result<unique_descriptor> connect_local(const fs::path& path, const char* name) 
     return fail(errc::unreachable,
                 "there is no socket at " + socket.string() + ": is the node running, and does its config open one?");
   case ECONNREFUSED:
-    return fail(errc::unreachable, "nobody listens on " + socket.string() + ": its node is gone");
+    return fail(errc::unreachable, "connection refused by " + socket.string() + ": its node has ended");
   case EACCES:
   case EPERM:
     return fail(errc::unreachable,
@@ -150,7 +150,7 @@ result<local_peer> peer_of(int descriptor) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
-    return tl::unexpected<error>(system_error(errno, "ask who connects"));
+    return tl::unexpected<error>(system_error(errno, "identify the process that connects"));
   return local_peer{who.uid, who.pid};
 }
 

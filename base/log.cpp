@@ -20,9 +20,10 @@ namespace troupe::log {
 
 namespace {
 
-/// How long a program that ends waits for stderr: its last lines say why it ended, but whoever reads them may be gone.
+/// The longest wait for stderr at the end of a program: its last lines explain why it ended, but there may be no
+/// reader.
 constexpr std::chrono::milliseconds end_patience{1000};
-/// How long a critical line does, with the actor that wrote it: the process may be about to abort, and it may not.
+/// The longest wait of the actor that writes a critical line: the process may be about to abort, or may continue.
 constexpr std::chrono::milliseconds critical_patience{200};
 
 std::mutex& registry_mutex() {
@@ -32,7 +33,7 @@ std::mutex& registry_mutex() {
 
 constexpr const char* time_pattern = "%Y-%m-%dT%H:%M:%S.%eZ";
 
-/// A line as a JSON object.
+/// Formats a line as a JSON object.
 class json_formatter final : public spdlog::formatter {
 public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& to) override {
@@ -68,7 +69,7 @@ std::unique_ptr<spdlog::formatter> make_formatter() {
 
 std::string say_dropped(std::uint64_t count) {
   const auto text = std::to_string(count) + (count == 1 ? " line was" : " lines were") +
-                    " dropped: nobody read the log, or it could not be written";
+                    " dropped: the log was not read in time, or could not be written";
   spdlog::memory_buf_t line;
   make_formatter()->format({"log", spdlog::level::warn, text}, line);
   return {line.data(), line.size()};
@@ -78,11 +79,11 @@ std::string_view as_view(const spdlog::string_view_t& x) {
   return {x.data(), x.size()};
 }
 
-/// Where all loggers write to.
+/// The sink of all loggers.
 class stderr_sink final : public spdlog::sinks::sink {
 public:
-  /// Texts hold names that clients, peers and other programs choose. They are made harmless here, for every format and
-  /// for the tail, since no caller can be trusted to remember it.
+  /// Texts contain names that clients, peers and other programs choose. They are escaped here, for every format and for
+  /// the tail, so that no caller has to do it.
   void log(const spdlog::details::log_msg& message) override {
     auto harmless = message;
     std::string text;
@@ -101,7 +102,7 @@ public:
       writer.flush(critical_patience);
   }
 
-  /// Lines are on their way at once.
+  /// Does nothing: lines are passed on at once.
   void flush() override {}
 
   void set_pattern(const std::string& pattern) override {
@@ -126,10 +127,10 @@ private:
   line_ring newest_{tail_lines, tail_bytes};
 };
 
-/// Never destroyed: threads may log until the process is gone.
+/// Never destroyed: threads may log until the process has ended.
 const std::shared_ptr<stderr_sink>& the_sink() {
   static const auto& instance = *[] {
-    // A logger that is registered gets spdlog's own format, over what its sink had before: so it is set there.
+    // Registering a logger replaces the format of its sink by spdlog's own: so the format is set there as well.
     spdlog::set_formatter(make_formatter());
     std::atexit([] { flush(end_patience); });
     return new std::shared_ptr<stderr_sink>(std::make_shared<stderr_sink>());

@@ -6,13 +6,13 @@
 
 namespace troupe {
 
-/// Keeps a log readable where one fault is found a million times: the first few of each interval are told one by one,
-/// the others counted, to be told in one line. Time is an argument and must not run backwards.
+/// Limits repeated log lines: the first few of each interval are logged one by one, the others are counted and reported
+/// in one line. Time is an argument and must not run backwards.
 class log_limit {
 public:
   log_limit(std::uint32_t lines, duration interval) : lines_(lines), interval_(interval) {}
 
-  /// Something has happened; true if it is to be told by itself.
+  /// Counts an event; returns true if it is to be logged.
   bool tell(timestamp now) noexcept {
     if (told_ == 0 || now - began_ >= interval_) {
       began_ = now;
@@ -26,7 +26,7 @@ public:
     return false;
   }
 
-  /// How many were not told, once their interval is over; each is counted once.
+  /// The number of events that were not logged, once their interval has ended; each is counted once.
   std::uint64_t take_untold(timestamp now) noexcept {
     if (untold_ == 0 || now - began_ < interval_)
       return 0;

@@ -14,7 +14,7 @@ result<void> memory_budget::take(std::uint64_t bytes, std::string_view what) {
       return fail(errc::no_memory, std::string(what) + " would take " + size_text(bytes) + " of memory; " +
                                        size_text(taken) + " are in use, of " + size_text(most) +
                                        " that ranks and keys may have of registry.memory_bytes (" + size_text(limit_) +
-                                       "): ask for less, remove what is not used any more, " + "or raise it");
+                                       "): ask for less, remove what is no longer used, " + "or raise it");
     if (used_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed))
       return {};
   }

@@ -10,29 +10,30 @@
 
 namespace troupe {
 
-/// How much memory several parts of a node may take together. Counts only: nothing is allocated here. An eighth is kept
-/// for what is short: when ranks and keys have taken all that they may, readers still get leases. Thread-safe.
+/// A bound on the memory that several parts of a node may use together. It counts only and allocates nothing. An eighth
+/// is reserved for short-lived use: when ranks and keys have used all of their part, readers still get leases.
+/// Thread-safe.
 class memory_budget {
 public:
   explicit memory_budget(std::uint64_t limit) : limit_(limit) {}
   memory_budget(const memory_budget&) = delete;
   memory_budget& operator=(const memory_budget&) = delete;
 
-  /// Takes so many bytes, to be asked before they are allocated. no_memory, with a sentence, if that would be more than
-  /// there is; then nothing has changed.
+  /// Reserves bytes; must be called before they are allocated. Error: `no_memory`, with a sentence, if that would
+  /// exceed the bound; then nothing has changed.
   result<void> take(std::uint64_t bytes, std::string_view what);
 
-  /// Takes them, also beyond the limit: of what is there already.
+  /// Counts bytes that are allocated already, also beyond the limit.
   void take_anyway(std::uint64_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
 
   void give_back(std::uint64_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
-  /// Whether so many more bytes would fit now; of what is kept for leases, too.
+  /// Whether so many more bytes would fit now: beside the part for leases, or in all.
   bool has_room(std::uint64_t bytes) const noexcept { return fits(bytes, lasting_part(limit_)); }
   bool has_room_for_leases(std::uint64_t bytes) const noexcept { return fits(bytes, limit_); }
 
   std::uint64_t limit() const noexcept { return limit_; }
-  /// What ranks and keys may have of a limit.
+  /// The part of a limit for ranks and keys.
   static constexpr std::uint64_t lasting_part(std::uint64_t limit) noexcept { return limit - limit / 8; }
   std::uint64_t used() const noexcept { return used_.load(std::memory_order_relaxed); }
 
@@ -46,15 +47,15 @@ private:
   std::atomic<std::uint64_t> used_{0};
 };
 
-/// Null: no limit.
+/// Null means no limit.
 using shared_budget = std::shared_ptr<memory_budget>;
 
-/// Bytes of a budget, until it is destroyed.
+/// Bytes of a budget, which are returned by the destructor.
 class memory_share {
 public:
   memory_share() = default;
 
-  /// As `memory_budget::take`.
+  /// Reserves as `memory_budget::take`.
   static result<memory_share> of(const shared_budget& budget, std::uint64_t bytes, std::string_view what);
 
   memory_share(memory_share&& other) noexcept { swap(other); }
@@ -67,7 +68,7 @@ public:
       budget_->give_back(bytes_);
   }
 
-  /// A share that follows what its owner has: `set` goes beyond the limit if need be.
+  /// A share that follows the size of its owner: `set` may exceed the limit.
   explicit memory_share(shared_budget budget) : budget_(std::move(budget)) {}
   void set(std::uint64_t bytes) noexcept {
     if (!budget_)

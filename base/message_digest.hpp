@@ -8,13 +8,13 @@
 namespace troupe {
 
 /// A cryptographic digest algorithm with its context. Keep one per thread: looking up the algorithm and making a
-/// context takes longer than hashing something short. Everything fails, and nothing else happens, where the system has
-/// no such algorithm, as MD5 under some policies. Who uses it links troupe_message_digest.
+/// context takes longer than hashing a short text. All calls fail where the system lacks the algorithm, such as MD5
+/// under some policies. Users link troupe_message_digest.
 class message_digest {
 public:
   using byte_view = std::span<const std::byte>;
 
-  /// "SHA256", "MD5", … as OpenSSL names them.
+  /// `algorithm` is OpenSSL's name: "SHA256", "MD5", …
   explicit message_digest(const char* algorithm);
   message_digest(message_digest&&) noexcept;
   message_digest& operator=(message_digest&&) noexcept;

@@ -8,25 +8,25 @@
 
 namespace troupe {
 
-/// Shape of one layer's share of a block on one rank.
+/// The shape of one layer's part of a block on one rank.
 struct kv_layer_shape {
   /// 2 where K and V are separate, 1 for MLA.
   std::uint32_t parts = 2;
-  /// KV heads held by one rank.
+  /// KV heads of one rank.
   std::uint32_t heads = 0;
   std::uint32_t head_size = 0;
   std::uint32_t element_bytes = 2;
 
   friend bool operator==(const kv_layer_shape&, const kv_layer_shape&) = default;
 
-  /// Bytes of one head of one token in one part: what is contiguous in any layout.
+  /// Bytes of one head of one token in one part, which are contiguous in every layout.
   std::uint64_t content_bytes() const noexcept { return std::uint64_t{head_size} * element_bytes; }
 
   /// Bytes of one token, all parts and heads.
   std::uint64_t token_bytes() const noexcept { return content_bytes() * heads * parts; }
 };
 
-/// Layers of one shape that follow each other.
+/// Consecutive layers of one shape.
 struct kv_layer_group {
   std::uint32_t layers = 0;
   kv_layer_shape shape;
@@ -34,8 +34,8 @@ struct kv_layer_group {
   friend bool operator==(const kv_layer_group&, const kv_layer_group&) = default;
 };
 
-/// Shape of one rank's share of a block of KV cache. All layers of most models have one shape; where some have another
-/// (an indexer's cache beside MLA, a draft model), those follow in `further`.
+/// The shape of one rank's part of a block of KV cache. All layers of most models have one shape; layers of another
+/// shape (an indexer's cache beside MLA, a draft model) follow in `further`.
 struct kv_geometry {
   std::uint32_t layers = 0;
   std::uint32_t parts = 2;
@@ -47,7 +47,7 @@ struct kv_geometry {
 
   friend bool operator==(const kv_geometry&, const kv_geometry&) = default;
 
-  /// Of the first `layers`.
+  /// The shape of the first `layers`.
   kv_layer_shape first_shape() const noexcept { return {parts, heads, head_size, element_bytes}; }
 
   /// The shape of each layer, in the model's order.
@@ -56,7 +56,8 @@ struct kv_geometry {
   /// All layers, `further` included.
   std::uint64_t layer_count() const noexcept;
 
-  /// Bytes of one page: all layers of one block on one rank. The caller knows that it does not overflow.
+  /// Bytes of one page: all layers of one block on one rank. The caller has checked the bounds, so that it does not
+  /// overflow.
   std::uint64_t page_bytes() const noexcept;
 };
 
@@ -73,12 +74,12 @@ typename Inspector::result_type inspect(Inspector& f, kv_geometry& x) {
 /// Everything that must be equal for the bytes of two pages to be exchangeable. Two models can never share a page,
 /// because the identity is part of every slab file and every page header.
 struct namespace_spec {
-  /// How people and logs call it; not part of the identity.
+  /// The name for logs and operators; not part of the identity.
   std::string name;
   std::string model;
   std::string revision;
   std::string dtype;
-  /// Order of bytes inside a page; see docs/page-format.md.
+  /// The order of bytes inside a page; see docs/page-format.md.
   std::string layout = "layer-part-head-token";
   std::string salt;
   std::uint32_t world_size = 1;

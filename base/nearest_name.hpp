@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// The name that was probably meant: one that is a typing mistake or two away. Empty if there is none.
+/// The closest of the names, at a distance of one or two typing mistakes. Empty if there is none.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 
 } // namespace troupe

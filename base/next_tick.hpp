@@ -6,15 +6,14 @@
 
 namespace troupe {
 
-/// When the ticks come that an actor has sent to itself.
+/// Tracks the ticks that an actor has scheduled for itself.
 ///
-/// A tick can't be called back. Where one is sent that comes before it, it comes all the same, and does for what is due
-/// then; if another one were sent for that each time, there would be more of them for as long as the actor lives. So
-/// one is sent only where it is earlier than all that are on their way: no more of them than there were things due
-/// sooner and sooner.
+/// A tick cannot be cancelled. When an earlier one is scheduled, the later one still arrives and serves what is due
+/// then; if each of these scheduled another tick, their number would grow for the life of the actor. So a tick is
+/// scheduled only if it is earlier than all pending ones, which bounds their number.
 class next_tick {
 public:
-  /// Something is due then: true where a tick is to be sent for it, as none comes by then.
+  /// Plans for an event at `due`; returns true if a tick has to be scheduled, since none arrives by then.
   bool plan(timestamp due) {
     if (due == timestamp::max() || (!coming_.empty() && due >= coming_.back()))
       return false;
@@ -22,14 +21,14 @@ public:
     return true;
   }
 
-  /// A tick has come. One that somebody else has sent counts for nothing.
+  /// A tick has arrived. Ticks from other senders are ignored.
   void came(timestamp now) {
     while (!coming_.empty() && coming_.back() <= now)
       coming_.pop_back();
   }
 
 private:
-  /// The next one last.
+  /// The pending ticks, the next one last.
   std::vector<timestamp> coming_;
 };
 

@@ -138,7 +138,7 @@ result<void> node_condition::ready() const {
       all.append(all.empty() ? "degraded: " : "; ").append(x.text);
       code = code == errc::ok ? code_of(x.what) : code;
     }
-  // The last one may just have gone with its slab.
+  // The last reason may have ended with its slab.
   if (code == errc::ok)
     return {};
   return fail(code, std::move(all));

@@ -13,9 +13,9 @@
 
 namespace troupe {
 
-/// Why a node cannot do all that it is there for.
+/// The reasons why a node is degraded.
 enum class trouble : std::uint8_t {
-  // These last until the node is started again, or go with their slab, and nothing should be sent to the node.
+  // These last until the node restarts, or end with their slab, and no requests should be sent to the node.
 
   /// A slab file was removed or truncated: no key of its namespace can become complete any more.
   slab_damaged,
@@ -24,45 +24,45 @@ enum class trouble : std::uint8_t {
   /// Another node has taken over the data directory: this one writes nothing there any more.
   claim_lost,
 
-  // These come and go, and what the node can do meanwhile it does.
+  // These come and go, and the node serves as far as it can meanwhile.
 
-  /// The disk of the index does not keep up: answers to changes are late.
+  /// The disk of the index is too slow: answers to changes are late.
   index_slow,
-  /// The disk of the index is full: changes wait until there is room. What is stored is found as ever.
+  /// The disk of the index is full: changes wait until there is room. Stored pages are found as usual.
   index_full,
-  /// The memory of ranks and keys is used up: new keys take the places of old ones before their time.
+  /// The memory for ranks and keys is exhausted: new keys replace old ones early.
   memory_full,
   /// Lines of the log were dropped.
   log_dropped,
-  /// What is saved cannot be written to a slab: it is in memory only, or not saved at all.
+  /// Saved pages cannot be written to a slab: they are in memory only, or not saved at all.
   writes_fail,
-  /// A slab file cannot grow although its limit is not reached: older pages make room.
+  /// A slab file cannot grow although its limit is not reached: older pages are evicted.
   disk_full,
-  /// Another node of the cluster is not there: what it has is not found.
+  /// Another node of the cluster is unreachable: its pages are not found.
   peer_away,
-  /// The list of nodes in etcd cannot be read: nodes that are new are not found.
+  /// The list of nodes in etcd cannot be read: new nodes are not found.
   etcd_away,
   /// The claim on the data directory could not be renewed in time: nothing is written until it is.
   claim_late,
-  /// The host gives less memory for pages than the config asks for, perhaps none at all.
+  /// The host provides less memory for pages than the config requests, perhaps none.
   memory_short,
-  /// Clients that have disconnected while their processes go on take so many places that no new client is admitted.
+  /// Disconnected clients whose processes still run take so many places that no new client is admitted.
   clients_full,
-  /// A Unix socket of the node, or the lock of its directory, was removed and cannot be made again.
+  /// A Unix socket of the node, or the lock of its directory, was removed and cannot be created again.
   socket_lost,
 };
 
 inline constexpr std::uint8_t trouble_count = static_cast<std::uint8_t>(trouble::socket_lost) + 1;
 
-/// Whether it ends by a new start only, or with its slab.
+/// Whether it ends only by a restart, or with its slab.
 constexpr bool lasts(trouble what) noexcept {
   return what <= trouble::claim_lost;
 }
 
-/// The name of the reason, as it stands in metrics.
+/// The name of the reason in metrics.
 std::string_view to_string(trouble what) noexcept;
 
-/// Where docs/operations.md says what to do about it: the anchor of its section.
+/// The anchor of the runbook in docs/operations.md.
 std::string runbook_of(trouble what);
 
 /// The slab of one rank of one namespace.
@@ -72,8 +72,7 @@ struct slab_name {
   rank_number rank = 0;
 };
 
-/// Whether a node is degraded, and why: what is logged, refused, measured and told by `/ready` all comes from here.
-/// Thread-safe.
+/// Records whether a node is degraded, and why. Logs, refusals, metrics and `/ready` all use it. Thread-safe.
 class node_condition {
 public:
   struct slab {
@@ -81,39 +80,39 @@ public:
     bool damaged = false;
   };
 
-  /// Which of several parts is in trouble, such as the number of a shard.
+  /// The part of the node with the trouble, such as the number of a shard.
   using part_number = std::uint32_t;
 
-  /// A slab that is watched, and sound so far.
+  /// Starts to watch a slab, which is intact.
   void add_slab(slab_name name);
-  /// It is watched no more, and what was wrong with it is nobody's trouble.
+  /// Stops watching it; its troubles are removed.
   void remove_slab(const namespace_id& space, rank_number rank);
 
-  /// True if that was not known before: then it is to be logged. `text` is a sentence with the way out.
+  /// Returns true if that is new and therefore to be logged. `text` is a sentence with the way out.
   bool slab_damaged(const namespace_id& space, rank_number rank, std::string text);
   bool index_failed(std::string text);
   bool claim_lost(std::string text);
 
-  /// A trouble that comes and goes has come to this part, or gone. True if it was not so before: then it is to be
-  /// logged. A new text of the same trouble takes the place of the old one.
+  /// A transient trouble of this part begins, or ends. Returns true if that is a change, and therefore to be logged. A
+  /// new text of the same trouble replaces the old one.
   bool begins(trouble what, part_number part, std::string text);
   bool ends(trouble what, part_number part);
 
-  /// The same of the slab of a rank. It ends with the slab as well.
+  /// The same for the slab of a rank. It ends with the slab as well.
   bool begins(trouble what, const namespace_id& space, rank_number rank, std::string text);
   bool ends(trouble what, const namespace_id& space, rank_number rank);
 
-  /// ok, or why nothing should be sent to this node; the code goes with the reason.
+  /// `ok`, or the reason why no requests should be sent to this node, with its code.
   result<void> ready() const;
 
-  /// What the node lacks although it serves, as sentences.
+  /// The degradations of a node that serves, as sentences.
   std::vector<std::string> shortcomings() const;
 
-  /// Why pages of the namespace cannot be saved, on whatever rank; nothing if they can. Costs nothing as long as all is
-  /// well.
+  /// The reason why pages of the namespace cannot be saved, on any rank; nothing if they can. Free of cost while there
+  /// is no trouble.
   std::optional<error> refuses_saves(const namespace_id& space) const;
 
-  /// Everything that is wrong now, what lasts first.
+  /// Every present trouble, lasting ones first.
   struct known_trouble {
     trouble what;
     /// A sentence with the way out.
@@ -129,7 +128,7 @@ private:
   struct reason {
     trouble what;
     std::string text;
-    /// Of a slab, and then `part` is the rank.
+    /// For a slab, `part` is the rank.
     namespace_id space;
     part_number part = 0;
   };
@@ -137,7 +136,7 @@ private:
   bool begin(reason why);
   bool begin_or_renew(reason why);
 
-  /// Whether there is a reason that lasts: what is asked for each request needs no lock as long as there is none.
+  /// Whether there is a lasting reason: without one, the check on each request needs no lock.
   std::atomic<bool> degraded_{false};
   mutable std::mutex mutex_;
   std::vector<reason> reasons_;

@@ -13,9 +13,9 @@
 
 namespace troupe {
 
-/// In which slots of one rank the page can be read from memory, and of which of these it is nowhere else: not in the
-/// slab, or not yet. The io worker of the rank says so, registry shards look: an answer is true when it is given and
-/// may not be a moment later, so nothing but an expectation may follow from it. Thread-safe.
+/// The slots of one rank whose pages can be read from memory, and those of them that exist only there: not in the slab,
+/// or not yet. The I/O worker of the rank writes it, registry shards read it: an answer may be outdated a moment later,
+/// so it is only a hint. Thread-safe.
 class resident_slots {
 public:
   explicit resident_slots(std::uint64_t slots) : readable_((slots + 63) / 64), unwritten_((slots + 63) / 64) {}
@@ -26,7 +26,7 @@ public:
 
   void set_unwritten(slot_number slot) noexcept { set_bit(unwritten_, slot); }
   void clear_unwritten(slot_number slot) noexcept { clear_bit(unwritten_, slot); }
-  /// Of a slot with a page: whether that is in the slab.
+  /// For a slot with a page: whether the page is in the slab.
   bool is_written(slot_number slot) const noexcept { return !has_bit(unwritten_, slot); }
 
 private:
@@ -49,13 +49,13 @@ private:
   words unwritten_;
 };
 
-/// That of all ranks of a node. Thread-safe.
+/// The resident slots of all ranks of a node. Thread-safe.
 class page_residence {
 public:
-  /// Of a rank that nobody's memory has anything of yet; takes the place of one that there was.
+  /// Adds a rank without any page in memory; replaces an existing one.
   std::shared_ptr<resident_slots> add(const namespace_id& space, rank_number rank, std::uint64_t slots);
   void remove(const namespace_id& space, rank_number rank);
-  /// Null for ranks whose memory is not this node's.
+  /// Null for ranks without memory of this node.
   std::shared_ptr<const resident_slots> find(const namespace_id& space, rank_number rank) const;
 
 private:

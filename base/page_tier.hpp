@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-/// Where the bytes of a page were when they were seen.
+/// The tier that held the bytes of a page at the time.
 enum class page_tier : std::uint8_t { unknown, memory, disk };
 
 inline constexpr std::uint8_t page_tier_count = 3;

@@ -26,8 +26,9 @@ result<std::string> read_private_file(const std::filesystem::path& file, std::st
   if (!S_ISREG(info.st_mode))
     return fail(errc::invalid_argument, name + " is not a file");
   if ((info.st_mode & S_IRWXO) != 0)
-    return fail(errc::invalid_argument, name + " can be used by everybody on this machine: chmod o= it, and consider " +
-                                            "its " + std::string(secrets) + " known");
+    return fail(errc::invalid_argument, name +
+                                            " is accessible to all users of this machine: chmod o= it, and consider " +
+                                            "its " + std::string(secrets) + " exposed");
   std::string text(max_private_bytes + 1, '\0');
   std::size_t size = 0;
   while (size < text.size()) {

@@ -24,7 +24,7 @@ result<process_watch> process_watch::open(std::int32_t process) {
                                        " here: a client must run on the node's host and in its process namespace");
   case ENOSYS:
     return fail(errc::unsupported, "process " + number + " cannot be watched: that takes Linux 5.3 or newer");
-  case EPERM: // the call itself asks for no right
+  case EPERM: // the call itself requires no permission
   case EACCES:
     return fail(errc::unsupported,
                 "process " + number +
@@ -36,14 +36,14 @@ result<process_watch> process_watch::open(std::int32_t process) {
 }
 
 result<process_watch> process_watch::of_peer(int socket) {
-  // SO_PEERPIDFD, which the headers of older systems have not.
+  // SO_PEERPIDFD, which the headers of older systems lack.
   constexpr int peer_pidfd = 77;
   int descriptor = -1;
   socklen_t size = sizeof descriptor;
   if (::getsockopt(socket, SOL_SOCKET, peer_pidfd, &descriptor, &size) == 0)
     return process_watch(unique_descriptor(descriptor));
   const auto code = errno;
-  // Its number may be another's by now.
+  // The number may have been reused by now.
   if (code == ESRCH || code == EINVAL)
     return fail(errc::unreachable, "the process that connected has ended");
   if (code != ENOPROTOOPT)
@@ -52,8 +52,8 @@ result<process_watch> process_watch::of_peer(int socket) {
   if (!who)
     return tl::unexpected(who.error());
   if (who->process == 0)
-    return fail(errc::unsupported, "its process is in a process namespace that the node does not see into, and to "
-                                   "watch it all the same takes Linux 6.5 or newer");
+    return fail(errc::unsupported, "its process is in a process namespace that is not visible to the node, and "
+                                   "watching it requires Linux 6.5 or newer");
   return open(who->process);
 }
 

@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t count_of_numbers = std::size_t{2} * reuse_counts::classes * reuse_counts::ages;
-/// Samples are of thousands, and what was seen fades: no count comes near four millions.
+/// Samples have thousands of keys, and counts decay: none comes near four million.
 constexpr float unit = 1.0F / 1024;
 constexpr float largest = 4e6F;
 
@@ -96,7 +96,7 @@ std::optional<reuse_counts> reuse_counts::of_numbers(std::span<const std::uint32
     for (auto& of_class : *part)
       for (auto& x : of_class)
         x = static_cast<float>(*next++) * unit;
-  // What was used has ended. With more of it, what a chance is worth would be decided by what nobody has seen.
+  // Used keys have ended as well. A larger `used` would give a reuse probability above 1.
   for (std::uint32_t c = 0; c < classes; ++c)
     for (std::size_t a = 0; a < ages; ++a)
       out.used[c][a] = std::min(out.used[c][a], out.ended[c][a]);

@@ -9,36 +9,36 @@
 
 namespace troupe {
 
-/// How often keys were used again, by class and age: what was seen of a sample of them, to be added to what others have
-/// seen. Ages are numbers of keys that came in, by steps that double twice: 64, 96, 128, 192, …
+/// How often keys were used again, by class and age: the counts of a sample, to be added to those of other nodes. Ages
+/// are numbers of new keys, in steps that double every two: 64, 96, 128, 192, …
 ///
-/// A class is what is known of a key at its last use; which there are is the business of who counts.
+/// A class is what was known of a key at its last use; the user of the counts defines the classes.
 struct reuse_counts {
   static constexpr std::uint32_t classes = 12;
   static constexpr std::size_t ages = 44;
   using by_age = std::array<float, ages>;
 
-  /// Keys that were used at that age.
+  /// Keys that were used again at that age.
   std::array<by_age, classes> used{};
-  /// Keys that got no older, for that or for any reason: not fewer than were used.
+  /// Keys whose observation ended at that age, by a use or for any other reason: at least `used`.
   std::array<by_age, classes> ended{};
 
   static std::size_t step_of(std::uint64_t age) noexcept;
   /// The least age of a step.
   static std::uint64_t begin_of(std::size_t step) noexcept;
 
-  /// How many keys were seen, more or less.
+  /// The approximate number of keys in the sample.
   float seen() const noexcept;
   reuse_counts& operator+=(const reuse_counts& other) noexcept;
   reuse_counts& operator*=(float factor) noexcept;
 
-  /// The same where keys come in `pace` times as fast: what was of an age is of `pace` times the age. A step is spread
+  /// The same for a rate of new keys that is `pace` times as high: each age is multiplied by `pace`. A step is spread
   /// evenly over those that it falls into. `pace` is above 0.
   reuse_counts at_pace(double pace) const noexcept;
 
-  /// For a message: all numbers, one after the other, in units of 1/1024; what was used, then what ended.
+  /// All numbers for a message, in units of 1/1024; `used`, then `ended`.
   std::vector<std::uint32_t> numbers() const;
-  /// Of numbers that anybody may have sent: nothing where they are too few or too many, and no more used than ended.
+  /// Parses untrusted numbers: nothing where there are too few or too many, or more used than ended.
   static std::optional<reuse_counts> of_numbers(std::span<const std::uint32_t> numbers);
 
   friend bool operator==(const reuse_counts&, const reuse_counts&) = default;

@@ -15,7 +15,7 @@ bool is_plain_ascii(char c) noexcept {
   return c >= ' ' && c <= '~';
 }
 
-/// The code point of a valid character of two or three bytes; those of four have no special ones.
+/// The code point of a valid character of two or three bytes; those of four include no special ones.
 std::uint32_t code_point(std::string_view character) noexcept {
   const auto bits = [&](std::size_t i, unsigned mask) { return static_cast<unsigned char>(character[i]) & mask; };
   if (character.size() == 2)
@@ -30,7 +30,7 @@ bool is_obeyed(std::string_view character) noexcept {
   return (x >= 0x80 && x <= 0x9f) || (x >= 0x2028 && x <= 0x202e) || (x >= 0x2066 && x <= 0x2069);
 }
 
-/// Bytes at the start of `text` that can stay as they are.
+/// The number of bytes at the start of `text` that need no change.
 std::size_t printable_prefix(std::string_view text) noexcept {
   std::size_t i = 0;
   while (i < text.size()) {

@@ -27,14 +27,14 @@ constexpr std::string_view more_files =
     " (raise the limit of open files, which is ulimit -n or LimitNOFILE of the service)";
 constexpr std::string_view more_files_of_host = " (the host has as many open files as it may: raise fs.file-max)";
 constexpr std::string_view more_room = " (make room on that file system, or give it more inodes: df, df -i)";
-constexpr std::string_view more_memory = " (no more memory is to be had: raise the limit, which is ulimit -v or that "
+constexpr std::string_view more_memory = " (raise the memory limit, which is ulimit -v or that "
                                          "of the container)";
 
-/// Between two looks at a thread that is ending, which takes microseconds, and until it is not waited for any more.
+/// The interval of checks for an ending thread, which takes microseconds, and the longest wait for it.
 constexpr std::chrono::microseconds look_interval{200};
 constexpr std::chrono::seconds look_limit{1};
 
-/// Blocks all signals, for threads that are to leave them to others.
+/// Blocks all signals, for threads that must not handle them.
 class signals_blocked {
 public:
   signals_blocked() {
@@ -50,7 +50,7 @@ private:
   sigset_t before_{};
 };
 
-/// Threads that wait until they are let go.
+/// Threads that wait until they are released.
 class waiting_threads {
 public:
   /// Throws std::system_error.
@@ -62,7 +62,7 @@ public:
     });
   }
 
-  /// A thread that was joined counts for a moment longer, until the kernel has taken it from the process.
+  /// A joined thread counts a moment longer, until the kernel has removed it from the process.
   ~waiting_threads() {
     {
       const std::lock_guard guard(mutex_);
@@ -89,7 +89,7 @@ private:
   std::vector<std::thread> threads_;
 };
 
-/// What there is to say of an errno beside its text.
+/// The hint for an errno beyond its text.
 std::string_view way_out(int code) {
   switch (code) {
   case EAGAIN:
@@ -115,7 +115,7 @@ std::string count_text(std::size_t count, std::string_view one, std::string_view
 
 error no_thread(std::string_view what, int errno_value) {
   auto out = system_error(errno_value, "cannot start " + std::string(what));
-  if (errno_value != EMFILE) // which it has said
+  if (errno_value != EMFILE) // whose text has the hint
     out.text += way_out(errno_value);
   return out;
 }
@@ -160,7 +160,7 @@ error error_of(const std::exception& e, std::string_view doing) {
   const std::string prefix = std::string(doing) + ": ";
   if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr)
     return {errc::io_error, prefix + "out of memory" + std::string(more_memory)};
-  // Asio's exceptions are no std::system_error, but say the same.
+  // Asio's exceptions are not std::system_error, but have the same text.
   const auto way = way_out_of(e.what());
   const bool is_of_system = dynamic_cast<const std::system_error*>(&e) != nullptr || !way.empty();
   return {is_of_system ? errc::io_error : errc::internal, prefix + e.what() + std::string(way)};

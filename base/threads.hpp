@@ -9,15 +9,15 @@
 #include <thread>
 #include <utility>
 
-/// What a process does that may make no more threads, or open no more files: both are limited, by the user, the service
-/// or the container, and the limit may be reached by others.
+/// Checks and errors for the limits on threads and open files: the user, the service or the container sets them, and
+/// other processes may use them up.
 
 namespace troupe {
 
-/// A thread that was refused, with the way out. `what`: "the thread of an io engine".
+/// The error for a thread that was refused, with the way out. `what`: "the thread of an io engine".
 error no_thread(std::string_view what, int errno_value);
 
-/// Starts a thread. Errors: `io_error`, where no more threads may be made. `what`: as for `no_thread`.
+/// Starts a thread. Error: `io_error` where no more threads may be started. `what`: as for `no_thread`.
 template <class F>
 result<std::thread> start_thread(std::string_view what, F f) {
   try {
@@ -27,20 +27,20 @@ result<std::thread> start_thread(std::string_view what, F f) {
   }
 }
 
-/// Whether so many more threads may be made now, found out by making them: for libraries that end or hang where they
-/// get too few. They have ended when this returns, also by the count of the kernel. What others take the next moment is
-/// not known. `what` needs them, such as "the actor system". Errors: `io_error`.
+/// Checks whether so many more threads may be started now, by starting them: for libraries that end or hang with too
+/// few. They have ended when this returns, also in the kernel's count. Other processes may use up the limit at any
+/// time. `what` needs them, such as "the actor system". Error: `io_error`.
 result<void> check_threads(std::size_t count, std::string_view what);
 
-/// Likewise for so many more open files.
+/// The same check for so many more open files.
 result<void> check_descriptors(std::size_t count, std::string_view what);
 
-/// What to do about an error of the system that somebody else has made text of, with a blank before it: where threads,
-/// open files, room on the disk or memory have run out. Empty for all others.
+/// The hint for a system error that is available only as text, with a leading blank: where threads, open files, disk
+/// space or memory have run out. Empty for all others.
 std::string_view way_out_of(std::string_view text);
 
-/// An exception of the standard library or of Asio, as an error with the way out where threads, open files or memory
-/// have run out. `doing`: "cannot start the node".
+/// Converts an exception of the standard library or of Asio to an error, with the way out where threads, open files or
+/// memory have run out. `doing`: "cannot start the node".
 error error_of(const std::exception& e, std::string_view doing);
 
 } // namespace troupe

@@ -25,7 +25,7 @@ public:
   int get() const noexcept { return descriptor_; }
   explicit operator bool() const noexcept { return descriptor_ >= 0; }
 
-  /// The descriptor, which is the caller's to close from now on.
+  /// Passes the descriptor to the caller, who must close it.
   [[nodiscard]] int release() noexcept { return std::exchange(descriptor_, -1); }
 
   void reset() noexcept {

@@ -10,7 +10,7 @@ std::size_t utf8_length(std::string_view text) noexcept {
   if (first >= 0xc2 && first <= 0xdf)
     return continues(1) ? 2 : 0;
   if (first >= 0xe0 && first <= 0xef) {
-    // Neither longer than needed nor half of a surrogate pair.
+    // The encoding must be the shortest, and not a surrogate.
     const auto fits = first == 0xe0 ? second >= 0xa0 : first != 0xed || second < 0xa0;
     return continues(1) && continues(2) && fits ? 3 : 0;
   }

@@ -9,23 +9,23 @@
 
 namespace troupe {
 
-/// Time that goes on while the machine sleeps, and while this process is stopped (CLOCK_BOOTTIME). Has a zero of its
-/// own: to be compared with what this has returned, and with nothing else.
+/// Time that advances while the machine sleeps, and while this process is stopped (CLOCK_BOOTTIME). Its origin is its
+/// own: compare it only with results of this function.
 timestamp boot_time() noexcept;
 
-/// Whether this node may write to its data directory, where others may take that over: who has not renewed its claim in
-/// time may not, and finds so by its clock, whatever kept it from renewing. Thread-safe, and cheap enough to be asked
-/// before each write.
+/// Says whether this node may write to its data directory, which other nodes may take over. A node that has not renewed
+/// its claim in time may not, and detects that by its clock, whatever delayed the renewal. Thread-safe, and cheap
+/// enough to check before each write.
 class write_gate {
 public:
-  /// Closed at first.
+  /// Closed initially.
   write_gate() = default;
   write_gate(const write_gate&) = delete;
   write_gate& operator=(const write_gate&) = delete;
 
-  /// Open until then, by `boot_time`, unless it was shut for good. Never earlier than it was.
+  /// Opens the gate until then, by `boot_time`, unless it was shut for good. Never shortens the time.
   void open_until(timestamp until) noexcept;
-  /// For good.
+  /// Closes the gate for good.
   void shut() noexcept { shut_.store(true, std::memory_order_seq_cst); }
 
   bool is_open() const noexcept { return is_open_at(boot_time()); }
@@ -37,11 +37,11 @@ private:
   std::atomic<bool> shut_{false};
 };
 
-/// Why a closed gate keeps something from being written.
+/// The reason of a closed gate in errors.
 inline constexpr std::string_view no_claim = "this node's claim on its data directory is not valid";
 
-/// Whether something may be done, "write 'a'", that changes the data directory; `code` where it may not. Nobody can
-/// take the directory over where there is no gate.
+/// Checks whether an action, "write 'a'", may change the data directory; `code` is the error where it may not. Without
+/// a gate no other node can take the directory over, and the result is ok.
 result<void> check_gate(const write_gate* gate, std::string_view doing, errc code = errc::io_error);
 
 } // namespace troupe

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-/// What a connector's scheduler half takes of a step of the engine: the first question of each request, which hashes
-/// its tokens, and then every step in which it waits; and what it takes to carry metadata to another process.
+/// The cost of a connector's scheduler half in a step of the engine: the first lookup of each request, which hashes its
+/// tokens, and every step in which it waits; and the cost of sending metadata to another process.
 
 namespace {
 
@@ -82,7 +82,7 @@ measured measure(F f) {
   return out;
 }
 
-/// As engines name them.
+/// A request id as engines make them.
 std::string name_of(std::size_t i) {
   return "chatcmpl-5f2c9d0e1b7a4c3f8e6d" + std::to_string(1'000'000 + i);
 }
@@ -103,7 +103,7 @@ public:
     return {.id = names_[i], .tokens = {0, tokens_}, .hashes = {0, hashes_}};
   }
 
-  /// The hooks read the clock each time.
+  /// Each call reads the clock, as the hooks do.
   void ask(std::size_t i) { state_.get_num_new_matched_tokens(request(i), 0, std::chrono::steady_clock::now()); }
 
   void ask_all() {
@@ -117,7 +117,7 @@ public:
         state_.on_lookup(sent->lookup, lookup_result{1, ticket{1, sent->lookup}}, std::chrono::steady_clock::now());
   }
 
-  /// Requests that run and produce a token each.
+  /// Starts requests that run and produce a token each.
   void start_running() {
     std::vector<block_id> blocks(hashes_.size() + 64);
     std::iota(blocks.begin(), blocks.end(), block_id{1});
@@ -190,7 +190,7 @@ void print_steps() {
   std::cout << table.str();
 }
 
-/// Metadata of a step in which so many requests load, and so many store, pages of one block each.
+/// The metadata of a step in which so many requests load, and so many store, pages of one block each.
 connector_metadata metadata_of(std::size_t loads, std::size_t stores, std::size_t pages) {
   connector_metadata out;
   const std::vector<key_digest> keys(pages, key_digest{1, 2});

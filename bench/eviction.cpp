@@ -1,7 +1,7 @@
-// How many of a trace's blocks are hits, by capacity and eviction policy, with the rules as they ship and without
-// actors: registry shards and an allocator with the watermarks of the defaults, one namespace and rank, one request at
-// a time, as `troupe replay --concurrency 1` plays it. Beside them LRU, S3-FIFO and what could be had by knowing the
-// future, in the plainest form. The same over the nodes of a cluster, in turn, and by world size. And what a key costs.
+// The hit ratio of a trace by capacity and eviction policy, with the real rules and without actors: registry shards and
+// an allocator with the default watermarks, one namespace and rank, one request at a time, as `troupe replay
+// --concurrency 1` plays it. It is compared with plain implementations of LRU and S3-FIFO, and with the optimum. It
+// also measures the nodes of a cluster in turn, world sizes, and the cost of a key.
 
 #include "actors/node/registry/lru_policy.hpp"
 #include "actors/node/registry/reuse_policy.hpp"
@@ -35,10 +35,11 @@ using namespace troupe;
 
 using offline::numbered_trace;
 
-// -- peers: the leading keys that are there are hits; then all keys of the request are there --------------------------
+// -- plain policies: found leading keys are hits; then all keys of the request are stored
+// -------------------------------
 
 double plain_lru(const numbered_trace& what, std::uint64_t capacity) {
-  std::list<std::uint32_t> order; // the oldest first
+  std::list<std::uint32_t> order; // oldest first
   std::vector<std::list<std::uint32_t>::iterator> places(what.keys.size(), order.end());
   std::uint64_t hits = 0;
   for (const auto& keys : what.requests) {
@@ -116,7 +117,7 @@ double plain_s3_fifo(const numbered_trace& what, std::uint64_t capacity) {
   return what.share(hits);
 }
 
-// -- the rules as they ship -------------------------------------------------------------------------------------------
+// -- the real rules ---------------------------------------------------------------------------------------------------
 
 struct policy {
   const char* name;
@@ -148,7 +149,7 @@ double shipped(const numbered_trace& what, std::uint64_t capacity, std::uint32_t
 struct fill {
   std::uint64_t hits = 0;
   std::uint64_t evicted = 0;
-  /// Slots that are free after a request on the fullest and on the emptiest rank, in the mean; once keys have gone.
+  /// The mean number of free slots after a request, on the fullest and on the emptiest rank, once keys are evicted.
   double least_free = 0;
   double most_free = 0;
 };
@@ -179,8 +180,8 @@ fill fill_ranks(const numbered_trace& what, const offline::played_cache::options
   return out;
 }
 
-/// Ranks are filled and emptied together, so several of them should find no less than one, but for a point. False if
-/// they do.
+/// Ranks are filled and emptied together, so several of them should find as much as one, within a point. Returns false
+/// if they find less.
 bool print_world_sizes() {
   constexpr const char* name = "mixed:11,300,20,3,5,5";
   constexpr std::uint64_t slots = 819;
@@ -212,7 +213,7 @@ bool print_world_sizes() {
   return equal;
 }
 
-/// Requests in turn at all nodes, which have so many slots together: the mean over some seeds of hashes.
+/// Sends requests in turn to all nodes, which share the slots: the mean hit ratio over some seeds of hashes.
 double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t nodes, bool learns) {
   constexpr std::uint64_t seeds = 5;
   const config::storage_config defaults;
@@ -235,7 +236,7 @@ double in_turn(const numbered_trace& what, std::uint64_t capacity, std::size_t n
   return what.share(hits) / static_cast<double>(seeds);
 }
 
-// -- what a key costs -------------------------------------------------------------------------------------------------
+// -- the cost of a key ------------------------------------------------------------------------------------------------
 
 /// ns for each key that is inserted, touched, and proposed and evicted; batches of 32 entries.
 std::array<double, 3> costs(const policy& how, std::uint32_t entries) {

@@ -1,7 +1,7 @@
-// Bandwidth of the io engine beside that of fio: the same file, the same memory, the same request sizes and depth,
-// random places, direct I/O where there is, registered buffers and files on both sides; alternating short rounds, since
-// a disk's bandwidth drifts. The memory matters: on virtual machines some pages are two to three times as fast to read
-// into as others.
+// Bandwidth of the I/O engine compared with that of fio: the same file, memory, request sizes and depth, random
+// offsets, direct I/O where supported, registered buffers and files on both sides; alternating short rounds, since a
+// disk's bandwidth drifts. The memory matters: on virtual machines reading into some pages is two to three times as
+// fast as into others.
 
 #include "base/unique_descriptor.hpp"
 #include "bench/measuring.hpp"
@@ -55,7 +55,7 @@ struct settings {
   std::uint32_t kernel_workers = default_kernel_workers();
 };
 
-/// What the requests of a row are; `both`: each is a read or a write, by chance.
+/// The operations of a row; `both`: each request is a read or a write at random.
 enum class direction : std::uint8_t { read, write, both };
 
 const char* name_of(direction what) {
@@ -103,7 +103,7 @@ private:
   std::byte* data_ = nullptr;
 };
 
-/// A file of random bytes with all of its blocks written, removed at the end.
+/// A file of random bytes with all of its blocks written; the destructor removes it.
 class test_file {
 public:
   test_file(const std::filesystem::path& directory, std::uint64_t size, bool try_direct)
@@ -138,8 +138,8 @@ private:
   bool direct_ = false;
 };
 
-/// Keeps `depth` random requests of one size under way for a while. What completes is replaced from within the sink, in
-/// batches, as an io worker with enough to do would.
+/// Keeps `depth` random requests of one size in progress for a while. The sink replaces completed ones in batches, as a
+/// busy I/O worker does.
 class load {
 public:
   load(const settings& how, const test_file& file, const shared_memory& memory, direction what,
@@ -282,7 +282,7 @@ row measure(const settings& how, const test_file& file, direction what, std::uin
   const shared_memory memory(how.depth * page_bytes);
   load our_load(how, file, memory, what, page_bytes);
   for (int round = 0; round < how.rounds; ++round) {
-    // Who is first changes, so that a steady drift favours nobody.
+    // The order alternates, so that a steady drift favours neither side.
     const bool fio_first = round % 2 == 0;
     if (with_fio && fio_first)
       out.fio.push_back(run_fio(how, file, memory, what, page_bytes));
@@ -349,21 +349,21 @@ int run(const settings& how) {
 
 int main(int argc, char** argv) {
   settings how;
-  CLI::App app{"Bandwidth of the io engine beside that of fio"};
+  CLI::App app{"Bandwidth of the I/O engine compared with that of fio"};
   app.add_option("--directory", how.directory, "Where to put the test file; the disk to measure")
       ->check(CLI::ExistingDirectory);
   app.add_option("--size", how.size, "Bytes of the test file")->transform(CLI::AsSizeValue(false));
   app.add_option("--seconds", how.seconds_per_round, "Length of a round")->check(CLI::PositiveNumber);
   app.add_option("--rounds", how.rounds, "Rounds of each, alternating")->check(CLI::PositiveNumber);
-  app.add_option("--depth", how.depth, "Requests under way")->check(CLI::Range(1, 4096));
+  app.add_option("--depth", how.depth, "Requests in progress")->check(CLI::Range(1, 4096));
   app.add_option("--page-bytes", how.page_sizes, "Request sizes")->transform(CLI::AsSizeValue(false));
   app.add_flag("--json", how.json, "Print JSON instead of a table");
-  app.add_flag("--buffered", how.buffered, "Go through the page cache also where direct I/O is possible");
+  app.add_flag("--buffered", how.buffered, "Use the page cache also where direct I/O is possible");
   app.add_flag("--alone", how.alone, "Leave fio out");
   app.add_flag("--both", how.both, "Measure reads and writes at once as well");
   app.add_option("--kernel-workers", how.kernel_workers,
                  "Threads of the kernel that copy for cached files; 0: the engine's own thread does");
-  app.add_flag("--threads", how.without_uring, "Measure the thread pool that takes the place of io_uring");
+  app.add_flag("--threads", how.without_uring, "Measure the thread pool that replaces io_uring");
   CLI11_PARSE(app, argc, argv);
   how.size = std::max<std::uint64_t>(how.size >> 21U, 1) << 21U;
   return run(how);

@@ -11,7 +11,7 @@
 
 namespace troupe::bench {
 
-/// Says why under the program's name, and ends it.
+/// Prints the reason after the program's name, and ends the program.
 [[noreturn]] inline void die(const std::string& text) {
   std::cerr << ::program_invocation_short_name << ": " << text << '\n';
   std::exit(1);
@@ -24,7 +24,7 @@ T value_or_die(result<T> outcome) {
   return std::move(*outcome);
 }
 
-/// Of this process so far, user and kernel.
+/// CPU time of this process so far, user and kernel.
 inline double cpu_seconds() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -1,5 +1,5 @@
-// What moving pages through host memory costs: the page mover beside memcpy, the page checksum, and what the replay
-// itself spends on making and comparing bytes.
+// The cost of moving pages through host memory: the page mover compared with memcpy, the page checksum, and the
+// replay's own cost of making and comparing bytes.
 
 #include "gpu/host_page_mover.hpp"
 #include "io/page.hpp"
@@ -28,8 +28,8 @@ using namespace troupe::replay;
 constexpr std::uint64_t working_set = std::uint64_t{1} << 30;
 constexpr int rounds = 5;
 
-/// Memory on huge pages where the system gives them, as the KV cache model has: else the ratio to memcpy would show
-/// the cost of address translation.
+/// Memory on huge pages where available, as in the KV cache model: otherwise the ratio to memcpy would show the cost of
+/// address translation.
 class huge_buffer {
 public:
   explicit huge_buffer(std::size_t bytes)
@@ -112,7 +112,7 @@ paged prepare(const subject& s) {
   return {std::move(*memory), std::move(mover), std::move(pages), std::move(moves)};
 }
 
-/// Each piece of a page from its own region of the source, as the layers of a KV cache are.
+/// Copies each piece of a page from its own region of the source, like the layers of a KV cache.
 void copy_pieces(const std::byte* source, const std::vector<block_move>& moves, std::uint64_t piece) {
   for (const auto& move : moves)
     for (std::uint64_t i = 0; i < move.page_bytes / piece; ++i)
@@ -125,7 +125,7 @@ void bench_mover() {
     auto p = prepare(s);
     const auto page = s.geometry.page_bytes();
     const auto bytes = page * p.moves.size();
-    // The limits, from the same memory in the same scattered order: one memcpy per page, and one per piece.
+    // The upper bounds, from the same memory in the same scattered order: one memcpy per page, and one per piece.
     huge_buffer plain(bytes);
     const auto whole = best_of(bytes, [&] {
       for (const auto& move : p.moves)
@@ -172,7 +172,7 @@ void bench_bytes() {
   row("verify_page", [&](std::byte* p) { failures += io::verify_page({p, slot}, identity) != errc::ok ? 1U : 0U; });
   std::printf("%s\n", table.str().c_str());
   if (failures != 0)
-    std::printf("%zu comparisons failed, the numbers mean nothing\n", failures);
+    std::printf("%zu comparisons failed, the numbers are not valid\n", failures);
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// What the actor costs on top of the rules: prefix matches of 512 keys against one registry shard of 10 million keys,
-// on the state alone and through the actor by one client, turn by turn in one run.
+// The overhead of the actor over the rules: prefix matches of 512 keys against one registry shard of 10 million keys,
+// on the state alone and through the actor by one client, alternating in one run.
 
 #include "actors/node/allocator/allocator.hpp"
 #include "actors/node/metrics/metrics.hpp"
@@ -77,12 +77,12 @@ void fill(registry_state& state, const std::vector<std::vector<key_digest>>& cha
   for (const auto& chain : chains) {
     const auto request = reserve_of(chain, space, ++n);
     const auto plan = state.begin_reserve(request, steady::now());
-    require(plan && plan->slots_needed == batch, "the state refuses a reservation");
+    require(plan && plan->slots_needed == batch, "the state refused a reservation");
     std::vector<slot_ref> slots(batch);
     for (auto& x : slots)
       x = {next++, 1};
     const auto reply = state.finish_reserve(plan->plan, slots, steady::now());
-    require(reply && state.commit(commit_of(request, *reply), steady::now()), "the state refuses a commit");
+    require(reply && state.commit(commit_of(request, *reply), steady::now()), "the state refused a commit");
     static_cast<void>(state.take_outbox());
   }
 }
@@ -100,7 +100,7 @@ void fill(caf::scoped_actor& self, const registry_actor& to, const std::vector<s
   }
 }
 
-/// Which chains are matched, in what order: the same for both.
+/// The order of the matched chains, the same for both.
 std::vector<std::uint32_t> choose(std::size_t chains, std::size_t matches, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::uint32_t> out(matches);
@@ -117,16 +117,16 @@ double run_state(registry_state& state, const std::vector<std::vector<key_digest
                  const std::vector<std::uint32_t>& order, const namespace_id& space, std::uint64_t& ticket_number) {
   const auto started = steady::now();
   for (const auto i : order) {
-    // The keys are copied into the request, as a client does who puts them into a message.
+    // The keys are copied into the request, as by a client that puts them into a message.
     const ticket lease{owner, ++ticket_number};
     const auto found = state.match({space, lease, lease_time, chains[i]}, steady::now());
-    require(found && found->matched == batch, "the state does not find what it has");
-    require(state.release({space, lease, 0}, steady::now()).has_value(), "the state does not release");
+    require(found && found->matched == batch, "the state did not find its keys");
+    require(state.release({space, lease, 0}, steady::now()).has_value(), "the state did not release");
   }
   return keys_per_second(order.size(), steady::now() - started);
 }
 
-/// One client that keeps `depth` lookups under way: match, then release, then the next.
+/// A client that keeps `depth` lookups in progress: match, then release, then the next.
 class bench_client : public caf::event_based_actor {
 public:
   bench_client(caf::actor_config& config, registry_actor to, const std::vector<std::vector<key_digest>>* chains,
@@ -161,14 +161,14 @@ private:
                clock().now())
         .then(
             [this, lease](const match_reply& found) {
-              require(found.matched == batch, "the actor does not find what it has");
+              require(found.matched == batch, "the actor did not find its keys");
               deadlines_.watch(request(to_, caf::infinite, release_request{space_, lease, 0}), clock().now())
                   .then(
                       [this] {
                         ++done_;
                         next();
                       },
-                      [](const caf::error&) { require(false, "the actor does not release"); });
+                      [](const caf::error&) { require(false, "the actor did not release"); });
             },
             [](const caf::error& e) { require(false, to_string(from_caf(e)).c_str()); });
   }
@@ -206,11 +206,11 @@ double median(std::vector<double> x) {
 
 int main(int argc, char** argv) {
   settings how;
-  CLI::App app("Prefix matches through the registry actor beside the same on its state alone");
+  CLI::App app("Prefix matches through the registry actor, compared with its state alone");
   app.add_option("--keys", how.keys, "Keys in the shard")->capture_default_str();
   app.add_option("--matches", how.matches, "Matches of 512 keys in one round")->capture_default_str();
   app.add_option("--rounds", how.rounds, "Rounds; the median counts")->capture_default_str();
-  app.add_option("--depth", how.depth, "Lookups the client keeps under way")->capture_default_str();
+  app.add_option("--depth", how.depth, "Lookups that the client keeps in progress")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   const auto chains = make_chains(how.keys);
@@ -236,7 +236,7 @@ int main(int argc, char** argv) {
   std::uint64_t tickets = 1ULL << 40U;
   std::vector<double> alone;
   std::vector<double> through;
-  // Of neighbours in time, since a shared machine changes its speed from second to second.
+  // The ratio of adjacent rounds, since the speed of a shared machine changes from second to second.
   std::vector<double> ratios;
   for (std::size_t round = 0; round < how.rounds; ++round) {
     const auto order = choose(chains.size(), how.matches, round);

@@ -33,7 +33,7 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Counts keys and time of the calls of one kind.
+/// Counts the keys and the time of the calls of one kind.
 struct meter {
   std::uint64_t keys = 0;
   double seconds = 0;
@@ -53,8 +53,8 @@ struct meter {
   double worst_us() const { return worst * 1e6; }
 };
 
-/// How a table comes to be: chain after chain, so that the entries of one chain are neighbours, or 512 chains at once
-/// a key each, so that no two neighbours belong to the same chain.
+/// The order in which a table is filled: chain after chain, so that the entries of one chain are adjacent, or 512
+/// chains at once a key each, so that no two adjacent entries belong to the same chain.
 enum class layout { ordered, scattered };
 
 struct row {

@@ -1,5 +1,5 @@
-// The metadata store: how many commits a second at each durability and number of batches under way, what a key takes
-// on disk, and how long it takes to read all of them at a start. One page per key, each with a parent.
+// The metadata store: commits per second by durability and number of batches in progress, bytes per key on disk, and
+// the time to read all keys at a start. One page per key, each with a parent.
 
 #include "store/rocksdb_store.hpp"
 
@@ -45,13 +45,13 @@ void demand(const result<void>& outcome) {
     die(to_string(outcome.error()));
 }
 
-/// Below the directory that was asked for; goes with the object.
+/// A directory below the given one; removed with the object.
 class scratch {
 public:
   explicit scratch(const fs::path& parent) {
     auto name = (parent / "troupe-bench-store-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
-      die("cannot make a directory in '" + parent.string() + "'");
+      die("cannot create a directory in '" + parent.string() + "'");
     path_ = name;
   }
   scratch(const scratch&) = delete;
@@ -86,7 +86,7 @@ page_record page(std::uint64_t n, rank_number rank) {
   return {{1, 2}, key(n), rank, {static_cast<slot_number>(n), 1}, key(n + 1)};
 }
 
-/// So many batches are under way at any time: who is answered makes room for the next.
+/// Keeps a constant number of batches in progress: each answer is followed by the next batch.
 class window {
 public:
   explicit window(unsigned size) : free_(size), size_(size) {}

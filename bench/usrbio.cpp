@@ -1,5 +1,5 @@
-// The io engine on 3FS's rings: whether all comes back as it was written, and how fast. On a real mount, or on the
-// stand-in of the tests, beside what as many threads copy between the same file and the same memory by themselves.
+// The I/O engine on 3FS's rings: correctness and speed. On a real mount, or on the stand-in of the tests, compared with
+// as many threads that copy between the same file and the same memory.
 
 #include "bench/measuring.hpp"
 #include "io/engine.hpp"
@@ -48,10 +48,10 @@ struct settings {
   std::vector<std::uint64_t> page_sizes{64ULL << 10U, 512ULL << 10U, 2ULL << 20U};
 };
 
-/// As many as the stand-in's daemon has for copies.
+/// The number of copy threads in the stand-in's daemon.
 constexpr int copy_threads = 4;
 
-/// A file of random bytes with nothing that was not written, removed at the end.
+/// A fully written file of random bytes; the destructor removes it.
 class test_file {
 public:
   test_file(const std::filesystem::path& directory, std::uint64_t size)
@@ -80,7 +80,7 @@ struct measurement {
   double microseconds_per_page = 0;
 };
 
-/// An engine with a file and memory, that keeps requests under way.
+/// An engine with a file and memory that keeps requests in progress.
 class load {
 public:
   load(const settings& how, const usrbio_options& on, int descriptor, std::span<std::byte> memory)
@@ -96,7 +96,7 @@ public:
 
   std::string describe() const { return engine_->describe(); }
 
-  /// One request, and how it ended.
+  /// Makes one request; returns its completion.
   completion once(operation op, std::uint64_t offset, std::byte* data, std::uint64_t length) {
     requests_left_ = 0;
     page_bytes_ = length;
@@ -181,7 +181,7 @@ private:
   std::unique_ptr<engine> engine_;
 };
 
-/// What threads copy between file and memory that do nothing else.
+/// The speed of threads that only copy between file and memory.
 double copies_alone(const settings& how, int descriptor, std::span<std::byte> memory, operation op,
                     std::uint64_t page_bytes) {
   std::atomic<std::uint64_t> pages{0};
@@ -211,7 +211,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Fills the file while it is at it. False if anything is not as it should be.
+/// Checks the engine, and fills the file. Returns false if any check fails.
 bool check(const settings& how, load& engine, int descriptor, std::span<std::byte> memory) {
   constexpr std::uint64_t page = 1ULL << 20U;
   bool sound = true;
@@ -300,17 +300,17 @@ int run(const settings& how) {
 
 int main(int argc, char** argv) {
   settings how;
-  CLI::App app{"The io engine on 3FS's rings: whether it is right, and how fast"};
+  CLI::App app{"The I/O engine on 3FS's rings: correctness and speed"};
   auto* const directory =
       app.add_option("--directory", how.directory, "A directory on 3FS")->check(CLI::ExistingDirectory);
-  app.add_option("--stand-in", how.stand_in, "Where library and daemon of the stand-in are: instead of 3FS")
+  app.add_option("--stand-in", how.stand_in, "Directory of the stand-in's library and daemon, used instead of 3FS")
       ->check(CLI::ExistingDirectory)
       ->excludes(directory);
   app.add_option("--library", how.library, "3FS's client library");
   app.add_option("--size", how.size, "Bytes of the test file")->transform(CLI::AsSizeValue(false));
   app.add_option("--seconds", how.seconds_per_round, "Length of a round")->check(CLI::PositiveNumber);
   app.add_option("--rounds", how.rounds, "Rounds of each")->check(CLI::PositiveNumber);
-  app.add_option("--depth", how.depth, "Requests under way")->check(CLI::Range(1, 4096));
+  app.add_option("--depth", how.depth, "Requests in progress")->check(CLI::Range(1, 4096));
   app.add_option("--page-bytes", how.page_sizes, "Request sizes")->transform(CLI::AsSizeValue(false));
   CLI11_PARSE(app, argc, argv);
   if (how.directory.empty() && how.stand_in.empty())

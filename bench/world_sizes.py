@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Hits by world size: the same trace at nodes whose namespaces have 1, 2, 4 and 8 ranks, with as many slots on each.
 
-A key that is evicted frees a slot on every rank, so a node of eight ranks should keep what a node of one keeps. Ends
-with 1 where the hit ratio of a world size is more than a point below that of the first one. Each node is
-the replay's own; pages are neither made nor compared. One request is played at a time, and how ranks take turns within
-it differs from run to run.
+An evicted key frees a slot on every rank, so a node of eight ranks should keep as many keys as a node of one. Ends
+with 1 where the hit ratio of a world size is more than a point below that of the first one. Each node is the replay's
+own; pages are neither made nor compared. One request is played at a time, and the order of ranks within it differs
+from run to run.
 """
 
 import argparse
@@ -30,10 +30,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("troupe", help="the program")
     parser.add_argument("--trace", default="mixed:11,300,20,3,5,5")
-    parser.add_argument("--slots", type=int, default=819, help="of each rank")
-    parser.add_argument("--runs", type=int, default=1, help="of each world size")
+    parser.add_argument("--slots", type=int, default=819, help="slots of each rank")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each world size")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4, 8], help="world sizes; the first is compared")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in the config of each node")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override for each node")
     arguments = parser.parse_args()
     troupe = os.path.abspath(arguments.troupe)
     more = [word for x in arguments.set for word in ("--set", x)]

@@ -27,7 +27,7 @@ std::string text_of(int code) {
   case 0:
     return "the server there has not admitted this client yet: is it a node?";
   case ECONNREFUSED:
-    return "no server listens there";
+    return "connection refused";
   case ETIMEDOUT:
     return "that machine does not answer";
   default:

@@ -1,5 +1,5 @@
-# Writes OUTPUT from INPUT with the commit of the repository at SOURCE, and leaves it alone where that is the same:
-# run at each build, as a script, since a commit changes without a new configuration.
+# Writes OUTPUT from INPUT with the commit of the repository at SOURCE, unless it is unchanged. It runs as a script at
+# each build, since the commit changes without a new configuration.
 find_program(git git)
 set(TROUPE_COMMIT "")
 if(git)

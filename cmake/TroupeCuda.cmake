@@ -8,7 +8,7 @@ if(TROUPE_CUDA STREQUAL "OFF")
   return()
 endif()
 
-# Real code for the GPUs of clusters, and PTX for what comes after them.
+# Machine code for current data centre GPUs, and PTX for later ones.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
@@ -20,7 +20,7 @@ check_language(CUDA)
 find_package(CUDAToolkit QUIET)
 if(CMAKE_CUDA_COMPILER AND CUDAToolkit_FOUND)
   enable_language(CUDA)
-  # CMake 3.25 does not know that nvcc speaks C++20.
+  # CMake 3.25 does not know that nvcc supports C++20.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")

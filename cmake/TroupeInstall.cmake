@@ -1,11 +1,11 @@
-# `cmake --install`, and packages by CPack: scripts/package makes them, scripts/check-package tries them.
+# `cmake --install`, and packages by CPack: scripts/package makes them, scripts/check-package tests them.
 # Components are packages: the program with its service, the library, and what programs in C and C++ are built with.
 
 if(NOT TROUPE_CAF_PARTS)
   return()
 endif()
 include(GNUInstallDirs)
-# What is not there is not built by who installs: tests and benchmarks are no part of a package.
+# Installing does not build missing targets: tests and benchmarks are not part of a package.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(TROUPE_UNIT_DIR "${CMAKE_INSTALL_PREFIX}/lib/systemd/system" CACHE PATH "Where the systemd unit goes")
 set(TROUPE_CONFIG_DIR "${CMAKE_INSTALL_PREFIX}/share/troupe" CACHE PATH "Where the config of the service goes")
@@ -22,7 +22,7 @@ install(FILES traces/sample.jsonl DESTINATION "${CMAKE_INSTALL_DATADIR}/troupe/t
 install(DIRECTORY docs/ DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" COMPONENT program)
 install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT program)
 
-# Made from the program's own help when it is installed, so that nobody who only builds it waits for that.
+# Made from the program's own help at the installation, so that a build does not wait for it.
 install(CODE "
   set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
   execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/packaging/make-manuals\" \"$<TARGET_FILE:troupe>\"
@@ -33,7 +33,7 @@ install(CODE "
     COMMAND_ERROR_IS_FATAL ANY)
 " COMPONENT program)
 
-# What Debian asks of each package.
+# Debian's requirements for each package.
 set(TROUPE_PACKAGE_NAMES "program=troupe;library=libtroupe1;development=libtroupe-dev")
 if(TROUPE_DEBIAN_FILES)
   foreach(pair IN LISTS TROUPE_PACKAGE_NAMES)

@@ -13,7 +13,7 @@ target_include_directories(troupe_options INTERFACE "${PROJECT_SOURCE_DIR}")
 set(TROUPE_WARNINGS
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast -Woverloaded-virtual -Wnon-virtual-dtor
   $<$<BOOL:${TROUPE_WERROR}>:-Werror>
-  # It takes the files that a unity build joins for headers, in which types of their own would be a fault.
+  # GCC treats the files of a unity build as headers, in which local types would be a fault.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   # It sees the buffers of fmt, which is inlined everywhere, end too early: dozens of warnings at -O2, of code that is
@@ -24,7 +24,7 @@ target_compile_options(troupe_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${TROUPE_WARNINGS}>
   $<$<COMPILE_LANGUAGE:CUDA>:$<$<BOOL:${TROUPE_WERROR}>:-Werror=all-warnings>>)
 
-# What test programs run with; the sanitizers read it.
+# The environment of test programs, which the sanitizers read.
 set(TROUPE_TEST_ENVIRONMENT "")
 if(TROUPE_SANITIZE)
   target_compile_options(troupe_options INTERFACE

@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint32_t workers = 2;
 constexpr std::uint32_t blocks = 16;
 
-/// As in configs/single-node.json: what one worker holds of a block of 64 tokens.
+/// As in configs/single-node.json: one worker's part of a block of 64 tokens.
 constexpr std::uint32_t block_tokens = 64;
 const kv_geometry geometry{
     .layers = 2, .parts = 2, .heads = 2, .head_size = 64, .element_bytes = 2, .block_tokens = block_tokens};
@@ -57,7 +57,7 @@ struct kv_cache {
   }
 };
 
-/// In the place of a model: the KV of a block, for worker and layer.
+/// Replaces a model: computes the KV of a block, for worker and layer.
 void compute(std::span<std::byte> out, std::uint32_t worker, std::size_t layer, std::size_t position) {
   std::minstd_rand random(static_cast<unsigned>(1 + worker + 10 * layer + 100 * position));
   for (auto& x : out)
@@ -71,7 +71,7 @@ public:
     if (!made)
       return tl::unexpected(std::move(made.error()));
     runtime_ = std::move(*made);
-    // Both halves must be told the same.
+    // Both halves need the same options.
     connector::engine_options options;
     options.parallel.tensor_parallel = workers;
     options.block_tokens = block_tokens;
@@ -94,7 +94,7 @@ public:
     return {};
   }
 
-  /// Tokens of the prompt that the cache has; the engine schedules other requests while it does not know.
+  /// Tokens of the prompt that the cache has; while the answer is not known, the engine schedules other requests.
   std::uint32_t ask(const std::string& id, const std::vector<token_id>& prompt) {
     for (;;) {
       const auto found = scheduler_->get_num_new_matched_tokens({.id = id, .tokens = {0, prompt}}, 0);
@@ -135,13 +135,13 @@ public:
     return joined;
   }
 
-  /// A step in which nothing is computed, while something is under way.
+  /// A step without computation while a transfer is in progress.
   connector::worker_output idle_step() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return step({}, [](std::uint32_t) {});
   }
 
-  /// The request is over: waits until its blocks are free.
+  /// Ends the request: waits until its blocks are free.
   void finish(const std::string& id) {
     if (!scheduler_->request_finished(id))
       return;
@@ -179,7 +179,7 @@ void run_prompt(engine& x, const std::string& id, const std::vector<token_id>& p
   std::cout << id << ": computed\n";
 }
 
-/// Loads what the cache has of the prompt; whether every byte is right.
+/// Loads the cached part of the prompt; returns whether every byte is right.
 bool load_prompt(engine& x, const std::string& id, const std::vector<token_id>& prompt,
                  const std::vector<block_id>& where) {
   const auto found = x.ask(id, prompt);
@@ -188,7 +188,7 @@ bool load_prompt(engine& x, const std::string& id, const std::vector<token_id>& 
     return false;
   x.allocated(id, where, found);
   std::vector<block_id> errors;
-  for (;;) { // the request is parked until it is named
+  for (;;) { // the request waits until it is reported
     const auto output = x.idle_step();
     errors.insert(errors.end(), output.load_errors.begin(), output.load_errors.end());
     if (!output.received.empty())
@@ -222,7 +222,7 @@ int main(int argc, char** argv) {
     std::cerr << to_string(started.error()) << '\n';
     return 1;
   }
-  // Another prompt each time, so that the first request of a run finds nothing of the run before.
+  // Another prompt each time, so that the first request of a run does not find pages of an earlier run.
   std::vector<token_id> prompt(4 * block_tokens + 10);
   std::iota(prompt.begin(), prompt.end(), static_cast<token_id>(std::random_device{}() % 1'000'000));
   run_prompt(x, "first", prompt, {1, 7, 3, 9, 11});

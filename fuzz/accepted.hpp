@@ -5,7 +5,7 @@
 
 namespace troupe::fuzz {
 
-/// Counts what was accepted; what was not says why.
+/// Counts an accepted text in `accepted`, and checks that a refusal has a reason. Returns whether it was accepted.
 template <class T>
 bool count(const http::accepted<T>& x, int& accepted) {
   if (x)

@@ -5,7 +5,7 @@
 
 namespace troupe::fuzz {
 
-/// Ends the process unless it holds, which a fuzzer takes for a find and a test for a failure.
+/// Ends the process unless `holds`, which a fuzzer treats as a find and a test as a failure.
 inline void demand(bool holds, const char* what) {
   if (holds)
     return;

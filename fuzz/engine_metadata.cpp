@@ -37,7 +37,7 @@ int check_wires(std::span<const std::uint8_t> bytes) {
 } // namespace
 
 int read_engine_metadata(std::string_view text) {
-  // Exactly as long as it has to be, so that a sanitizer sees each byte that is read behind it.
+  // Exactly of the required length, so that a sanitizer detects a read beyond the end.
   const auto bytes = std::make_unique<std::uint8_t[]>(text.size());
   std::copy(text.begin(), text.end(), bytes.get());
   const auto as_it_is = check_wires({bytes.get(), text.size()});

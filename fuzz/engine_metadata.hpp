@@ -4,9 +4,9 @@
 
 namespace troupe::fuzz {
 
-/// Reads the text as what the halves of a connector say to each other, of each kind: as it is, and with header and
-/// checksum made right. Ends the process where something is accepted that does not come back from its own bytes as it
-/// is. Returns how many readings accepted it.
+/// Reads the text as every kind of message between the halves of a connector: unchanged, and with corrected header and
+/// checksum. Ends the process where something accepted changes in a round trip through its own bytes. Returns how many
+/// readings accepted it.
 int read_engine_metadata(std::string_view text);
 
 } // namespace troupe::fuzz

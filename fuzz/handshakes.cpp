@@ -33,7 +33,7 @@ handshake::directory_options small_directory() {
   return out;
 }
 
-/// Whatever it is an answer to.
+/// Checks an answer to any request.
 void check_answer(const response& x) {
   demand(static_cast<int>(x.code) >= 200 && static_cast<int>(x.code) < 600, "an answer without a code");
   demand(x.headers.find("\n\n") == std::string::npos && (x.headers.empty() || x.headers.ends_with("\r\n")),
@@ -42,10 +42,10 @@ void check_answer(const response& x) {
     return;
   auto padded = x.body;
   padded.append(http::body_padding, ' ');
-  demand(http::parse_json(std::string_view(padded).substr(0, x.body.size())).has_value(), "an answer that is no JSON");
+  demand(http::parse_json(std::string_view(padded).substr(0, x.body.size())).has_value(), "an answer that is not JSON");
 }
 
-/// The directory with its wire, but without actors and sockets: who waits is answered when time has passed.
+/// The directory with its protocol, but without actors and sockets: waiting requests are answered when time has passed.
 class small_server {
 public:
   small_server() {
@@ -65,7 +65,7 @@ public:
   void serve(http::request_reader& reader) {
     routes_.match(reader.method(), reader.target(), found_);
     if (found_.route == nullptr)
-      return demand(static_cast<int>(found_.code) >= 400, "a path that leads nowhere, and no reason");
+      return demand(static_cast<int>(found_.code) >= 400, "an unknown path without a reason");
     http::request_parts parts;
     parts.method = *reader.method();
     parts.target = reader.target();
@@ -74,13 +74,13 @@ public:
     parts.headers = reader.headers();
     parts.body = reader.body();
     found_.route->handle(http::request(parts), http::responder(nullptr, {}));
-    // Each request comes a moment later than the one before, and at times much later.
+    // Each request comes a moment later than the previous one, and sometimes much later.
     now_ += std::chrono::milliseconds(++requests_ % 7 == 0 ? 20'000 : 100);
     directory_.advance(now_);
     for (const auto& [who, answer] : directory_.take_answers())
       check_answer(http::handshake::to_response("somebody", answer));
     const auto stats = directory_.stats();
-    demand(stats.bytes <= most_payloads, "more payloads than there is room for");
+    demand(stats.bytes <= most_payloads, "more payload bytes than the limit");
     demand(directory_.find_inconsistency().empty(), "a directory that contradicts itself");
   }
 
@@ -110,7 +110,7 @@ private:
     same.rank = x->rank;
     same.incarnation = x->incarnation;
     const auto found = directory_.fetch(same, ++who_, now_);
-    demand(found && found->code == 0 && found->entries.size() == 1, "what was published is not there");
+    demand(found && found->code == 0 && found->entries.size() == 1, "published data is missing");
     const auto answer = http::handshake::to_rank_response(*found);
     check_answer(answer);
     demand(answer.body == x->payload, "another payload is served than was published");

@@ -17,7 +17,7 @@ constexpr std::uint32_t fuzz_chunk_tokens = 4;
 
 void check_chunks(const lmcache::chunk_range& x) {
   demand(x.begin <= x.end && x.keys.size() == x.end, "chunks without keys");
-  demand(x.world_size > 0 && (!x.worker || *x.worker < x.world_size), "a worker that the world has not");
+  demand(x.world_size > 0 && (!x.worker || *x.worker < x.world_size), "a worker outside the world size");
 }
 
 void check_right(const lmcache::incoming& x) {
@@ -29,20 +29,20 @@ void check_right(const lmcache::incoming& x) {
   case operation::commit_store:
   case operation::prepare_retrieve:
   case operation::commit_retrieve:
-    demand(x.chunks.worker.has_value() && x.instance.has_value() && x.chunks.aligned, "chunks of nobody");
+    demand(x.chunks.worker.has_value() && x.instance.has_value() && x.chunks.aligned, "chunks without an instance");
     [[fallthrough]];
   case operation::lookup:
   case operation::free_lookup_locks:
     return check_chunks(x.chunks);
   case operation::register_context:
-    demand(x.instance.has_value(), "a registration of nobody");
+    demand(x.instance.has_value(), "a registration without an instance");
     if (x.registration)
       demand(x.registration->space.geometry.page_bytes() > 0, "a page without bytes");
     else
       demand(!x.registration.error().text.empty(), "a refusal without a reason");
     return;
   case operation::register_kv_cache:
-    demand(x.instance.has_value(), "memory of nobody");
+    demand(x.instance.has_value(), "memory without an instance");
     if (!x.opened)
       return demand(!x.opened.error().text.empty(), "a refusal without a reason");
     demand(validate(*x.opened->memory).has_value(), "memory with blocks outside");
@@ -55,7 +55,7 @@ void check_right(const lmcache::incoming& x) {
 } // namespace
 
 bool read_lmcache_message(std::string_view text) {
-  // Each frame exactly as long as it has to be, so that a sanitizer sees each byte that is read behind it.
+  // Each frame exactly of the required length, so that a sanitizer detects a read beyond the end.
   std::vector<std::unique_ptr<std::byte[]>> kept;
   std::vector<lmcache::wire::byte_view> frames;
   while (text.size() >= 2 && frames.size() < 16) {
@@ -73,12 +73,12 @@ bool read_lmcache_message(std::string_view text) {
   if (const auto no = lmcache::wire::refusal(message->what)) {
     lmcache::wire::msgpack_reader in(std::as_bytes(std::span(*no)));
     in.skip();
-    demand(in.done(), "a refusal that is no value");
+    demand(in.done(), "a refusal that is not one value");
   }
   demand(message->malformed == (message->why != lmcache::problem::none), "a refusal without a reason");
-  demand(message->malformed == message->versions.empty(), "a message of no version");
+  demand(message->malformed == message->versions.empty(), "a message without a version");
   if (message->malformed) {
-    demand(!lmcache::difference_of(message->why, frames).empty(), "a difference that is none");
+    demand(!lmcache::difference_of(message->why, frames).empty(), "an empty difference");
     return false;
   }
   check_right(*message);

@@ -24,7 +24,7 @@ http::native::options sample_options() {
 }
 
 void check(const http::native::claim& x, duration longest) {
-  demand(!x.name || x.name->owner > 0, "a name that is nobody's");
+  demand(!x.name || x.name->owner > 0, "a name without an owner");
   demand(x.length > duration::zero() && x.length <= longest, "a time beyond the longest");
 }
 
@@ -35,7 +35,7 @@ void check(const http::native::keys_body& x) {
 }
 
 void check(const http::native::pages_body& x, bool is_commit) {
-  demand(x.ticket.owner > 0, "a token that is nobody's");
+  demand(x.ticket.owner > 0, "a token without an owner");
   demand(x.rank < all_ranks, "a rank that stands for all");
   demand(x.pages.size() <= most_items, "more pages than are allowed");
   for (const auto& page : x.pages)
@@ -45,7 +45,7 @@ void check(const http::native::pages_body& x, bool is_commit) {
 } // namespace
 
 int read_native_bodies(std::string_view text) {
-  // Exactly as long as it has to be, so that a sanitizer sees each byte that is read behind it.
+  // Exactly of the required length, so that a sanitizer detects a read beyond the end.
   const auto buffer = std::make_unique<char[]>(text.size() + http::body_padding);
   text.copy(buffer.get(), text.size());
   static const auto options = sample_options();

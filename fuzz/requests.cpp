@@ -19,7 +19,7 @@ using http::request_reader;
 constexpr std::uint64_t most_header = 1024;
 constexpr std::uint64_t most_body = 1500;
 
-/// What a connection was told: all that is known of each request, and how it ended.
+/// The observed requests of a connection, and how it ended.
 struct conversation {
   std::vector<std::string> requests;
   int failure = 0;
@@ -42,7 +42,7 @@ std::string all_of(request_reader& reader) {
   out += reader.is_http_1_0() ? " 1.0" : " 1.1";
   out += reader.has_origin() ? " origin" : "";
   out += reader.expects_continue() ? " expects" : "";
-  // Parsers of bodies read on behind them.
+  // Parsers of bodies read beyond the end.
   std::size_t sum = 0;
   for (std::size_t i = 0; i < http::body_padding; ++i)
     sum += static_cast<unsigned char>(reader.body().data()[reader.body().size() + i]);
@@ -50,7 +50,7 @@ std::string all_of(request_reader& reader) {
   return out;
 }
 
-/// Each piece is as long as the number that `next` gives, from 1 on.
+/// Each piece has the length that `next` returns, at least 1.
 template <class Next>
 conversation read(std::string_view text, body_budget* budget, Next next) {
   request_reader reader(most_header, budget);
@@ -58,7 +58,7 @@ conversation read(std::string_view text, body_budget* budget, Next next) {
   for (bool is_over = false; !is_over;) {
     switch (reader.advance()) {
     case request_reader::step::headers:
-      demand(!reader.announced_body() || *reader.announced_body() + 1 > 0, "a length that is none");
+      demand(!reader.announced_body() || *reader.announced_body() + 1 > 0, "an invalid length");
       reader.limit_body(most_body);
       break;
     case request_reader::step::complete:
@@ -72,7 +72,7 @@ conversation read(std::string_view text, body_budget* budget, Next next) {
       break;
     case request_reader::step::need_more: {
       const auto space = reader.space();
-      demand(!space.empty(), "no room for what comes");
+      demand(!space.empty(), "no buffer space for input");
       const auto size = std::min({text.size(), space.size(), std::max<std::size_t>(1, next())});
       text.copy(space.data(), size);
       text.remove_prefix(size);
@@ -84,8 +84,8 @@ conversation read(std::string_view text, body_budget* budget, Next next) {
   return out;
 }
 
-/// What is complete must be the same. What is wrong may be noticed later where it comes in pieces, or as too long
-/// before it is noticed as wrong; but it is wrong in one piece, too.
+/// Complete requests must be equal. In pieces an error may be noticed later, or as an excess of length first; but then
+/// the whole text has an error, too.
 bool agree(const conversation& whole, const conversation& pieces) {
   return whole.requests == pieces.requests && (pieces.failure == 0 || whole.failure != 0);
 }
@@ -94,19 +94,19 @@ bool agree(const conversation& whole, const conversation& pieces) {
 
 int read_requests(std::string_view text) {
   const auto whole = read(text, nullptr, [&] { return text.size(); });
-  demand(agree(whole, read(text, nullptr, [] { return 1; })), "single bytes are read otherwise than all of them");
+  demand(agree(whole, read(text, nullptr, [] { return 1; })), "single bytes are read differently from the whole");
   std::size_t at = 0;
   const auto odd = [&] { return text.empty() ? 1 : static_cast<unsigned char>(text[at++ % text.size()]) % 37U; };
-  demand(agree(whole, read(text, nullptr, odd)), "pieces are read otherwise than all of them");
+  demand(agree(whole, read(text, nullptr, odd)), "pieces are read differently from the whole");
   {
     body_budget plenty(1'000'000);
-    demand(agree(whole, read(text, &plenty, [] { return 700; })), "what is counted is read otherwise");
-    demand(plenty.used() == 0, "memory that was not given back");
+    demand(agree(whole, read(text, &plenty, [] { return 700; })), "with a memory budget the text is read differently");
+    demand(plenty.used() == 0, "memory that was not released");
   }
   body_budget none(0);
   const auto poor = read(text, &none, [] { return 700; });
-  demand(none.used() == 0, "memory that there was not");
-  demand(agree(whole, poor) || poor.failure == 503, "without memory, something else is read");
+  demand(none.used() == 0, "use of memory beyond the budget");
+  demand(agree(whole, poor) || poor.failure == 503, "without memory the text is read differently");
   return static_cast<int>(whole.requests.size());
 }
 

@@ -18,13 +18,13 @@ constexpr std::size_t most_keys = 50;
 
 void check(const http::slots::wanted_pages& x, bool has_text) {
   demand(x.places.size() <= most_keys, "more keys than are allowed");
-  demand(std::set(x.keys.begin(), x.keys.end()).size() == x.keys.size(), "a key that is there twice");
+  demand(std::set(x.keys.begin(), x.keys.end()).size() == x.keys.size(), "a duplicate key");
   std::size_t next = 0;
   for (const auto place : x.places) {
     demand(place <= next && place < x.keys.size(), "keys out of the order in which they first occur");
     next += place == next ? 1 : 0;
   }
-  demand(next == x.keys.size(), "a key that nobody asked for");
+  demand(next == x.keys.size(), "a key without a request");
   demand(x.text_ends.size() == (has_text ? x.keys.size() : 0), "another number of texts than of keys");
   std::size_t begin = 0;
   for (const auto end : x.text_ends) {
@@ -49,7 +49,7 @@ void check(const std::vector<key_digest>& keys) {
 } // namespace
 
 int read_slot_bodies(std::string_view text) {
-  // Exactly as long as it has to be, so that a sanitizer sees each byte that is read behind it.
+  // Exactly of the required length, so that a sanitizer detects a read beyond the end.
   const auto buffer = std::make_unique<char[]>(text.size() + http::body_padding);
   text.copy(buffer.get(), text.size());
   const std::string_view body{buffer.get(), text.size()};
@@ -80,7 +80,7 @@ int read_slot_bodies(std::string_view text) {
     demand(http::slots::checked_name(*x).has_value(), "a namespace without a name");
 
   if (const auto x = http::slots::rank_from_text(text); count(x, accepted))
-    demand(std::to_string(*x) == text, "a rank that is written in another way");
+    demand(std::to_string(*x) == text, "a rank in another notation");
   if (const auto x = http::slots::checked_name(text); count(x, accepted))
     demand(*x == text && text.size() <= 64, "another name than was given");
   return accepted;

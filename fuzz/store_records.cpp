@@ -55,7 +55,7 @@ int check(result<Record> (*decode)(std::string_view, std::string_view), std::str
     demand(!read.error().text.empty() && read.error().code != errc::ok, "a refusal without a reason");
     return 0;
   }
-  // What an older build wrote may have other bytes, but it is the same record.
+  // A record of an older build may have other bytes, but it is the same record.
   std::string again;
   append_value(again, *read);
   demand(key_of(*read) == key, "a record with another key than it was read from");
@@ -64,7 +64,7 @@ int check(result<Record> (*decode)(std::string_view, std::string_view), std::str
   return 1;
 }
 
-/// Exactly as long as it has to be, so that a sanitizer sees each byte that is read behind it.
+/// A buffer of exactly the required length, so that a sanitizer detects a read beyond the end.
 class exact {
 public:
   explicit exact(std::string_view text) : bytes_(std::make_unique<char[]>(text.size())), size_(text.size()) {

@@ -28,7 +28,7 @@ int read_tokens(std::string_view text) {
   const auto again = http::token_table::parse(std::string{text} + "\n# the end", "fuzz");
   demand(table.has_value() == again.has_value(), "a comment makes a difference");
   if (!table) {
-    demand(table.error().text.starts_with("fuzz"), "a refusal that does not say where");
+    demand(table.error().text.starts_with("fuzz"), "a refusal without a place");
     return 0;
   }
   int found = 0;
@@ -38,15 +38,15 @@ int read_tokens(std::string_view text) {
       continue;
     ++found;
     demand(word.size() >= 16, "a short token");
-    demand(who->grants != http::role::none && !who->name.empty(), "a token of nobody");
+    demand(who->grants != http::role::none && !who->name.empty(), "a token without a name or a role");
     demand(who->namespaces.size() <= 64, "more namespaces than are allowed");
     for (const auto& x : who->namespaces)
-      demand(x.size() > (x.ends_with('*') ? 1U : 0U), "all namespaces by way of a limit");
-    demand(who->is_limited() != who->may_use(""), "a limit that does not hold");
+      demand(x.size() > (x.ends_with('*') ? 1U : 0U), "a limit that permits all namespaces");
+    demand(who->is_limited() != who->may_use(""), "a limit without effect");
     demand(who->identity == again->find(word)->identity, "a comment makes another caller");
   }
   demand(found > 0, "a file without a token");
-  demand(!table->find("") && !table->find("no token of any file !"), "everybody has a token");
+  demand(!table->find("") && !table->find("no token of any file !"), "an unknown token is accepted");
   return 1;
 }
 

@@ -9,24 +9,24 @@
 
 namespace troupe {
 
-/// Numbers for events of a device, in this process. What has to wait for an event names it in a message, and a message
-/// may carry anything: a number that is not in the table is refused, where an address would be followed.
+/// Numbers for a device's events in this process. A message names the event to wait for by its number. Messages are
+/// untrusted: a number that is not in the table is refused, whereas an address would be followed.
 ///
 /// All functions may be called by several threads at once.
 class device_event_table {
 public:
-  /// A number for the event (`cudaEvent_t`), never 0 and never given out again: who names an event that was removed
-  /// does not get another one.
+  /// Returns a number for the event (`cudaEvent_t`), never 0 and never reused: the number of a removed event never
+  /// names another one.
   std::uint64_t add(void* event);
 
-  /// The event of that number; invalid_argument if there is none.
+  /// The event of that number. Error: `invalid_argument` if there is none.
   result<void*> find(std::uint64_t number) const;
 
-  /// From now on the number means nothing; one that never did is ignored. Work that has begun may still be about to
-  /// wait for the event: it may be recorded anew, but must not be destroyed while a copy engine with this table works.
+  /// Makes the number invalid; an unknown one is ignored. Work that has begun may still wait for the event: it may be
+  /// recorded anew, but must not be destroyed while a copy engine with this table runs.
   void remove(std::uint64_t number);
 
-  /// Events that can be found.
+  /// The number of events.
   std::size_t size() const;
 
 private:

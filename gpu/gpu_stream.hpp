@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-/// Work on an NVIDIA GPU that is done in order and some time later, as an engine puts it into a stream of its own: what
-/// a model of an engine needs in order to be as late as a real one. Not made to be fast. In a build without CUDA,
-/// `create` answers `unsupported`.
+/// A stream of work on an NVIDIA GPU that runs in order and later, like an engine's own stream: a model of an engine
+/// needs it to be as late as a real one. Not optimised for speed. In a build without CUDA, `create` returns
+/// `unsupported`.
 ///
-/// One thread.
+/// Used by one thread.
 class gpu_stream {
 public:
   /// Errors: `unsupported` where there is no such GPU.
@@ -21,20 +21,21 @@ public:
 
   gpu_stream(gpu_stream&&) noexcept;
   gpu_stream& operator=(gpu_stream&&) noexcept;
-  /// Waits for everything that was put into the stream.
+  /// Waits for all work in the stream.
   ~gpu_stream();
 
-  /// What is put into the stream afterwards begins so much later.
+  /// Delays all work that is added afterwards.
   result<void> hold(duration time);
 
-  /// The host's bytes may be changed when this returns; the GPU's change later. Errors: `out_of_range`, `device_error`.
+  /// The host's bytes may be changed when this returns; the GPU's bytes change later. Errors: `out_of_range`,
+  /// `device_error`.
   result<void> write(gpu_memory& to, std::span<const gpu_memory::piece> pieces);
 
-  /// An event (`cudaEvent_t`) behind everything that was put into the stream so far. It is always the same one,
-  /// recorded anew, and lives as long as this object.
+  /// An event (`cudaEvent_t`) after all work in the stream so far. It is always the same one, recorded anew, and lives
+  /// as long as this object.
   result<void*> record();
 
-  /// Until everything is done.
+  /// Waits for all work.
   result<void> wait();
 
 private:

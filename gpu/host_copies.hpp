@@ -8,13 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What movers for host memory have in common.
+/// Functions that movers for host memory share.
 
 namespace troupe {
 
-/// Copies a page and sums it, each byte of it read once: in pieces that stay in the first cache until they are summed.
-/// `copy(at, bytes)` copies the piece that begins there, and returns where it is to be summed: the side that nobody
-/// else can write to.
+/// Copies a page and computes its checksum, reading each byte once: in pieces that stay in the first-level cache until
+/// they are summed. `copy(at, bytes)` copies the piece that begins there, and returns the side to sum, which no other
+/// process may write to.
 template <class Copy>
 io::page_checksum copy_and_sum(std::uint64_t page_bytes, Copy copy) noexcept {
   constexpr std::uint64_t piece_bytes = 16384;
@@ -31,7 +31,7 @@ io::page_checksum copy_and_sum(std::uint64_t page_bytes, Copy copy) noexcept {
 inline result<void> without(const device_events& events) {
   if (events.ready == nullptr)
     return {};
-  return fail(errc::unsupported, "host memory has no events of a device");
+  return fail(errc::unsupported, "host memory has no device events");
 }
 
 } // namespace troupe

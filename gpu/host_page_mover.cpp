@@ -21,26 +21,26 @@ void copy_piece(std::byte* cache, std::byte* page, std::size_t bytes) noexcept {
     std::memcpy(cache, page, bytes);
 }
 
-/// Reads ahead. A block's pieces lie far from each other, and the hardware's prefetcher starts anew with each of them:
-/// asking for the next piece's first bytes while the present one is copied gives 10 to 20 % at pieces of 4 to 32 KiB.
+/// Prefetches. A block's pieces are far apart, and the hardware's prefetcher starts anew with each of them: fetching
+/// the next piece's first bytes during the present copy gains 10 to 20 % at pieces of 4 to 32 KiB.
 void prefetch_piece(const std::byte* p) noexcept {
   for (std::size_t offset = 0; offset < 1024; offset += 64)
     prefetch(p + offset);
 }
 
-/// One layer of one page, as far as it comes from or goes to one block.
+/// The part of one layer of a page that one block holds.
 struct layer_share {
   const page_nest& nest;
-  /// Begins with the layer.
+  /// The start of the layer.
   std::byte* page;
-  /// Of the tensor; null for a block that does not exist.
+  /// The block in the tensor; null for a block that does not exist.
   std::byte* block;
-  /// Between the runs of one head and those of the next in the page.
+  /// The distance in the page between the runs of two consecutive heads.
   std::uint64_t page_head_stride;
 };
 
-/// `Fixed` is the run's size where the compiler is to know it, else 0: the call of memcpy costs as much as copying a
-/// few hundred bytes.
+/// `Fixed` is the run's size where the compiler is to know it, else 0: a call of memcpy costs as much as copying a few
+/// hundred bytes.
 template <move_direction Direction, std::size_t Fixed>
 void copy_runs(const layer_share& share) noexcept {
   const auto& nest = share.nest;
@@ -141,10 +141,10 @@ private:
     return {};
   }
 
-  // Pages lie in memory that other processes can write to at any time. A checksum says something only of bytes that
-  // nobody changes between its being computed and their being used, so both are done with a copy of one's own.
+  // Pages are in memory that other processes can write to at any time. A checksum is only valid for bytes that do not
+  // change between its computation and their use, so both work on a private copy.
 
-  /// This thread's, until its next call.
+  /// Memory of this thread, valid until its next call.
   static std::byte* private_page(std::uint64_t bytes) {
     thread_local std::unique_ptr<std::byte[]> memory;
     thread_local std::uint64_t size = 0;

@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// Unsigned arithmetic that remembers that it overflowed.
+/// Unsigned arithmetic that records an overflow.
 class checked {
 public:
   std::uint64_t mul(std::uint64_t a, std::uint64_t b) noexcept {
@@ -49,8 +49,8 @@ result<void> validate_layer(const kv_cache_view& view, std::size_t layer, const 
                             {"token", view.tokens_per_block(), t.token_stride},
                             {"head", shape.heads, t.head_stride}}};
   std::sort(axes.begin(), axes.end(), [](const axis& a, const axis& b) { return a.stride < b.stride; });
-  // From the innermost axis outwards: `reach` is the distance from the first byte to behind the last one of
-  // everything inside. An axis whose stride is shorter would lay elements over each other.
+  // From the innermost axis outwards: `reach` is the distance from the first byte to behind the last one of all inner
+  // axes. An axis with a shorter stride would overlap elements.
   checked math;
   std::uint64_t reach = shape.content_bytes();
   for (const auto& a : axes) {
@@ -58,7 +58,7 @@ result<void> validate_layer(const kv_cache_view& view, std::size_t layer, const 
       continue;
     if (a.stride < reach)
       return fail(errc::invalid_argument,
-                  fmt::format("layer {}: a {} stride of {} bytes lays elements over each other; the axes inside of it "
+                  fmt::format("layer {}: a {} stride of {} bytes makes elements overlap; the axes inside it "
                               "take {} bytes",
                               layer, a.name, a.stride, reach));
     reach = math.add(reach, math.mul(a.count - 1, a.stride));
@@ -160,7 +160,7 @@ result<kv_cache_view> make_kv_cache_view(kv_layout layout, const kv_geometry& ge
   if (tensors.size() != geometry.layer_count())
     return fail(errc::invalid_argument,
                 fmt::format("{} tensors for a geometry of {} layers", tensors.size(), geometry.layer_count()));
-  // Before any stride is computed: proves that none of the products below can overflow.
+  // Comes before any stride is computed: it proves that none of the products below can overflow.
   if (auto bytes = all_layer_bytes(geometry, blocks); !bytes)
     return tl::unexpected(bytes.error());
   kv_cache_view view{geometry, blocks, {}, blocks_per_page};

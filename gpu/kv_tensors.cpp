@@ -16,8 +16,8 @@ std::uint64_t row_bytes(const kv_tensor& x) noexcept {
   return std::uint64_t{x.content} * x.element_bytes;
 }
 
-/// Whether the bytes of a block follow each other without gaps, whichever of heads and tokens is inside. The bounds of
-/// a geometry have been checked, so nothing overflows.
+/// Whether the bytes of a block are contiguous, whichever of heads and tokens is the inner axis. The bounds of a
+/// geometry have been checked, so nothing overflows.
 bool is_one_piece(const kv_tensor& x) noexcept {
   const auto row = row_bytes(x);
   const auto heads_fit = [&](std::uint64_t stride) { return x.heads == 1 || x.head_stride == stride; };
@@ -46,10 +46,9 @@ result<void> check_tensor(const kv_tensor& x, const kv_tensor& first, std::size_
     return fail(errc::invalid_argument, fmt::format("layer {} has {} blocks of {} tokens, and layer 0 has {} of {}",
                                                     layer, x.blocks, x.tokens, first.blocks, first.tokens));
   if (x.content > 1 && x.content_stride != x.element_bytes)
-    return fail(errc::invalid_argument,
-                fmt::format("layer {}: elements of {} bytes lie {} bytes apart, and must follow "
-                            "each other",
-                            layer, x.element_bytes, x.content_stride));
+    return fail(errc::invalid_argument, fmt::format("layer {}: elements of {} bytes are {} bytes apart, and must be "
+                                                    "contiguous",
+                                                    layer, x.element_bytes, x.content_stride));
   if (content == kv_content::parted && x.content % 2 != 0)
     return fail(errc::invalid_argument,
                 fmt::format("layer {}: {} elements are no K and V of the same size", layer, x.content));
@@ -109,7 +108,7 @@ result<kv_cache_view> make_kv_cache_view(std::span<const kv_tensor> layers, kv_c
   }
   if (auto ok = check_geometry(geometry); !ok)
     return tl::unexpected(std::move(ok.error()));
-  // The identity of a namespace says nothing of an engine's blocks, and must not have to.
+  // The identity of a namespace does not contain the engine's block size, and should not need to.
   if (view.opaque_blocks && blocks_per_page != 1)
     return fail(errc::invalid_argument,
                 fmt::format("a page of opaque blocks is one block, and not {}", blocks_per_page));

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-// Stands for gpu/cuda/ in a build without CUDA: the headers of both are in this folder, since they have two sources.
+// Replaces gpu/cuda/ in a build without CUDA: the headers are in this folder, since both implement them.
 
 namespace troupe {
 
@@ -35,7 +35,7 @@ result<plain_copy_pace> measure_plain_copy(int) {
   return no_cuda();
 }
 
-// There is never an object of these.
+// These types are never instantiated.
 struct gpu_memory::parts {};
 struct gpu_stream::parts {};
 

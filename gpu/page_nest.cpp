@@ -4,7 +4,7 @@ namespace troupe {
 
 namespace {
 
-/// Takes a loop whose steps continue the run into the run.
+/// Merges a loop into the run if its steps are contiguous with the run.
 bool absorb(page_nest& nest, page_nest::loop& loop) {
   if (loop.count != 1 && loop.stride != nest.run_bytes)
     return false;
@@ -34,7 +34,7 @@ std::vector<page_nest> page_nests(const kv_cache_view& view, bool merge) {
     nest.head = {shape.heads, tensor.head_stride};
     nest.token = {view.tokens_per_block(), tensor.token_stride};
     page_offset += nest.page_bytes;
-    // With several blocks to a page, the heads of one block do not follow each other in the page.
+    // With several blocks per page, the heads of one block are not contiguous in the page.
     if (merge && absorb(nest, nest.token) && view.blocks_per_page == 1 && absorb(nest, nest.head))
       absorb(nest, nest.part);
   }

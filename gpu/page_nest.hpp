@@ -8,26 +8,26 @@
 
 namespace troupe {
 
-/// How one layer's share of a page follows from runs of bytes in the layer's tensor, which movers walk through. In the
-/// page, run after run without gaps: for each part, for each head, for each block of the page, for each token run.
+/// One layer's part of a page as runs of bytes in the layer's tensor, for movers to iterate over. In the page the runs
+/// are contiguous: for each part, for each head, for each block of the page, for each token run.
 ///
-/// Neighbours are merged: where the tokens of a head follow each other in memory a run holds all of a block's tokens,
-/// where the heads follow as well it holds all heads, and so on.
+/// Adjacent runs are merged: where the tokens of a head are contiguous in memory a run holds all tokens of a block,
+/// where the heads are as well it holds all heads, and so on.
 struct page_nest {
   struct loop {
     std::uint32_t count = 1;
     std::uint64_t stride = 0;
   };
 
-  /// Of block 0.
+  /// The start of block 0.
   std::byte* base = nullptr;
   std::uint64_t block_stride = 0;
-  /// Where the layer begins in a page, and its bytes there.
+  /// The offset of the layer in a page, and its bytes there.
   std::uint64_t page_offset = 0;
   std::uint64_t page_bytes = 0;
   /// Bytes of one head of one token.
   std::uint64_t content_bytes = 0;
-  /// Contiguous in the tensor as well as in the page.
+  /// Contiguous both in the tensor and in the page.
   std::uint64_t run_bytes = 0;
   loop part;
   loop head;

@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// PyTorch's file of numbers: a header, and so many of them.
+/// The size of the header of PyTorch's file of counters.
 constexpr std::uint64_t share_counter_header_bytes = 64;
 constexpr std::uint64_t share_counters_max = 10000;
 
@@ -54,12 +54,13 @@ void count_down(std::span<const share_counter> counters) noexcept {
     constexpr auto least = static_cast<off_t>(share_counter_header_bytes + share_counters_max * sizeof(std::int64_t));
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < least)
       continue;
-    // Each number is one receiver's: nobody else changes it once it was set.
+    // Each counter belongs to one receiver: no other process changes it once it is set.
     std::int64_t left = 0;
     if (::pread(file.get(), &left, sizeof left, at) != sizeof left || left <= 0)
       continue;
     --left;
-    // Eight bytes of shared memory are written, or there is no room for the page any more: then nobody can be helped.
+    // A write of eight bytes of shared memory fails only if the file has lost its page: then the counter is lost as
+    // well.
     if (::pwrite(file.get(), &left, sizeof left, at) != sizeof left)
       continue;
   }

@@ -7,7 +7,7 @@ namespace troupe {
 
 namespace {
 
-/// Of one block in all runs; a page of more is none.
+/// The limit for the bytes of one block in all runs; a larger page is refused.
 constexpr std::uint64_t remote_page_bytes_max = std::uint64_t{1} << 32U;
 
 constexpr std::size_t shared_memory_name_max = 255;
@@ -60,7 +60,7 @@ result<void> validate(const remote_layout& x) {
       return fail(errc::unsupported, "a KV cache in memories of different kinds");
     if (const auto* shared = std::get_if<shared_memory_handle>(&memory))
       if (!is_shared_memory_name(shared->name))
-        return fail(errc::invalid_argument, "what is called shared memory is no name of one");
+        return fail(errc::invalid_argument, "the name of the shared memory is not valid");
   }
   std::uint64_t block_bytes = 0;
   for (std::size_t i = 0; i < x.runs.size(); ++i) {

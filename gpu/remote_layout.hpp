@@ -9,14 +9,14 @@
 #include <variant>
 #include <vector>
 
-/// Where the blocks of another process' KV cache lie, as that process says, which may say anything.
+/// The location of the blocks of another process's KV cache, as stated by that process, which is not trusted.
 
 namespace troupe {
 
 /// POSIX shared memory, by its name.
 struct shared_memory_handle {
   std::string name;
-  /// That there are, from its first byte.
+  /// Its size in bytes.
   std::uint64_t bytes = 0;
 
   friend bool operator==(const shared_memory_handle&, const shared_memory_handle&) = default;
@@ -25,10 +25,10 @@ struct shared_memory_handle {
 /// Memory of an NVIDIA GPU (`cudaIpcMemHandle_t`).
 struct gpu_memory_handle {
   std::array<std::byte, 64> handle{};
-  /// Of what is meant, in the allocation that the handle stands for.
+  /// The offset of the memory in the allocation of the handle.
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
-  /// The GPU's UUID, with or without "GPU-" in front.
+  /// The GPU's UUID, with or without the prefix "GPU-".
   std::string device;
 
   friend bool operator==(const gpu_memory_handle&, const gpu_memory_handle&) = default;
@@ -36,19 +36,19 @@ struct gpu_memory_handle {
 
 using memory_handle = std::variant<shared_memory_handle, gpu_memory_handle>;
 
-/// A number of PyTorch that keeps memory alive in the process that has shared it, until whoever has opened the memory
-/// has taken one off.
+/// A counter of PyTorch that keeps memory alive in the process that has shared it, until the process that has opened
+/// the memory decrements it.
 struct share_counter {
-  /// Of a file in shared memory.
+  /// The name of a file in shared memory.
   std::string name;
   std::uint64_t index = 0;
 
   friend bool operator==(const share_counter&, const share_counter&) = default;
 };
 
-/// The bytes that a block has in one piece: those of block b begin at `offset + b * block_stride`.
+/// A contiguous part of each block: that of block b begins at `offset + b * block_stride`.
 struct block_run {
-  /// Of `remote_layout::memories`.
+  /// The index in `remote_layout::memories`.
   std::uint32_t memory = 0;
   std::uint64_t offset = 0;
   std::uint64_t block_stride = 0;
@@ -57,7 +57,7 @@ struct block_run {
   friend bool operator==(const block_run&, const block_run&) = default;
 };
 
-/// A page has, run after run, the bytes of each of its blocks.
+/// A page contains, run after run, the bytes of each of its blocks.
 struct remote_layout {
   /// All of one kind; at least one.
   std::vector<memory_handle> memories;
@@ -74,11 +74,11 @@ struct remote_layout {
 
 inline constexpr std::size_t remote_runs_max = 4096;
 
-/// Whether every byte of every block lies in its memory, no block over another one of its run, and a page has a size:
-/// else out_of_range or invalid_argument. Nothing is opened. What passes may be computed with: nothing overflows.
+/// Checks that every byte of every block is in its memory, that no two blocks of a run overlap, and that a page has a
+/// size; otherwise `out_of_range` or `invalid_argument`. Opens nothing. Arithmetic on a valid layout does not overflow.
 result<void> validate(const remote_layout& x);
 
-/// Whether a name is one of a file directly in the folder of shared memory.
+/// Whether the name is one of a file directly in the folder of shared memory.
 bool is_shared_memory_name(std::string_view x) noexcept;
 
 } // namespace troupe

@@ -28,10 +28,10 @@ struct shared_file {
 result<void> check_size(const shared_file& file) {
   struct stat status {};
   if (::fstat(file.descriptor.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    return fail(errc::invalid_argument, "shared memory of a KV cache is no regular file");
+    return fail(errc::invalid_argument, "shared memory of a KV cache is not a regular file");
   if (static_cast<std::uint64_t>(status.st_size) < file.bytes)
     return fail(errc::out_of_range,
-                fmt::format("shared memory of a KV cache has {} bytes, and {} were said", status.st_size, file.bytes));
+                fmt::format("shared memory of a KV cache has {} bytes, not {}", status.st_size, file.bytes));
   return {};
 }
 
@@ -56,7 +56,7 @@ result<shared_file> open_shared_file(const shared_memory_handle& handle) {
   return out;
 }
 
-/// Reads or writes all of it; what is not there any more is an error.
+/// Transfers all bytes; missing ones are an error.
 result<void> transfer(move_direction direction, int file, std::byte* page, std::uint64_t bytes, std::uint64_t at) {
   while (bytes > 0) {
     const auto done = direction == move_direction::gather ? ::pread(file, page, bytes, static_cast<off_t>(at))
@@ -103,7 +103,7 @@ public:
       return ok;
     const auto page = private_page();
     for (auto& move : moves) {
-      // Whoever has the page mapped may change it at any time: what is checked is what is written.
+      // A process that has the page mapped may change it at any time: the checked copy is the one that is written.
       const auto sum = copy_and_sum(page_bytes_, [&](std::uint64_t at, std::uint64_t bytes) {
         std::memcpy(page.get() + at, move.page + at, bytes);
         return page.get() + at;
@@ -136,7 +136,7 @@ private:
     for (const auto& run : layout_.runs) {
       const auto file = files_[run.memory].descriptor.get();
       for (std::size_t i = 0; i < layout_.blocks_per_page;) {
-        // Blocks that follow each other on both sides are one piece.
+        // Blocks that are adjacent on both sides are one piece.
         std::size_t count = 1;
         const auto block = move.block_at(i);
         if (block != null_block && run.block_stride == run.bytes)
@@ -170,7 +170,7 @@ result<std::unique_ptr<remote_cache>> open_remote_shared_cache(const remote_layo
   for (const auto& memory : layout.memories) {
     const auto* handle = std::get_if<shared_memory_handle>(&memory);
     if (handle == nullptr)
-      return fail(errc::invalid_argument, "a KV cache that does not lie in shared memory");
+      return fail(errc::invalid_argument, "a KV cache that is not in shared memory");
     auto file = open_shared_file(*handle);
     if (!file)
       return tl::unexpected(std::move(file.error()));

@@ -32,10 +32,11 @@ constexpr int required_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr std::size_t proof_bytes = 32;
 
-/// In the file of the proof: this, the proof, which file the memory is, zeroes. The name keeps a node that lies from
-/// passing off memory of another program whose contents it can guess.
+/// The proof file holds: this text, the random number of the proof, the identity of the memory's file, zeroes. The text
+/// keeps a lying node from passing off memory of another program whose contents it can guess.
 constexpr std::string_view proof_page_name = "troupe arena 2";
-/// Of memory that has a name in /dev/shm, and no seal. As long as the other one, so that neither is part of the other.
+/// The text for memory that has a name in /dev/shm and no seal. It is as long as the other one, so that neither
+/// contains the other.
 constexpr std::string_view named_proof_page_name = "troupe arena N";
 
 using proof_page = std::array<std::uint8_t, page_alignment>;
@@ -44,7 +45,7 @@ proof_page page_with(std::string_view name, std::span<const std::uint8_t> proof,
   proof_page out{};
   auto at = std::copy(name.begin(), name.end(), out.begin());
   at = std::copy(proof.begin(), proof.end(), at);
-  // Read on the same host, by the same kernel: as it is.
+  // The numbers are read by the same kernel on the same host, so the byte order does not matter.
   for (const std::uint64_t number : {std::uint64_t{memory.st_dev}, std::uint64_t{memory.st_ino}}) {
     std::memcpy(&*at, &number, sizeof number);
     at += sizeof number;
@@ -55,7 +56,7 @@ proof_page page_with(std::string_view name, std::span<const std::uint8_t> proof,
 result<std::vector<std::uint8_t>> random_proof() {
   std::vector<std::uint8_t> out(proof_bytes);
   for (;;) {
-    // Whole, once the kernel has entropy at all, since it is short.
+    // A request this short is answered in full once the kernel has entropy.
     if (::getrandom(out.data(), out.size(), 0) == static_cast<ssize_t>(out.size()))
       return out;
     if (errno != EINTR)
@@ -78,14 +79,14 @@ std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t to) {
 
 static_assert(two_mib_pages.bytes == extent_alignment);
 
-/// The seal comes last: until then it may be sized, and written.
+/// Adds `seals`, then the seal that forbids more. The seal comes last: until then the file may be sized and written.
 result<void> seal(const unique_descriptor& made, int seals) {
   if (::fcntl(made.get(), F_ADD_SEALS, seals) != 0)
     return tl::unexpected(system_error(errno, "cannot seal the memory of an arena"));
   return {};
 }
 
-/// Memory of so many bytes that cannot change its size, of ordinary pages with `flags` 0.
+/// Creates memory of `bytes` that cannot change its size. `flags` 0 means ordinary pages.
 result<unique_descriptor> sealed_memory(const arena_kernel& kernel, std::uint64_t bytes, unsigned flags) {
   unique_descriptor made(kernel.create(MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!made)
@@ -97,7 +98,7 @@ result<unique_descriptor> sealed_memory(const arena_kernel& kernel, std::uint64_
   return made;
 }
 
-/// The same in /dev/shm, where nothing is under this name.
+/// Creates the same in /dev/shm, under a name that does not exist yet.
 result<unique_descriptor> named_memory(const std::string& name, std::uint64_t bytes) {
   const auto path = "/" + name;
   unique_descriptor made(::shm_open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
@@ -135,7 +136,7 @@ result<unique_descriptor> proof_of(const unique_descriptor& memory, std::span<co
   return made;
 }
 
-/// Gets the memory now. Without this the first touch of a page that the host cannot provide is a SIGBUS.
+/// Allocates the memory now. Without this, the first touch of a page that the host cannot provide is a SIGBUS.
 int populate_now(std::span<std::byte> bytes, int descriptor, std::uint64_t offset) {
 #ifdef MADV_POPULATE_WRITE
   for (;;) {
@@ -151,7 +152,7 @@ int populate_now(std::span<std::byte> bytes, int descriptor, std::uint64_t offse
   return ::fallocate(descriptor, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes.size())) == 0 ? 0 : errno;
 }
 
-/// Of a file of shared memory: the size of its pages.
+/// The page size of a file of shared memory.
 std::uint64_t page_bytes_of(int descriptor) {
   struct statfs status {};
   if (::fstatfs(descriptor, &status) == 0 && status.f_type == HUGETLBFS_MAGIC)
@@ -163,33 +164,33 @@ result<std::span<std::byte>> mapping_of(int descriptor, std::uint64_t bytes) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (at == MAP_FAILED)
     return tl::unexpected(system_error(errno, "cannot map " + arena_text(bytes)));
-  // A process that crashes would write all of it, pages of all namespaces, to its core.
+  // A core dump of a crashed process would otherwise contain all pages of all namespaces.
   ::madvise(at, bytes, MADV_DONTDUMP);
   return std::span{static_cast<std::byte*>(at), bytes};
 }
 
-/// Not blocking, in case the descriptor has become that of a pipe.
+/// Opens without blocking, in case the descriptor has become that of a pipe.
 unique_descriptor opened(const std::string& path, int mode) {
   return unique_descriptor(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
 }
 
-/// Before anything is asked of the kernel, since its answer is the same for a node that is not there and for others.
+/// Runs before any call to the kernel, whose error is the same for a missing node and for other causes.
 result<void> check_nodes(const std::vector<numa_node>& wanted) {
   const auto usable = usable_numa_nodes();
   for (const auto x : wanted)
     if (!usable.empty() && std::ranges::find(usable, x) == usable.end())
       return fail(errc::invalid_argument, "an arena cannot lie on NUMA node " + std::to_string(x) +
-                                              ": memory that this process may use is on " + numa_text(usable));
+                                              ": this process may use memory on " + numa_text(usable));
   return {};
 }
 
-/// A descriptor, and what to call it.
+/// A descriptor, and its name in messages.
 struct found_file {
   int descriptor = -1;
   std::string name;
 };
 
-/// Whether this is the arena that the node has named, of exactly `bytes`. Writes to nothing.
+/// Checks that this is the arena that the node has named, of exactly `bytes`. Does not write.
 result<void> prove(const found_file& memory, const found_file& proof, const arena_name& name, std::uint64_t bytes) {
   struct stat status {};
   const auto seals = ::fcntl(memory.descriptor, F_GET_SEALS);
@@ -221,16 +222,16 @@ tl::unexpected<error> out_of_reach(const std::string& path) {
                   "same user");
 }
 
-/// In words. EFAULT is what the kernel says where the touch of a page would have been a SIGBUS.
+/// The reason as a sentence. The kernel returns EFAULT where the touch of a page would have been a SIGBUS.
 std::string why_not_populated(int code, const std::string& what, bool huge, bool named) {
   if (code == EFAULT && huge)
-    return what + ": the kernel set huge pages aside and does not give them, as under a limit of a control group";
+    return what + ": the kernel reserved huge pages and refuses their use, as under a control group limit";
   if (code == EFAULT && named)
     return what + ": /dev/shm is full";
   return system_error(code, what).text;
 }
 
-/// Counts what is under way, as long as it lives.
+/// Counts operations in progress while it lives.
 class busy_count {
 public:
   explicit busy_count(std::atomic<std::uint64_t>& of) : of_(of), number_(of.fetch_add(1) + 1) {}
@@ -238,7 +239,7 @@ public:
   busy_count& operator=(const busy_count&) = delete;
   ~busy_count() { of_.fetch_sub(1); }
 
-  /// With this one.
+  /// The count, including this one.
   std::uint64_t number() const noexcept { return number_; }
 
 private:
@@ -271,7 +272,7 @@ result<std::shared_ptr<arena>> arena::made_of(const arena_options& wanted, std::
       return tl::unexpected(std::move(held.error()));
     out->shared_name_ = std::move(*held);
   }
-  // Sets aside as many huge pages: from now on nobody else gets them.
+  // This reserves as many huge pages: from now on no other process gets them.
   const auto mapped = mapping_of(memory->get(), all);
   if (!mapped)
     return tl::unexpected(mapped.error());
@@ -328,7 +329,7 @@ result<std::shared_ptr<arena>> arena::made_as(const arena_options& wanted) {
       auto made = made_of_huge(wanted, two_mib_pages);
       if (made)
         return made;
-      log::get("io")->warn("memory for pages is made of ordinary pages: {}", made.error().text);
+      log::get("io")->warn("using ordinary pages for page memory: {}", made.error().text);
     }
   }
   return made_of_ordinary(wanted);
@@ -338,22 +339,22 @@ result<std::shared_ptr<arena>> arena::made_of_huge(const arena_options& wanted, 
   const auto room = [&] { return wanted.kernel.huge_pages(kind); };
   await_spare_huge_pages(kind.pages_of(wanted.bytes), wanted.huge_page_patience, [&] { return room().host; });
   const auto otherwise = wanted.huge_pages == huge_page_choice::automatic
-                             ? std::string("set memory.huge_pages to \"off\" if ordinary pages are meant")
+                             ? std::string("set memory.huge_pages to \"off\" to use ordinary pages")
                              : std::string("set memory.huge_pages to \"auto\"");
   const auto lack = [&](std::string_view attempt) {
     return tl::unexpected(lack_of_huge_pages(arena_text(wanted.bytes), wanted.bytes, kind, room(), attempt, otherwise));
   };
-  // Where it does not let all of them be used, the first extents would be had and the others never.
+  // Where the limit does not allow all of them, the first extents would succeed and the others would always fail.
   if (!room().is_allowed(kind.bytes * kind.pages_of(wanted.bytes)))
     return lack({});
   auto made = made_of(wanted, kind.bytes, MFD_HUGETLB | kind.flag);
   if (!made)
     return lack(made.error().text);
   (*made)->spread_over(wanted.numa_nodes);
-  // What is set aside is a promise of the host; whether this process may have it shows when it is used.
+  // A reservation is a promise of the host; whether this process may use it shows at the first use.
   if (const auto first = (*made)->provide(0); !first) {
     const auto why = first.error().text;
-    made->reset(); // or its pages would be missed in what is said
+    made->reset(); // otherwise the message would count its pages as missing
     return lack(why);
   }
   return made;
@@ -363,7 +364,7 @@ result<std::shared_ptr<arena>> arena::made_of_ordinary(const arena_options& want
   auto made = made_of(wanted, 0, 0);
   if (!made)
     return made;
-  // Huge pages make gather, checksum and registration cheaper; without them everything works as well.
+  // Huge pages make gather, checksum and registration cheaper; nothing depends on them.
   (*made)->joins_pages_ = wanted.huge_pages == huge_page_choice::automatic;
   ::madvise((*made)->bytes_.data(), wanted.bytes, (*made)->joins_pages_ ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   (*made)->spread_over(wanted.numa_nodes);
@@ -376,15 +377,15 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
   const auto offset = extent * extent_bytes_;
   const auto bytes = bytes_.subspan(offset, extent_bytes_);
   const auto name = "the host has no memory for an extent of " + size_text(extent_bytes_);
-  // Huge pages were set aside, and are never swapped.
+  // Huge pages are reserved already, and are never swapped.
   const bool ordinary = huge_page_bytes_ == 0;
   const busy_count under_way(providing_);
-  // The kernel promises more than it has and kills somebody when the promise is called in. What others of this arena
-  // are about to get is not to be had twice.
+  // The kernel overcommits and kills a process when the memory is used. Memory that concurrent calls of this arena are
+  // about to allocate is counted as used.
   if (const auto left = ordinary ? memory_left() : std::nullopt; left && *left / under_way.number() < extent_bytes_)
     return fail(errc::limit_exceeded, name + ": " + size_text(*left) + " are available");
   if (const auto code = kernel_.populate(bytes, descriptor_.get(), offset); code != 0) {
-    // What did come of it is of no use to us, and may be to others.
+    // A partial allocation is useless here; it is returned to the host.
     ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                 static_cast<off_t>(extent_bytes_));
     return fail(errc::limit_exceeded, why_not_populated(code, name, !ordinary, !shared_name_.text().empty()));
@@ -393,7 +394,7 @@ result<std::span<std::byte>> arena::provide(std::uint32_t extent) {
   if (const auto code = ordinary && ::mlock(bytes.data(), bytes.size()) != 0 ? errno : 0;
       code != 0 && !unlocked_.exchange(true, std::memory_order_relaxed)) {
     const auto what = system_error(code, "cannot lock the arena").text;
-    log::get("io")->warn("{}: the host may swap pages out, which costs time and nothing else; raise RLIMIT_MEMLOCK "
+    log::get("io")->warn("{}: the host may swap pages out, which costs only time; raise RLIMIT_MEMLOCK "
                          "(ulimit -l, LimitMEMLOCK=) to memory.bytes and more",
                          what);
   }
@@ -408,7 +409,7 @@ void arena::spread_over(const std::vector<numa_node>& nodes) {
     const auto stretch = mapping_.subspan(at, std::min(wanted.stretch_bytes(), mapping_.size() - at));
     if (const auto code = prefer_numa_node(stretch, wanted.node_at(at)); code != 0) {
       prefer_no_numa_node(mapping_);
-      log::get("io")->warn("the arena is not spread over {}, and lies where the kernel likes: {}", numa_text(nodes),
+      log::get("io")->warn("NUMA placement over {} failed ({}); the kernel places the arena", numa_text(nodes),
                            why_not_placed(code));
       return;
     }
@@ -425,9 +426,10 @@ void arena::look_where(std::uint32_t extent) {
   if (!there || *there == lies_on_[extent])
     return;
   if (!strayed_.exchange(true, std::memory_order_relaxed))
-    log::get("io")->warn("memory that was to lie on NUMA node {} lies on {}, as the former has none to spare{}; others "
-                         "may as well",
-                         lies_on_[extent], *there, huge_page_bytes_ != 0 ? " (huge pages are reserved per node)" : "");
+    log::get("io")->warn(
+        "NUMA placement missed: memory for node {} is on {}, since the former has too little free{}; more "
+        "extents may follow",
+        lies_on_[extent], *there, huge_page_bytes_ != 0 ? " (huge pages are reserved per node)" : "");
   lies_on_[extent] = *there;
 }
 
@@ -447,14 +449,14 @@ std::string arena::describe() const {
   if (huge_page_bytes_ != 0)
     return std::string(huge_page_bytes_ == one_gib_pages.bytes ? one_gib_pages.name : two_mib_pages.name) +
            " huge pages" + where;
-  return std::string("4 KiB pages") + (joins_pages_ ? ", huge ones where the kernel likes" : "") +
+  return std::string("4 KiB pages") + (joins_pages_ ? ", huge ones where the kernel joins them" : "") +
          (unlocked_.load(std::memory_order_relaxed) ? ", not locked (RLIMIT_MEMLOCK)" : "") + where;
 }
 
 result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t bytes) {
   const auto directory = "/proc/" + std::to_string(name.process) + "/fd/";
   const auto path = directory + std::to_string(name.descriptor);
-  // For reading only, until it is known what it is.
+  // It is opened read-only until its identity is proved.
   const auto found = opened(path, O_RDONLY);
   if (!found)
     return out_of_reach(path);
@@ -464,7 +466,7 @@ result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t 
     return out_of_reach(proof_path);
   if (auto proven = prove({found.get(), path}, {proof.get(), proof_path}, name, bytes); !proven)
     return tl::unexpected(std::move(proven.error()));
-  // The same file, whatever the descriptor of the other process has become meanwhile.
+  // This is the same file, even if the other process has reused the descriptor meanwhile.
   auto writable = opened("/proc/self/fd/" + std::to_string(found.get()), O_RDWR);
   if (!writable)
     return fail(errc::unreachable, system_error(errno, "cannot open the node's memory at " + path + " to write").text +
@@ -473,7 +475,7 @@ result<std::shared_ptr<arena>> arena::map(const arena_name& name, std::uint64_t 
 }
 
 result<std::shared_ptr<arena>> arena::map(int memory, int proof, const arena_name& name, std::uint64_t bytes) {
-  if (auto proven = prove({memory, "what the node handed over"}, {proof, "what it handed over with it"}, name, bytes);
+  if (auto proven = prove({memory, "the descriptor from the node"}, {proof, "the proof from the node"}, name, bytes);
       !proven)
     return tl::unexpected(std::move(proven.error()));
   unique_descriptor own(::fcntl(memory, F_DUPFD_CLOEXEC, 0));

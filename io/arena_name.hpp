@@ -4,17 +4,18 @@
 #include "io/handed_memory.hpp"
 #include "io/shared_memory.hpp"
 
-/// How a client on the same host finds the arena of a node.
+/// The encoding of the name by which a client on the same host finds the arena of a node.
 
 namespace troupe::io {
 
-/// The three numbers in four bytes each, the lowest first, then the proof.
+/// Encodes the three numbers in four bytes each, little-endian, then the proof.
 shared_memory_name encode(const arena_name& x);
-/// `invalid_argument` if it is too short to be one.
+/// Error: `invalid_argument` if the text is too short.
 result<arena_name> decode_arena_name(std::span<const std::uint8_t> text);
 
-/// Maps arenas of nodes on this host: of what they have handed over, or, where nothing can be, what this process finds
-/// under the name, which is its own arena. Never both: a number of a process means another one elsewhere.
+/// Maps arenas of nodes on this host: from the descriptors that were handed over, or, without a source of descriptors,
+/// from what this process finds under the name, which is its own arena. It never tries both: a process number means
+/// another process elsewhere.
 class arena_finder final : public shared_memory_finder {
 public:
   /// `handed`: null for a node of this process.

@@ -12,7 +12,7 @@ namespace troupe::io {
 
 namespace {
 
-/// Before the host is asked again that had no memory.
+/// The pause before a failed allocation is tried again.
 constexpr auto host_pause = std::chrono::seconds(1);
 
 } // namespace
@@ -36,7 +36,7 @@ arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : m
     } catch (const std::system_error&) {
       if (threads_.empty())
         throw;
-      break; // those that there are provide all of it
+      break; // the threads that started provide all of it
     }
   }
 }
@@ -68,7 +68,7 @@ void arena_pool::provide(const std::stop_token& stop) {
     refused_ += std::exchange(refused, true) ? 0U : 1U;
     refusal_ = provided.error().text;
     if (counts_.failed++ == 0)
-      log::get("io")->warn("{}; it is asked again every second", provided.error().text);
+      log::get("io")->warn("memory allocation failed: {}; retrying every second", provided.error().text);
     wake_.wait_for(lock, stop, host_pause, [] { return false; });
   }
   refused_ -= refused ? 1U : 0U;
@@ -79,8 +79,8 @@ result<extent> arena_pool::lend(std::optional<numa_node> wish) {
   const auto number = shelf_.take(wish);
   if (!number) {
     if (shelf_.expected() > 0)
-      return fail(errc::busy, "the host is still giving memory for the arena");
-    return fail(errc::full, "all " + std::to_string(counts_.extents) + " extents of the arena are lent");
+      return fail(errc::busy, "the memory of the arena is still being allocated");
+    return fail(errc::full, "all " + std::to_string(counts_.extents) + " extents of the arena are assigned");
   }
   lent_[*number] = true;
   ++counts_.lent;

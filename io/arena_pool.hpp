@@ -17,18 +17,18 @@
 
 namespace troupe::io {
 
-/// Lends the memory of an arena. Getting memory from the host takes milliseconds for each extent, seconds for many
-/// gigabytes, and whoever lends has something better to do: so threads of the pool get all of it, one extent after the
-/// other from the moment the pool is made, and what they have got is lent at once.
+/// A source of extents from the memory of an arena. Allocating memory takes milliseconds for each extent, and seconds
+/// for many gigabytes, which is too long for the caller of `lend`. Threads of the pool therefore allocate all extents
+/// one after the other, from the construction of the pool on; each can be assigned as soon as it has memory.
 ///
-/// Which of them is lent is what `extent_shelf` says.
+/// `extent_shelf` chooses which of them is assigned.
 class arena_pool final : public extent_source {
 public:
-  /// Not null. `threads`: that get memory, side by side; at least one, or std::system_error.
+  /// `memory` is not null. `threads` allocate side by side; throws std::system_error if not even one can be started.
   explicit arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads = default_threads());
   ~arena_pool() override;
 
-  /// A quarter of the cores, at least 1 and at most 8: more hardly get memory any faster.
+  /// A quarter of the cores, at least 1 and at most 8: more threads hardly allocate any faster.
   static std::uint32_t default_threads() noexcept;
 
   using extent_source::lend;
@@ -42,32 +42,32 @@ public:
   std::string shared_name() const override { return memory_->shared_name(); }
   bool shared_name_is_there() const noexcept override { return memory_->shared_name_is_there(); }
 
-  /// What the memory is, for the log.
+  /// A description of the memory for the log.
   std::string describe() const { return memory_->describe(); }
 
 private:
-  /// What a thread of the pool does.
+  /// The body of a thread of the pool.
   void provide(const std::stop_token& stop);
 
-  // Every extent is in exactly one place: lent, on the shelf, in `fresh_`, or in the hands of a thread that gets it
-  // from the host. The shelf expects those of the latter two.
+  // Every extent is in exactly one place: assigned, on the free list, in `fresh_`, or in a thread that allocates it.
+  // The free list expects those of the latter two.
 
   std::shared_ptr<arena> memory_;
   arena_facts facts_;
   mutable std::mutex mutex_;
-  /// There is something fresh again, or a pause is over.
+  /// There is a fresh extent again, or a pause has ended.
   std::condition_variable_any wake_;
-  /// By number.
+  /// Whether each extent is assigned, by number.
   std::vector<bool> lent_;
-  /// Those that can be lent at once.
+  /// The extents that can be assigned at once.
   extent_shelf shelf_;
-  /// Those that were never got from the host, in their order.
+  /// The extents without memory yet, in their order.
   std::deque<std::uint32_t> fresh_;
   extent_counts counts_;
-  /// How many threads wait since the host had no memory for them, and what it said last.
+  /// How many threads pause after a failed allocation, and the last error.
   std::uint32_t refused_ = 0;
   std::string refusal_;
-  /// Last: they end before anything else does.
+  /// The last member, so that the threads end before anything else is destroyed.
   std::vector<std::jthread> threads_;
 };
 

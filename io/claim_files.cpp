@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr mode_t claims_mode = 0700;
 constexpr mode_t claim_mode = 0600;
-/// A claim that is listed and gone a moment later was removed by who has a higher one.
+/// A claim that is listed and has disappeared a moment later was removed by the holder of a higher one.
 constexpr int looks_max = 8;
 
 tl::unexpected<error> claim_failed(int code, const char* verb, const fs::path& path) {
@@ -45,7 +45,7 @@ std::optional<claim_number> number_of(std::string_view name) {
   return out;
 }
 
-/// Empty where the directory is not there.
+/// Empty where the directory does not exist.
 result<std::vector<claim_number>> list_claims(const fs::path& directory) {
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(directory.c_str()), ::closedir);
   std::vector<claim_number> out;
@@ -67,7 +67,7 @@ result<std::vector<claim_number>> list_claims(const fs::path& directory) {
 
 result<void> put(int descriptor, const fs::path& path, const claim_record& what) {
   const auto text = text_of(what);
-  // Once only: it lies within one block, and whoever sees a part of it finds by its sum that it is one.
+  // One write is enough: the record lies within one block, and a reader detects a partial one by its checksum.
   errno = 0;
   if (::pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     return claim_failed(errno != 0 ? errno : ENOSPC, "write", path);
@@ -110,7 +110,8 @@ result<claim_sighting> claim_directory::look() {
     out.record = read_claim(read);
     return out;
   }
-  return fail(errc::io_error, "the claims in " + directory_.string() + " come and go");
+  return fail(errc::io_error,
+              "the claims in " + directory_.string() + " keep changing while they are listed; try again");
 }
 
 result<void> claim_directory::make(claim_number number, const claim_record& what) {

@@ -12,7 +12,7 @@ namespace troupe::io {
 
 namespace {
 
-/// A process that was stopped goes on with what is left of a wait, whatever time it is by then: so no wait is long.
+/// A stopped process resumes with the rest of its wait, however late it is by then. Therefore no wait is long.
 constexpr duration longest_nap = std::chrono::milliseconds(100);
 
 bool is_settled(const claim_status& x) {
@@ -80,10 +80,10 @@ void claim_keeper::run() {
     publish();
   }
   const auto last = gives_back_ ? rules_.release() : std::nullopt;
-  // Before others may write.
+  // The gate closes before another node may write.
   gate_->shut();
   if (last)
-    static_cast<void>(files_->write(last->number, last->record)); // else others wait for it to stand still
+    static_cast<void>(files_->write(last->number, last->record)); // otherwise others wait for the lease to run out
 }
 
 void claim_keeper::carry_out(const claim_step& what) {
@@ -102,7 +102,7 @@ void claim_keeper::carry_out(const claim_step& what) {
     return rules_.written(begun, boot_time(), outcome);
   }
   case claim_step::kind::remove_below:
-    static_cast<void>(files_->remove_below(what.number)); // a claim that stays does no harm
+    static_cast<void>(files_->remove_below(what.number)); // a claim that remains is harmless
     return rules_.removed(begun, boot_time());
   case claim_step::kind::end:
     return;
@@ -163,7 +163,7 @@ claim_status claim_keeper::wait(const std::function<bool(const claim_status&)>& 
 }
 
 std::string describe(const claim_status& x) {
-  return (x.other ? "node '" + x.other->holder + "'" : std::string("a node that has not said its name")) + " (claim " +
+  return (x.other ? "node '" + x.other->holder + "'" : std::string("an unnamed node")) + " (claim " +
          std::to_string(x.in_force) + ")";
 }
 

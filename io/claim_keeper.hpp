@@ -15,43 +15,44 @@
 
 namespace troupe::io {
 
-/// How a claim is, for whoever asks.
+/// The state of a claim.
 struct claim_status {
   claim_state state = claim_state::watching;
-  /// The own one.
+  /// The number of this node's claim.
   claim_number number = 0;
   claim_number in_force = 0;
-  /// The claim in force as it was last seen, of somebody else; or the one that this one was lost to.
+  /// The claim in force of another node, as last seen; or the claim that displaced this one.
   std::optional<claim_record> other{};
-  /// Of the last step, where it failed; empty else.
+  /// The error of the last step, if it failed; otherwise empty.
   std::string trouble{};
 };
 
-/// Makes a claim on a data directory and keeps it: carries out what `claim_rules` say, in a thread of its own, and
-/// opens and shuts a gate by what they find.
+/// Makes a claim on a data directory and renews it: carries out the steps of `claim_rules` in a thread of its own, and
+/// opens and closes a gate accordingly.
 class claim_keeper {
 public:
-  /// `gate` is opened while the claim is valid, and shut for good when it is lost; of an adopter it stays closed.
-  /// Begins at once. io_error when no thread can be started.
+  /// Starts at once. `gate` is opened while the claim is valid and closed for good when it is lost; for an adopter it
+  /// stays closed. Error: `io_error` when no thread can be started.
   static result<std::unique_ptr<claim_keeper>> begin(std::unique_ptr<claim_files> files, const claim_options& options,
                                                      std::shared_ptr<write_gate> gate);
   claim_keeper(const claim_keeper&) = delete;
   claim_keeper& operator=(const claim_keeper&) = delete;
-  /// Gives back a claim that is held: nothing may be under way by then. Waits for the file system.
+  /// Releases a claim that is held; all writes must have ended by then. Waits for the file system.
   ~claim_keeper();
 
-  /// Blocks until the claim is held, refused or lost, for as long as `go_on` says: it is asked now and then, and told
-  /// how things are. Any thread.
+  /// Blocks until the claim is held, refused or lost, or until `go_on`, which is called now and then with the current
+  /// state, returns false. Any thread.
   claim_status wait(const std::function<bool(const claim_status&)>& go_on) const;
 
   /// Any thread.
   claim_status status() const;
   const std::shared_ptr<write_gate>& gate() const noexcept { return gate_; }
 
-  /// Called once, by the keeper's thread, when a claim that was held is lost. At once if it is already.
+  /// Registers a function that the keeper's thread calls once when a held claim is lost. Is called at once if it is
+  /// lost already.
   void on_lost(std::function<void(const claim_status&)> what);
 
-  /// Ends the thread without giving the claim back, as when the process dies: for tests.
+  /// Ends the thread without releasing the claim, as when the process dies. For tests.
   void abandon();
 
 private:
@@ -59,14 +60,14 @@ private:
 
   void run();
   void carry_out(const claim_step& what);
-  /// Takes over what the rules say now.
+  /// Publishes the state of the rules.
   void publish();
   void end_thread();
 
   std::unique_ptr<claim_files> files_;
   const bool is_owner_;
   std::shared_ptr<write_gate> gate_;
-  /// Of the thread.
+  /// Used by the thread only.
   claim_rules rules_;
   bool was_held_ = false;
   mutable std::mutex mutex_;

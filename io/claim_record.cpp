@@ -40,7 +40,7 @@ void append_line(std::string& out, std::string_view name, std::string_view value
   out.append(name).append(" ").append(value).append("\n");
 }
 
-/// Takes "NAME VALUE\n" off the text.
+/// Removes "NAME VALUE\n" from the start of the text.
 std::optional<std::string_view> take_line(std::string_view& text, std::string_view name) {
   const auto end = text.find('\n');
   if (end == std::string_view::npos || !text.starts_with(name) || end <= name.size() || text[name.size()] != ' ')

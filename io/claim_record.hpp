@@ -10,57 +10,57 @@
 #include <span>
 #include <string>
 
-/// What stands in a claim: who has a data directory, or wants it. docs/decisions/0022 has the reasons.
+/// The content of a claim: which node holds or requests a data directory. docs/decisions/0022 has the reasons.
 
 namespace troupe::io {
 
-/// Of what stands in a claim, as its first line has it.
+/// The version of the format, as in the first line of a claim.
 inline constexpr int claim_version = 1;
 
-/// From 1 on, each once: the highest that is there is the claim in force.
+/// Numbers count from 1, each is used once; the highest that exists is the claim in force.
 using claim_number = std::uint64_t;
 
-/// A claim that cannot be read is taken for one with this lease. No claim has a longer one.
+/// The longest lease of a claim. A claim that cannot be read is treated as one with this lease.
 inline constexpr duration longest_claim_lease = std::chrono::minutes(1);
 
 enum class claim_kind : std::uint8_t {
-  /// The node whose directory it is: writes there once it holds the claim.
+  /// The node that owns the directory and writes there once it holds the claim.
   owner,
-  /// Another node, which reads what a dead one has left, and never writes there.
+  /// Another node, which reads the directory of a dead one and never writes there.
   adopter,
 };
 
 enum class claim_phase : std::uint8_t {
-  /// Whoever had the directory before may not know yet that it is lost.
+  /// The previous holder may not have noticed the loss yet.
   waiting,
   holding,
-  /// Given back: nothing is under way.
+  /// Released: no write is in progress.
   released,
 };
 
 struct claim_record {
   std::string holder;
-  /// Of the run that made the claim.
+  /// The incarnation of the run that made the claim.
   incarnation_number incarnation = 0;
   claim_kind kind = claim_kind::owner;
   claim_phase phase = claim_phase::waiting;
-  /// So long after a renewal somebody may still write who has not renewed since: the holder, and while it waits those
-  /// before it too.
+  /// How long after a renewal a node may still write that has not renewed since: the holder, and while it waits also
+  /// the previous holders.
   duration lease{};
-  /// Another one with each renewal.
+  /// Changes with each renewal.
   std::uint64_t counter = 0;
-  /// Of the holder: nodes of another one leave the directory alone.
+  /// The cluster of the holder: nodes of other clusters leave the directory alone.
   std::string cluster{};
 
   friend bool operator==(const claim_record&, const claim_record&) = default;
 };
 
-/// Of each claim file, written by one call.
+/// The size of each claim file, which is written by one call.
 inline constexpr std::size_t claim_record_bytes = 1024;
 
-/// As lines that people can read, with a sum.
+/// The record as readable lines with a checksum.
 std::string text_of(const claim_record& x);
-/// Nothing where it is not whole.
+/// Nothing where the record is incomplete or damaged.
 std::optional<claim_record> read_claim(std::span<const std::byte> bytes);
 
 } // namespace troupe::io

@@ -35,15 +35,15 @@ void claim_rules::end_as(claim_state how) {
   next_ = {};
 }
 
-// -- who wants it -----------------------------------------------------------------------------------------------------
+// -- acquiring a claim ------------------------------------------------------------------------------------------------
 
 void claim_rules::looked(timestamp begun, timestamp ended, const result<claim_sighting>& found) {
   trouble_.reset();
   if (!found) {
     trouble_ = found.error();
-    // Who has the claim may have been kept from renewing it by the same: what was seen before counts for nothing.
+    // The same failure may have kept the holder from renewing: earlier observations do not count.
     watched_.reset();
-    // What the last renewal has written may stand for nothing by now: the next one begins with a write again.
+    // The last renewal may not have reached the disk: the next one begins with a write again.
     return state_ == claim_state::watching ? look_at(later(ended, pause())) : begin_renewal(later(ended, pause() / 2));
   }
   in_force_ = std::max(in_force_, found->number);
@@ -56,7 +56,7 @@ void claim_rules::looked(timestamp begun, timestamp ended, const result<claim_si
 void claim_rules::watch(timestamp begun, timestamp ended, const claim_sighting& found) {
   other_ = found.record;
   const bool owns = options_.kind == claim_kind::owner;
-  // Nobody shares this directory, or others do.
+  // The directory is not shared, or belongs to another cluster.
   if (!owns && (found.number == 0 || (found.record && found.record->cluster != options_.cluster)))
     return end_as(claim_state::refused);
   if (found.number == 0)
@@ -65,7 +65,7 @@ void claim_rules::watch(timestamp begun, timestamp ended, const claim_sighting& 
   if (owns && record && record->phase == claim_phase::released)
     return make_next(found, duration::zero(), ended);
   const auto lease = record ? record->lease : longest_claim_lease;
-  // Whoever was before an adopter that holds its claim has found that out.
+  // An adopter that holds its claim has waited until the previous holder stopped.
   const bool is_adopters = record && record->kind == claim_kind::adopter;
   const auto wait = is_adopters && record->phase == claim_phase::holding ? duration::zero() : wait_of(lease);
   if (owns && is_adopters)
@@ -75,7 +75,7 @@ void claim_rules::watch(timestamp begun, timestamp ended, const claim_sighting& 
   const bool still = same && watched_->fingerprint == found.fingerprint;
   if (owns && same && !still && watched_->record && record)
     return end_as(claim_state::refused);
-  // Nobody knows whether the holder could have renewed it while nobody could look.
+  // The holder may have renewed during a gap in which no look succeeded.
   if (!still || ended - last_look > lease) {
     watched_ = found;
     still_since_ = ended;
@@ -105,7 +105,7 @@ void claim_rules::made(timestamp, timestamp ended, const result<void>& outcome) 
   if (!outcome) {
     if (outcome.error().code != errc::exists)
       trouble_ = outcome.error();
-    // Also where it may have been made all the same: then it stands still, as a claim of somebody who has died.
+    // The claim may have been made despite the error: then its counter stands still, as that of a dead node.
     return look_at(later(ended, outcome.error().code == errc::exists ? duration::zero() : pause()));
   }
   state_ = claim_state::waiting;
@@ -113,7 +113,7 @@ void claim_rules::made(timestamp, timestamp ended, const result<void>& outcome) 
   begin_renewal(ended);
 }
 
-// -- who has it -------------------------------------------------------------------------------------------------------
+// -- holding a claim --------------------------------------------------------------------------------------------------
 
 void claim_rules::written(timestamp begun, timestamp ended, const result<void>& outcome) {
   trouble_.reset();
@@ -128,7 +128,7 @@ void claim_rules::written(timestamp begun, timestamp ended, const result<void>& 
 }
 
 void claim_rules::judge_renewal(timestamp ended, const claim_sighting& found) {
-  // The own claim is there, or its last write would have said so; and nobody else writes it.
+  // The own claim exists, or its last write would have failed; and no other node writes it.
   if (found.number < number_ || (found.number == number_ && !found.record))
     return begin_renewal(later(ended, pause() / 2));
   const bool is_ours = found.number == number_ && found.record && found.record->incarnation == options_.incarnation;
@@ -139,14 +139,14 @@ void claim_rules::judge_renewal(timestamp ended, const claim_sighting& found) {
   if (renewal_ < holds_from_)
     return begin_renewal(std::max(ended, std::min(later(renewal_, pause()), holds_from_)));
   const auto until = later(renewal_, options_.lease);
-  // An answer that took so long says what was: by now another one may have taken over, and opened what lies there. Who
-  // had the directory before may not write either, and looks again.
+  // An answer this late describes the past: another node may have taken over by now and opened the files. The previous
+  // holder may not write either, and looks again.
   if (state_ == claim_state::waiting && ended >= until)
     return begin_renewal(ended);
   state_ = claim_state::holding;
   valid_until_ = until;
-  // Not earlier: so whoever makes a number that was there before finds the higher claim when it looks, however late its
-  // view of the directory was.
+  // Removal waits this long so that a node that makes a number again finds the higher claim when it looks, however
+  // stale its view of the directory was.
   if (!has_cleaned_ && renewal_ - holds_from_ >= wait_of(options_.lease)) {
     has_cleaned_ = true;
     next_ = {claim_step::kind::remove_below, number_, {}, ended};

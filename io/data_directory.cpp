@@ -46,9 +46,8 @@ bool has_private_mode(const struct stat& status) {
   return (status.st_mode & rights_of_others) == 0;
 }
 
-/// Whether only a group that this process is in has rights beside the owner. That is what the kubelet makes of a volume
-/// with `fsGroup`, each time that it mounts it (g+rwX and the set-group-ID bit), so it has to be repaired and not
-/// refused.
+/// Whether only a group of this process has rights beside the owner. The kubelet changes a volume with `fsGroup` so at
+/// each mount (g+rwX and the set-group-ID bit), so it has to be repaired and not refused.
 bool is_open_to_own_group_alone(const struct stat& status) {
   if ((status.st_mode & S_IRWXO) != 0)
     return false;
@@ -61,8 +60,8 @@ bool is_open_to_own_group_alone(const struct stat& status) {
   return std::ranges::find(groups, status.st_gid) != groups.end();
 }
 
-/// Whether nothing is in it but what mkfs makes at the root of an ext file system. Nothing that cannot be read is
-/// empty.
+/// Whether the directory contains only what mkfs makes at the root of an ext file system. A directory that cannot be
+/// read does not count as empty.
 bool is_unused(const fs::path& directory) {
   std::error_code failure;
   fs::directory_iterator entries(directory, failure);
@@ -75,18 +74,18 @@ bool is_unused(const fs::path& directory) {
   return !failure;
 }
 
-/// Whether a directory of this user that is open to others may be made private without asking.
+/// Whether a directory of this user that is open to others may be made private without confirmation.
 bool may_be_made_private(const fs::path& directory, const struct stat& status) {
   return is_open_to_own_group_alone(status) || is_unused(directory);
 }
 
 tl::unexpected<error> open_to_others(const fs::path& directory, const struct stat& status) {
   return fail(errc::invalid_argument, directory.string() + " has mode " + octal(status.st_mode) +
-                                          ", so other users can get at keys and salts in it: chmod 700 " +
+                                          ", so other users can read keys and salts in it: chmod 700 " +
                                           directory.string());
 }
 
-/// The nearest directory above that is there: where others are made.
+/// The nearest existing parent directory, in which others are created.
 fs::path nearest_existing(const fs::path& directory) {
   std::error_code ignored;
   auto at = fs::absolute(directory, ignored);
@@ -123,7 +122,7 @@ result<void> make_private(int opened, const fs::path& directory) {
   if (::fchmod(opened, private_directory) != 0)
     return tl::unexpected(system_error(errno, "chmod 700 " + directory.string()));
   if (is_new)
-    log::get("node")->info("data_dir made private: {} was empty and had mode {}, it has 0700 now", directory.string(),
+    log::get("node")->info("data_dir made private: {} (empty, mode {}) has mode 0700 now", directory.string(),
                            octal(status.st_mode));
   else
     log::get("node")->warn("data_dir made private: {} had mode {}, so group {} could read keys and salts in it; it has "
@@ -141,11 +140,11 @@ result<void> check_data_directory(const fs::path& directory) {
       return tl::unexpected(system_error(errno, directory.string()));
     const auto above = nearest_existing(directory);
     if (::access(above.c_str(), W_OK | X_OK) != 0)
-      return tl::unexpected(system_error(errno, directory.string() + " cannot be made in " + above.string()));
+      return tl::unexpected(system_error(errno, directory.string() + " cannot be created in " + above.string()));
     return {};
   }
   if (!S_ISDIR(status.st_mode))
-    return fail(errc::invalid_argument, directory.string() + " is no directory");
+    return fail(errc::invalid_argument, directory.string() + " is not a directory");
   if (auto mine = judge_owner(directory, status); !mine)
     return mine;
   if (!has_private_mode(status) && !may_be_made_private(directory, status))
@@ -175,7 +174,7 @@ result<unique_descriptor> lock_file_in(int opened, const fs::path& directory) {
       return tl::unexpected(in_use(directory));
     return tl::unexpected(system_error(errno, "lock " + path.string()));
   }
-  // One that an earlier version made, for everybody to read.
+  // An earlier version created the file readable for everybody.
   if (::fchmod(lock.get(), private_file) != 0)
     return tl::unexpected(system_error(errno, "chmod 600 " + path.string()));
   return lock;
@@ -198,8 +197,8 @@ bool directory_lock::is_there() const {
 
 result<void> directory_lock::renew() {
   if (!is_at(path_, directory_.get()))
-    return fail(errc::not_found, path_.string() + " is not there any more, or another directory is: what this node "
-                                                  "stores is lost with its end");
+    return fail(errc::not_found, path_.string() + " was removed or replaced: what this node "
+                                                  "stores is lost when it stops");
   auto made = lock_file_in(directory_.get(), path_);
   if (!made)
     return tl::unexpected(made.error());
@@ -213,8 +212,8 @@ result<directory_lock> lock_data_directory(const fs::path& directory) {
     return tl::unexpected(opened.error());
   if (auto mine = make_private(opened->get(), directory); !mine)
     return tl::unexpected(mine.error());
-  // Some file systems of networks lock no directories: there the file alone has to do. systemd-tmpfiles locks those
-  // that it cleans for a moment.
+  // Some network file systems cannot lock directories: there the lock on the file has to suffice. systemd-tmpfiles
+  // locks the directories that it cleans for a moment.
   int tries = 0;
   while (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     if (++tries > lock_tries)
@@ -224,7 +223,7 @@ result<directory_lock> lock_data_directory(const fs::path& directory) {
   auto file = lock_file_in(opened->get(), directory);
   if (!file)
     return tl::unexpected(file.error());
-  // Whoever changes the working directory later means the same one.
+  // The path stays valid if the working directory changes later.
   std::error_code ignored;
   return directory_lock(fs::absolute(directory, ignored), std::move(*opened), std::move(*file));
 }

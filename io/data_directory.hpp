@@ -9,27 +9,27 @@
 
 namespace troupe::io {
 
-/// Says what is wrong with a directory that a node is to keep its data in. What lies there tells all keys and the salts
-/// of tenants, so it is this user's alone: owned by the user, and of mode 0700. One that is not there is as good as one
-/// that can be made, and one that `lock_data_directory` would make private as good as a private one.
+/// Checks whether a node may keep its data in a directory. The data reveals all keys and the salts of tenants, so the
+/// directory must be owned by this user and have mode 0700. A missing directory passes if it can be created, and one
+/// that `lock_data_directory` would make private counts as private.
 ///
-/// Errors: `not_owner` (it is another user's), `invalid_argument` (others have rights in it, or it is no directory),
-/// `io_error`.
+/// Errors: `not_owner` (it belongs to another user), `invalid_argument` (others have rights in it, or it is not a
+/// directory), `io_error`.
 result<void> check_data_directory(const std::filesystem::path& directory);
 
-/// Keeps other nodes out of a data directory, as long as it lives. Two locks: one on the directory itself, which nobody
-/// can remove while it is in use, and one on the file `lock` in it, for programs that look there, and for file systems
-/// that lock no directories. One thread at a time.
+/// Keeps other nodes out of a data directory while it lives. It holds two locks: one on the directory itself, which
+/// cannot be removed while it is in use, and one on the file `lock` in it, for programs that look there and for file
+/// systems that cannot lock directories. One thread at a time.
 class directory_lock {
 public:
   directory_lock(std::filesystem::path path, unique_descriptor directory, unique_descriptor file)
       : path_(std::move(path)), directory_(std::move(directory)), file_(std::move(file)) {}
 
-  /// Whether the file is found in the directory, and that at its path. False after either was removed or replaced.
+  /// Whether the file is in the directory and the directory at its path. False after either was removed or replaced.
   bool is_there() const;
 
-  /// Makes the file again where it was removed, and locks it. Errors: `not_found` (the directory is not at its path any
-  /// more: it was removed, or another one is there), `busy` (somebody else has locked the file meanwhile), `io_error`.
+  /// Creates the file again where it was removed, and locks it. Errors: `not_found` (the directory was removed or
+  /// replaced), `busy` (another process has locked the file meanwhile), `io_error`.
   result<void> renew();
 
   const std::filesystem::path& directory() const noexcept { return path_; }
@@ -40,12 +40,13 @@ private:
   unique_descriptor file_;
 };
 
-/// Makes the directory where it is not there, and takes its lock: the descriptor holds it. A directory of this user is
-/// made private (0700) where it is empty but for `lost+found`, or where only a group that this process is in has rights
-/// in it, as in a volume that Kubernetes mounts with `fsGroup`; the latter with a warning. Any other that is open to
-/// others is refused as `check_data_directory` does, since rights that somebody gave are not taken away in passing.
+/// Creates the directory if it does not exist, and locks it; the result holds the lock. A directory of this user is
+/// made private (0700) where it is empty except for `lost+found`, or where only a group of this process has rights in
+/// it, as in a volume that Kubernetes mounts with `fsGroup`; the latter is logged as a warning. Any other directory
+/// that is open to others is refused as by `check_data_directory`, since rights that were granted on purpose must not
+/// be revoked silently.
 ///
-/// Errors: `busy` where another node has it, and those of `check_data_directory`.
+/// Errors: `busy` where another node has locked it, and those of `check_data_directory`.
 result<directory_lock> lock_data_directory(const std::filesystem::path& directory);
 
 } // namespace troupe::io

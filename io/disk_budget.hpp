@@ -6,14 +6,14 @@
 
 namespace troupe::io {
 
-/// How much disk space several slab files may have together. Counts only. Thread-safe.
+/// A bound on the disk space of several slab files together. It counts only. Thread-safe.
 class disk_budget {
 public:
   explicit disk_budget(std::uint64_t limit) : limit_(limit) {}
   disk_budget(const disk_budget&) = delete;
   disk_budget& operator=(const disk_budget&) = delete;
 
-  /// False if that would be more than there is; then nothing has changed.
+  /// Returns false, and changes nothing, if that would exceed the bound.
   bool take(std::uint64_t bytes) {
     const std::lock_guard guard(mutex_);
     if (used_ > limit_ || bytes > limit_ - used_)
@@ -43,16 +43,15 @@ private:
   std::uint64_t used_ = 0;
 };
 
-/// A slab file grows by so much at least, so that it lies on the disk in few pieces and is seldom held up; and by so
-/// many slots.
+/// The least growth of a slab file in bytes and in slots, so that the file has few fragments and grows seldom.
 inline constexpr std::uint64_t growth_bytes = std::uint64_t{64} << 20U;
 inline constexpr std::uint64_t growth_slots = 8;
 
-/// What all that is one slab costs besides its slots: records and trailer.
+/// The space that a slab needs besides its slots: records and trailer.
 inline constexpr std::uint64_t slab_tail_bytes = std::uint64_t{3} * 4096;
 
-/// How many slots a file is to have next that has `there`, of at most `most`, where `wanted` more are asked for and
-/// there are so many bytes of disk space for it: `there` if not even one more fits.
+/// The next number of slots of a file that has `there` and may have `most`, when `wanted` more are requested and
+/// `bytes_left` of disk space are available; `there` if not even one more fits.
 constexpr std::uint64_t next_slots(std::uint64_t there, std::uint64_t most, std::uint64_t wanted,
                                    std::uint64_t slot_bytes, std::uint64_t bytes_left) noexcept {
   const auto step = std::max({wanted, growth_slots, growth_bytes / slot_bytes});

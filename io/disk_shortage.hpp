@@ -10,20 +10,20 @@ namespace troupe::io {
 
 /// Why a file did not get disk space.
 struct disk_shortage {
-  /// The file, for people.
+  /// The file, as it is named in messages.
   std::string file;
   std::uint64_t needed_bytes = 0;
-  /// ENOSPC, or EDQUOT where it is a quota that is used up, and not the disk.
+  /// ENOSPC, or EDQUOT where a quota is exhausted and not the disk.
   int code = 0;
-  /// What the disk has left; nothing if its file system does not say.
+  /// The free space of the disk; nothing if its file system does not report it.
   std::optional<std::uint64_t> free_bytes{};
-  /// What has to stay free of it.
+  /// How much of it must stay free.
   std::uint64_t spare_bytes = 0;
-  /// What to do other than to make room: "configure a smaller slab".
+  /// What to do instead of freeing space: "configure a smaller slab".
   std::string otherwise{};
 };
 
-/// `no_space`, with the way out.
+/// The error `no_space`, with the way out.
 error lack_of_disk(const disk_shortage& x);
 
 } // namespace troupe::io

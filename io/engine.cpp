@@ -13,7 +13,7 @@ namespace troupe::io {
 
 namespace {
 
-// Bounds of the kernel: entries of a ring (32768, of which some are for cancellations), and places for buffers.
+// Limits of the kernel: entries of a ring (32768, of which some are for cancellations), and slots for buffers.
 constexpr std::uint32_t largest_depth = 16384;
 constexpr std::uint32_t most_threads = 1024;
 constexpr std::uint32_t most_kernel_workers = 1024;
@@ -37,8 +37,8 @@ result<void> check(const engine_options& options) {
 
 } // namespace
 
-// The other half of the cores is for those who use what is copied; each slab has workers of its own, which is why more
-// than 8 would be too many. A single one would only take the place of the ring's own thread.
+// The other half of the cores is for the threads that use the copied data; each slab has workers of its own, which is
+// why more than 8 would be too many. A single worker would only replace the ring's own thread.
 std::uint32_t default_kernel_workers() noexcept {
   return std::clamp(std::thread::hardware_concurrency() / 2, 2U, 8U);
 }
@@ -56,15 +56,14 @@ result<std::unique_ptr<engine>> make_engine(const engine_options& options, compl
     auto on_3fs = usrbio_engine::start(options, sink);
     if (on_3fs || on_3fs.error().code != errc::unsupported)
       return on_3fs;
-    log::get("io")->warn("{}: {}; pages go through the kernel instead, as io.engine permits", options.name,
-                         on_3fs.error().text);
+    log::get("io")->warn("{}: {}; using kernel I/O instead, as io.engine permits", options.name, on_3fs.error().text);
   }
   auto made = uring_engine::start(options, sink);
   if (made || made.error().code != errc::unsupported)
     return made;
   if (options.kind == engine_kind::uring)
-    return fail(errc::unsupported, made.error().text + "; set io.engine to \"auto\" or \"threads\" to do without");
-  log::get("io")->warn("{}: {}; a pool of {} threads takes its place, which costs more CPU and bandwidth", options.name,
+    return fail(errc::unsupported, made.error().text + "; set io.engine to \"auto\" or \"threads\" to run without it");
+  log::get("io")->warn("{}: {}; falling back to a pool of {} threads, which is slower and costs more CPU", options.name,
                        made.error().text, options.threads);
   return thread_pool_engine::start(options, std::move(sink));
 }

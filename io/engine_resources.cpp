@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto largest_offset = static_cast<std::uint64_t>(INT64_MAX);
 
-// A transfer that stops inside a sector has met the end of the file; nothing else cuts there.
+// A transfer that stops inside a sector has reached the end of the file; nothing else stops there.
 constexpr std::uint64_t sector_bytes = 512;
 
 } // namespace
@@ -55,7 +55,7 @@ errc engine_resources::check(const request& what) const noexcept {
   const auto memory = buffer(what.buffer);
   if (memory.empty())
     return errc::invalid_argument;
-  // As numbers: the pointers may belong to different objects.
+  // Compared as numbers: the pointers may belong to different objects.
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const auto data = reinterpret_cast<std::uintptr_t>(what.data);
   if (data < begin || data - begin > memory.size() || what.length > memory.size() - (data - begin))
@@ -90,7 +90,7 @@ progress judge_transfer(const request& what, std::int64_t outcome, std::uint64_t
   if ((code == EINTR || code == EAGAIN) && ++fruitless < max_fruitless_tries)
     return {.again = true};
   if (code == EINVAL && what.op == operation::read && done % sector_bytes != 0)
-    return {.status = errc::slab_damaged}; // the rest of an unaligned end cannot even be asked for directly
+    return {.status = errc::slab_damaged}; // direct I/O cannot request the rest of an unaligned end
   return {.status = status_of(code), .system_errno = code};
 }
 

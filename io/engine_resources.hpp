@@ -11,7 +11,7 @@
 
 namespace troupe::io {
 
-/// The files and buffers an engine was told of, by id. Not thread-safe.
+/// The registered files and buffers of an engine, by id. Not thread-safe.
 class engine_resources {
 public:
   engine_resources(std::uint32_t max_files, std::uint32_t max_buffers);
@@ -30,7 +30,7 @@ public:
     return id < buffers_.size() ? buffers_[id] : std::span<std::byte>{};
   }
 
-  /// `ok` if the request names a known file and lies within a known buffer and within what a file can be.
+  /// `ok` if the request names a known file and lies within a known buffer and within the limits of a file.
   errc check(const request& what) const noexcept;
 
 private:
@@ -38,11 +38,11 @@ private:
   std::vector<std::span<std::byte>> buffers_;
 };
 
-/// The code for what the system said about a transfer.
+/// Maps the system's error of a transfer to a code.
 errc status_of(int system_errno) noexcept;
 
-/// What one try of a transfer may ask for, since one call of the kernel moves less than 2 GiB; the rest of a longer
-/// request follows as after a short transfer.
+/// The most that one attempt of a transfer may request, since one system call moves less than 2 GiB. The rest of a
+/// longer request follows as after a short transfer.
 inline constexpr std::uint64_t largest_transfer = 1ULL << 30U;
 
 /// Whether the transfer may be given to the system now.
@@ -50,22 +50,22 @@ inline bool is_allowed(const std::shared_ptr<const write_gate>& gate, operation 
   return op == operation::read || !gate || gate->is_open();
 }
 
-/// What a finished try of a transfer means; the same rules for every engine.
+/// The verdict on one finished attempt of a transfer; the same rules apply to every engine.
 struct progress {
-  /// Whether the request is to be tried again, with the rest.
+  /// Whether the request is to be retried, with the rest.
   bool again = false;
   errc status = errc::ok;
   int system_errno = 0;
 };
 
-/// Tries in a row that transfer nothing before a request is failed: a kernel that asks for another try that often never
-/// ends, and the request's slot and buffer would never be at rest.
+/// Consecutive attempts without progress after which a request fails. A kernel that asks for retries that often never
+/// ends, and the request's slot and buffer would never be free.
 inline constexpr std::uint32_t max_fruitless_tries = 1000;
 
-/// Judges one outcome of read or write (`outcome`: bytes, or -errno) of `what`, and counts into `done` and `fruitless`.
+/// Judges one outcome of read or write (`outcome`: bytes, or -errno) of `what`, and adds to `done` and `fruitless`.
 progress judge_transfer(const request& what, std::int64_t outcome, std::uint64_t& done, std::uint32_t& fruitless);
 
-/// What a request that ended as `status` is completed with, if it was given up (`given_up` not `ok`) before that.
+/// The final status of a request that ended as `status`, if it was cancelled before that (`given_up` not `ok`).
 errc final_status(errc status, errc given_up) noexcept;
 
 } // namespace troupe::io

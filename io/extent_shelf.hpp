@@ -9,32 +9,32 @@
 
 namespace troupe::io {
 
-/// Which extent of an arena is lent next, of those that nobody has. One that has come back goes before one that never
-/// was lent, since clients have registered it with their devices; of the former the last one first, of the latter in
-/// the order in which the host gave them.
+/// A list of the free extents of an arena that chooses which one is assigned next. Returned extents precede those that
+/// were never assigned, since clients have registered them with their devices. Returned ones are taken last in, first
+/// out; new ones in the order in which the host provided them.
 ///
-/// Whoever wishes for a NUMA node gets the first of those that lie there, and where none does, the first of all. Lent
-/// memory stays where it is for long: so as long as the host is to give some of that node, and does give, it is better
-/// to wait for it than to take another.
+/// A caller that prefers a NUMA node gets the first extent there, or the first of all if there is none. Assigned memory
+/// stays in place for long: as long as the host is still to provide some of that node, and does provide, it is better
+/// to wait for it than to take another one.
 ///
-/// Plain state. Nodes are nothing where nobody knows where memory lies.
+/// Plain state. `node` is empty where the placement of memory is unknown.
 class extent_shelf {
 public:
   using node = std::optional<numa_node>;
 
-  /// The host is to give one, which is to lie there.
+  /// The host will provide an extent, planned for that node.
   void expect(node where);
-  /// It has given one of which that was expected, and which lies here.
+  /// The host has provided an extent that was planned for `expected` and is on `where`.
   void arrive(std::uint32_t number, node expected, node where);
   void come_back(std::uint32_t number, node where);
-  /// Whether what is expected may take long.
+  /// Whether expected extents may take long.
   void host_is_short(bool x) noexcept { short_ = x; }
 
-  /// The extent to lend, for the time until it comes back. Nothing if there is none, or none but such as are worse than
-  /// what is expected.
+  /// The extent to assign until it is returned. Nothing if there is none, or only such as are worse than an expected
+  /// one.
   std::optional<std::uint32_t> take(node wish);
 
-  /// How many the host is to give still.
+  /// How many extents the host still has to provide.
   std::uint64_t expected() const noexcept;
 
 private:
@@ -43,7 +43,7 @@ private:
     node where;
   };
 
-  /// In the order in which they are lent, as far as nobody wishes.
+  /// In the order of assignment where no NUMA node is preferred.
   std::deque<entry> ready_;
   std::map<node, std::uint64_t> expected_;
   bool short_ = false;

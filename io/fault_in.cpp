@@ -8,7 +8,7 @@ namespace troupe::io {
 
 namespace {
 
-/// A huge page: a millisecond or two on a host that has to clear it.
+/// The size of a huge page, which takes 1 to 2 ms on a host that has to clear it.
 [[maybe_unused]] constexpr std::size_t step_bytes = std::size_t{2} << 20U;
 
 } // namespace

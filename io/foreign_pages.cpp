@@ -10,13 +10,13 @@ namespace troupe::io {
 
 namespace {
 
-/// A file that could not be opened is tried again after this.
+/// The pause before a file that could not be opened is tried again.
 constexpr duration open_pause = std::chrono::seconds(10);
 
-/// Slots that are read side by side, as long as there is memory for them.
+/// Slots that are read concurrently, if there is memory for them.
 constexpr std::uint64_t frames_max = 32;
 
-/// Whether a path that another node has named stays below the directory that it is put behind.
+/// Whether a path that another node has named stays below the directory to which it is appended.
 bool stays_below(const std::filesystem::path& path) {
   return !path.empty() && path.is_relative() &&
          std::none_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
@@ -26,7 +26,7 @@ bool stays_below(const std::filesystem::path& path) {
 
 result<void> foreign_pages::try_open(const std::string& path, incarnation_number incarnation, timestamp until) {
   if (!stays_below(path))
-    return fail(errc::invalid_argument, "'" + path + "' is no place below the shared directory");
+    return fail(errc::invalid_argument, "'" + path + "' is not a path below the shared directory");
   slab_spec expected;
   expected.space = options_.space;
   expected.rank = options_.rank;
@@ -61,7 +61,7 @@ bool foreign_pages::open(const std::string& path, incarnation_number incarnation
     told_.clear();
     return true;
   }
-  // Opening may have taken as long as its time was.
+  // Opening may have used up the deadline.
   again_ = later(std::max(now, std::chrono::steady_clock::now()), open_pause);
   if (told_ != opened.error().text)
     trouble_ = told_ = opened.error().text;
@@ -99,8 +99,8 @@ std::vector<errc> foreign_pages::read(const std::string& path, incarnation_numbe
           std::memcpy(options_.blocks.data() + page.block * page_bytes, slot.data() + page_header_bytes, page_bytes);
         out[places[at]] = code;
       });
-  // It is not what it was, or its descriptor is of no use any more, as of a file system that was mounted anew: next
-  // time it is looked at anew.
+  // The file was truncated, or its descriptor is stale, as after its file system was mounted anew: the next read opens
+  // it again.
   if (shortened || (any_failed && !any_read))
     file_.reset();
   return out;

@@ -16,23 +16,23 @@
 
 namespace troupe::io {
 
-/// What pages of other nodes are read with.
+/// The settings for reading pages of other nodes.
 struct foreign_storage {
   std::shared_ptr<foreign_reader> reader;
-  /// In which the slab files of all nodes lie.
+  /// The directory that contains the slab files of all nodes.
   std::filesystem::path directory;
-  /// Reads bypass the page cache where the file system can do that.
+  /// Reads bypass the page cache where the file system supports it.
   bool direct = true;
 };
 
-/// A page, and the block that it goes to.
+/// A page, and the block that receives it.
 struct foreign_page {
   key_digest key;
   slot_ref where;
   std::uint32_t block = 0;
 };
 
-/// Pages of one rank, from the slab file of another node into blocks of memory that lie as pages do. Of one thread.
+/// Reads pages of one rank from another node's slab file into blocks that are laid out as pages. One thread at a time.
 class foreign_pages {
 public:
   struct options {
@@ -40,20 +40,20 @@ public:
     namespace_id space;
     rank_number rank = 0;
     std::uint64_t page_bytes = 0;
-    /// One behind the other, of `page_bytes` each.
+    /// Consecutive blocks of `page_bytes` each.
     std::span<std::byte> blocks;
-    /// Of memory that slots are read into; two slots at least.
+    /// The memory that slots are read into; at least two slots.
     std::uint64_t frame_bytes = std::uint64_t{64} << 20U;
   };
 
   explicit foreign_pages(options how) : options_(std::move(how)) {}
 
-  /// Reads them from the file at `path`, below the directory that all share, if it is the one of that incarnation; what
-  /// verifies as the page that was asked for is in its block then, and other blocks are as they were. Ends at `until`.
+  /// Reads pages from the file at `path`, below the shared directory, if it has that incarnation. The block of a page
+  /// that verifies as the requested one holds it then; other blocks are unchanged. Ends at `until`.
   ///
-  /// One code per page: `identity_mismatch` and `corrupt` as `verify_page`, `out_of_range` (no such slot or block),
-  /// `timeout`, what the engine says, or, for all of them, `unsupported`: the file cannot be read. Why not is in
-  /// `take_trouble`; it is not tried again for a while.
+  /// Returns one code per page: `identity_mismatch` and `corrupt` as `verify_page`, `out_of_range` (no such slot or
+  /// block), `timeout`, a code of the engine, or, for all of them, `unsupported`: the file cannot be read.
+  /// `take_trouble` has the reason; the file is not tried again for a while.
   std::vector<errc> read(const std::string& path, incarnation_number incarnation, std::span<const foreign_page> pages,
                          timestamp until, timestamp now);
 

@@ -76,7 +76,7 @@ foreign_reader::open(const std::filesystem::path& path, const slab_spec& expecte
   }
   std::unique_lock lock(wanted->mutex);
   if (!wanted->there.wait_until(lock, until, [&] { return wanted->opened.has_value(); }))
-    return fail(errc::timeout, "the file system of '" + path.string() + "' does not answer");
+    return fail(errc::timeout, "the file system of '" + path.string() + "' does not respond");
   return std::move(*wanted->opened);
 }
 
@@ -90,8 +90,8 @@ void foreign_reader::open_what_comes() {
     to_open_.pop_front();
     lock.unlock();
     next();
-    // May have a file that nobody waits for any more. Letting go of that waits for the engine's thread, which may be
-    // waiting for the lock.
+    // It may hold the last reference to a file. Releasing that waits for the engine's thread, which may be waiting for
+    // the lock.
     next = nullptr;
     lock.lock();
   }
@@ -113,7 +113,7 @@ result<std::shared_ptr<foreign_reader::frames>> foreign_reader::make_frames(std:
   bury();
   std::shared_ptr<frames> out(new frames(slot_bytes, count, engine_));
   if (!out->memory_)
-    return fail(errc::no_memory, "the system has no memory left for pages of other nodes");
+    return fail(errc::no_memory, "out of memory for pages of other nodes");
   const auto number = engine_->add_buffer({out->memory_.get(), slot_bytes * count});
   if (!number)
     return tl::unexpected<error>(number.error());
@@ -143,7 +143,7 @@ void foreign_reader::read(const std::shared_ptr<file>& from, const std::shared_p
     }
     if (!wanted.empty()) {
       lock.unlock();
-      // Which may wait for pages that this host has still to write.
+      // This may wait for pages that this host has still to write.
       if (!engine_->goes_past_the_kernel())
         for (const auto& x : wanted)
           from->slab_.forget(static_cast<slot_number>(x.file_offset / x.length));
@@ -190,11 +190,11 @@ void foreign_reader::complete(std::span<const completion> done) {
       t.by->free_.push_back(t.frame);
       if (t.by->wanted_ != nullptr)
         t.by->wanted_->notify_one();
-      // Who is the last to hold them has to wait for the engine, whose thread this is.
+      // The last holder has to wait for the engine, whose thread this is; another thread releases them.
       left_.emplace_back(std::move(t.from), std::move(t.by));
       continue;
     }
-    // Whoever waits holds both.
+    // A reader that waits holds both.
     t.of->arrived.push_back({t.place, t.frame, x.status});
     t.of->news.notify_one();
   }

@@ -23,12 +23,11 @@
 
 namespace troupe::io {
 
-/// Reads slots of slab files of other nodes through one io engine, for as many threads as like. Whoever reads waits,
-/// but never longer than it wants to: what has not come by then may come later, into memory that is nobody's until it
-/// has.
+/// Reads slots of slab files of other nodes through one I/O engine, for any number of threads. A caller waits for a
+/// bounded time: a transfer that has not ended by then may end later, into memory that is not reused before.
 class foreign_reader {
 public:
-  /// A file that the engine knows. Does not outlive the reader.
+  /// A file that is registered with the engine. Does not outlive the reader.
   class file {
   public:
     file(const file&) = delete;
@@ -46,7 +45,7 @@ public:
     std::uint32_t number_ = 0;
   };
 
-  /// Memory for some slots, which the engine knows. Of one thread. Does not outlive the reader.
+  /// Memory for some slots, registered with the engine. Used by one thread. Does not outlive the reader.
   class frames {
   public:
     frames(const frames&) = delete;
@@ -67,7 +66,7 @@ public:
     std::unique_ptr<std::byte, releaser> memory_;
     std::shared_ptr<engine> engine_;
     std::optional<std::uint32_t> number_;
-    /// Those that nothing is read into, and who waits for more of them; guarded by the reader.
+    /// The frames without a transfer, and the condition for callers that wait for one; guarded by the reader.
     std::vector<std::size_t> free_;
     std::condition_variable* wanted_ = nullptr;
   };
@@ -77,31 +76,31 @@ public:
 
   foreign_reader(const foreign_reader&) = delete;
   foreign_reader& operator=(const foreign_reader&) = delete;
-  /// Waits until nothing is read any more.
+  /// Waits until all reads have ended.
   ~foreign_reader();
 
-  /// Waits until that time at most, also for a file system that does not answer. Errors: `timeout`, those of
-  /// `foreign_slab::open` and of `engine::add_file`.
+  /// Opens a slab file; waits until `until` at most, also for a file system that does not respond. Errors: `timeout`,
+  /// those of `foreign_slab::open` and of `engine::add_file`.
   result<std::shared_ptr<file>> open(const std::filesystem::path& path, const slab_spec& expected, bool try_direct,
                                      timestamp until);
 
   /// Errors: those of `engine::add_buffer`; `no_space` where there is no memory.
   result<std::shared_ptr<frames>> make_frames(std::uint64_t slot_bytes, std::size_t count);
 
-  /// Reads these slots, all of which the file has, by way of these frames. `arrived` is told, in the calling thread, of
-  /// each that came, by its place in the list, with the bytes, which are the frame's again when it returns; or what
-  /// became of it instead: what the engine says, or `timeout` when that time has come first.
+  /// Reads these slots, which the file must have, through these frames. Calls `arrived` in the calling thread for each
+  /// slot, with its place in the list and either the bytes, which are valid during the call, or an error: the engine's,
+  /// or `timeout` when the deadline passes first.
   void read(const std::shared_ptr<file>& from, const std::shared_ptr<frames>& by, std::span<const slot_number> slots,
             timestamp until, const std::function<void(std::size_t, errc, std::span<std::byte>)>& arrived);
 
-  /// Transfers that have not ended.
+  /// The number of transfers in progress.
   std::size_t under_way() const;
 
-  /// For logs.
+  /// A description for logs.
   std::string describe() const { return engine_->describe(); }
 
 private:
-  /// Slots that one caller waits for.
+  /// The slots of one waiting caller.
   struct batch {
     std::condition_variable news;
     struct arrival {
@@ -122,19 +121,19 @@ private:
 
   foreign_reader() = default;
   result<std::shared_ptr<file>> open_now(const std::filesystem::path& path, const slab_spec& expected, bool try_direct);
-  /// What the opener's thread does.
+  /// The body of the opener's thread.
   void open_what_comes();
   void complete(std::span<const completion> done);
-  /// Lets go of what the engine's thread must not.
+  /// Releases what the engine's thread must not release.
   void bury();
 
   mutable std::mutex mutex_;
   std::uint64_t last_tag_ = 0;
   std::map<std::uint64_t, transfer> transfers_;
-  /// Of transfers that nobody waited for.
+  /// Files and frames of transfers whose caller no longer waits.
   std::vector<std::pair<std::shared_ptr<file>, std::shared_ptr<frames>>> left_;
   std::shared_ptr<engine> engine_;
-  /// Files that are to be opened, by a thread of its own, since that may take for ever.
+  /// Files to open. A thread of its own opens them, since that may block forever.
   std::deque<std::function<void()>> to_open_;
   std::condition_variable more_to_open_;
   bool ends_ = false;

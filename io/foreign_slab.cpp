@@ -19,7 +19,7 @@ std::string foreign(const std::filesystem::path& path) {
   return "slab '" + path.string() + "'";
 }
 
-/// Switches to O_DIRECT and tries it out, by the trailer: some file systems take the flag and refuse the transfers.
+/// Switches to O_DIRECT and tests it on the trailer: some file systems accept the flag and refuse the transfers.
 bool try_direct_reads(int descriptor, std::uint64_t trailer_offset) {
   const auto flags = ::fcntl(descriptor, F_GETFL);
   if (flags == -1 || ::fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0)
@@ -41,7 +41,7 @@ bool try_direct_reads(int descriptor, std::uint64_t trailer_offset) {
 } // namespace
 
 result<foreign_slab> foreign_slab::open(const std::filesystem::path& path, const slab_spec& expected, bool try_direct) {
-  // Not blocking, in case the name is that of a pipe; of a regular file that means nothing.
+  // O_NONBLOCK is for a pipe under this name; it has no effect on a regular file.
   unique_descriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!opened)
     return errno == ENOENT ? result<foreign_slab>(fail(errc::not_found, "there is no " + foreign(path)))
@@ -54,7 +54,7 @@ result<foreign_slab> foreign_slab::open(const std::filesystem::path& path, const
                     (expected.incarnation == 0 || found->incarnation == expected.incarnation);
   if (!same)
     return fail(errc::identity_mismatch,
-                foreign(path) + " is another file than the one that was named: it holds " + describe_slab(*found));
+                foreign(path) + " is not the expected file: it holds " + describe_slab(*found));
   const bool direct = try_direct && try_direct_reads(opened.get(), slab_file_bytes(*found) - slab_trailer_bytes);
   return foreign_slab(std::move(*found), std::move(opened), direct);
 }

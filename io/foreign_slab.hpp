@@ -12,38 +12,39 @@
 
 namespace troupe::io {
 
-/// The slab file of somebody else, who may be writing to it at any moment, for who only reads. Takes no lock and
-/// changes nothing. Nothing that is read is believed: a page is what was asked for if header and checksum say so, and
-/// else a miss. Any thread may read.
+/// A read-only view of another node's slab file, to which that node may write at any moment. It takes no lock and
+/// changes nothing. No byte is trusted: a page is the requested one if header and checksum say so, and else a miss. Any
+/// thread may read.
 class foreign_slab {
 public:
   /// Opens `path` if it is the very file that `expected` describes, by its namespace, rank, slot size and incarnation:
-  /// no other file that has come to lie under the same name is ever taken for it. With an incarnation of 0 in
-  /// `expected`, any incarnation will do. With `try_direct`, reads bypass the page cache where the file system can do
-  /// that, so that they find what another host has written.
+  /// another file that has replaced it under the same name is refused. An incarnation of 0 in `expected` matches any.
+  /// With `try_direct`, reads bypass the page cache where the file system supports it, so that they see what another
+  /// host has written.
   ///
-  /// Errors: `not_found`, `identity_mismatch` (another file), `slab_damaged` (no sound trailer, or not the length that
+  /// Errors: `not_found`, `identity_mismatch` (another file), `slab_damaged` (no valid trailer, or another length than
   /// it says), `io_error`.
   static result<foreign_slab> open(const std::filesystem::path& path, const slab_spec& expected,
                                    bool try_direct = true);
 
-  /// What its trailer says it is, and where it lies.
+  /// The identity and shape from its trailer, and its path.
   const slab_spec& spec() const noexcept { return spec_; }
 
   /// Whether buffers, offsets and lengths of reads have to be multiples of `page_alignment`.
   bool direct() const noexcept { return direct_; }
 
-  /// Valid as long as this is.
+  /// Valid while this object lives.
   int descriptor() const noexcept { return descriptor_.get(); }
 
-  /// To be called before a slot is read by the descriptor: where reads go through the page cache, what that has kept of
-  /// the slot may be older than what another host has written since. Waits for what this host has still to write of it.
+  /// Drops a slot from the page cache; must be called before the slot is read by the descriptor. Where reads go through
+  /// the page cache, its copy may be older than what another host has written since. Waits for writes of this host to
+  /// that slot.
   void forget(slot_number slot) const noexcept;
 
   /// Reads the slot of `wanted` into `slot_buffer`, of `slot_bytes` bytes at a multiple of `page_alignment`, and checks
-  /// that it holds exactly that page, whole, as a load does. `identity_mismatch`: a sound page of something else;
-  /// `corrupt`: no sound page; `out_of_range`: no such slot, or no such buffer; `slab_damaged`: the file has become
-  /// shorter; `io_error`. Blocks for as long as the file system takes.
+  /// that it holds exactly that page, as a load does. Errors: `identity_mismatch` (a valid page of another identity),
+  /// `corrupt` (no valid page), `out_of_range` (no such slot, or an unsuitable buffer), `slab_damaged` (the file was
+  /// truncated), `io_error`. Blocks for as long as the file system takes.
   errc read_page(const page_identity& wanted, std::span<std::byte> slot_buffer) const;
 
 private:

@@ -29,7 +29,7 @@ void handed_memory::leave(std::uint64_t number) {
   if (found == pairs_.end())
     return;
   found->second.left = true;
-  // Looked at before the walk, which may erase it.
+  // Read before the walk, which may erase the entry.
   const auto left = status_of(found->second.memory);
   const auto is_over = [&](const auto& x) {
     const auto& y = x.second;
@@ -37,7 +37,7 @@ void handed_memory::leave(std::uint64_t number) {
       return false;
     if (!y.memory || !y.proof || !y.node || y.node->gone())
       return true;
-    // The younger one counts.
+    // The newer entry wins.
     const auto kept = x.first == number || !left ? std::nullopt : status_of(y.memory);
     return kept && is_same_file(*kept, *left);
   };
@@ -53,7 +53,7 @@ void handed_memory::connection::got(std::vector<unique_descriptor> descriptors, 
   }
   const std::lock_guard guard(all_->mutex_);
   auto& kept = all_->pairs_[number_];
-  // What came before is of the same node, and stays good where this has come in part.
+  // The earlier descriptors are of the same node, and stay valid if these are incomplete.
   if (now.memory || !kept.memory) {
     now.node = std::move(kept.node);
     kept = std::move(now);
@@ -75,15 +75,15 @@ result<std::shared_ptr<arena>> handed_memory::map(const arena_name& name, std::u
     if (!x.memory || !x.proof)
       continue;
     auto mapped = arena::map(x.memory.get(), x.proof.get(), name, bytes);
-    // Another node's, perhaps.
+    // The pair may be of another node.
     if (mapped || mapped.error().code != errc::identity_mismatch)
       return mapped;
   }
   if (cut_off)
-    return fail(errc::unreachable, "the node handed its memory over, and this process could not take it: it has as "
-                                   "many files open as it may (ulimit -n), or a security module (SELinux, AppArmor) "
+    return fail(errc::unreachable, "this process could not receive the descriptors of the node's memory: it has too "
+                                   "many open files (ulimit -n), or a security module (SELinux, AppArmor) "
                                    "forbids it");
-  return fail(errc::unreachable, "no node handed that memory over to this process");
+  return fail(errc::unreachable, "no node has sent the descriptors of that memory to this process");
 }
 
 } // namespace troupe::io

@@ -13,14 +13,14 @@
 
 namespace troupe::io {
 
-/// Memory of nodes on this host that a process was handed over its connections to them, by Unix sockets. A node hands
-/// over two descriptors, as it lets a client attach: its arena, and the proof (`arena`). Which node a pair is of says
-/// the proof, and nothing else is believed. Thread-safe.
+/// The descriptors of node memory that this process has received over its Unix sockets to nodes on this host. A node
+/// sends two when a client attaches: its arena, and the proof (`arena`). The proof identifies the node of a pair;
+/// nothing else is trusted. Thread-safe.
 class handed_memory : public std::enable_shared_from_this<handed_memory> {
 public:
-  /// What comes over one connection. When it ends, what came is kept as long as the node is known to live: the client
-  /// connects again, and what a device knows of the memory is not to be lost meanwhile. Else it is closed. Memory that
-  /// was mapped by then stays mapped.
+  /// The descriptors of one connection. When it ends, they are kept while the node is known to live: the client
+  /// reconnects, and the registration of the memory with a device must survive that. Otherwise they are closed. Memory
+  /// that is mapped by then stays mapped.
   class connection {
   public:
     connection(std::shared_ptr<handed_memory> all, std::uint64_t number) : all_(std::move(all)), number_(number) {}
@@ -28,8 +28,8 @@ public:
     connection& operator=(const connection&) = delete;
     ~connection();
 
-    /// Descriptors came along with a message, in the place of those before. `cut_off`: there were more, for which this
-    /// process has no room. Any number of them but two is of no use.
+    /// Takes descriptors that came with a message; they replace the previous ones. `cut_off`: the kernel dropped some,
+    /// because this process has no room for them. A number other than two is ignored.
     void got(std::vector<unique_descriptor> descriptors, bool cut_off);
 
   private:
@@ -42,8 +42,8 @@ public:
   /// `node`: the process at the other end; null if it cannot be watched.
   std::unique_ptr<connection> connect(std::unique_ptr<watched_process> node = nullptr);
 
-  /// The arena of that name, if it was handed over on a connection that is still there, or by a node that still lives.
-  /// Errors: `unreachable` (it was not), `io_error`.
+  /// Maps the arena of that name, if it was received over a connection that still exists, or from a node that still
+  /// lives. Errors: `unreachable` (it was not), `io_error`.
   result<std::shared_ptr<arena>> map(const arena_name& name, std::uint64_t bytes) const;
 
 private:
@@ -58,11 +58,11 @@ private:
 
   handed_memory() = default;
 
-  /// With the mutex: keeps what came over a connection that has ended, or closes it.
+  /// Keeps the descriptors of a connection that has ended, or closes them. Called with the mutex held.
   void leave(std::uint64_t number);
 
   mutable std::mutex mutex_;
-  /// Of those that were left, one for each memory at most.
+  /// The descriptors by connection; of ended connections at most one pair for each memory.
   mutable std::unordered_map<std::uint64_t, pair> pairs_;
   std::uint64_t last_ = 0;
 };

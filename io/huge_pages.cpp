@@ -45,7 +45,7 @@ error lack_of_huge_pages(std::string_view what, std::uint64_t bytes, const huge_
       std::string(what) + " takes " + std::to_string(needed) + " huge pages of " + std::string(kind.name);
   const auto [all, free] = *room.host;
   if (free < needed) {
-    // The number that is set is of all of them: those that others have have to be in it.
+    // The setting counts all huge pages, so it has to include those in use by other processes.
     const auto wanted = std::to_string(all + needed - free);
     const auto command = kind.bytes == two_mib_pages.bytes ? "sysctl vm.nr_hugepages=" + wanted
                                                            : "write " + wanted + " to " + kind.directory +
@@ -60,7 +60,7 @@ error lack_of_huge_pages(std::string_view what, std::uint64_t bytes, const huge_
                                       room.group->file + "): raise it (hugepages-" +
                                       (kind.bytes == two_mib_pages.bytes ? "2Mi" : "1Gi") +
                                       " in the limits of a container of Kubernetes), or " + otherwise};
-  return {errc::limit_exceeded, takes + ", and the kernel gives none although " + std::to_string(free) +
+  return {errc::limit_exceeded, takes + ", and the kernel refuses them although " + std::to_string(free) +
                                     " are free: " + std::string(attempt) + "; " + otherwise};
 }
 

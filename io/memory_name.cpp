@@ -65,14 +65,15 @@ void remove_left_over(const std::string& name) {
   if (::fstat(opened.get(), &status) != 0 || status.st_uid != ::geteuid())
     return;
   if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0)
-    return log::get("node")->warn("/dev/shm/{} is kept: another node holds it, whose data_dir was copied here", name);
+    return log::get("node")->warn("/dev/shm/{} not removed: another node holds it, whose data_dir was copied here",
+                                  name);
   ::shm_unlink(path_of(name).c_str());
 }
 
 result<std::string> drawn() {
   std::array<unsigned char, digits / 2> bytes{};
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    return tl::unexpected(system_error(errno, "cannot draw a name for memory"));
+    return tl::unexpected(system_error(errno, "cannot generate a name for memory"));
   std::string out(prefix);
   append_hex(out, std::as_bytes(std::span(bytes)));
   return out;
@@ -90,7 +91,7 @@ result<std::string> draw_memory_name(const fs::path& directory) {
   auto name = drawn();
   if (!name)
     return name;
-  // Replaced as a whole: half a name would leave memory behind that nobody removes.
+  // The file is replaced as a whole: with half a name, the memory would never be removed.
   const auto next = file.string() + ".new";
   const unique_descriptor made(
       ::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, private_file));

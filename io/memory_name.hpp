@@ -7,23 +7,23 @@
 #include <filesystem>
 #include <string>
 
-/// Names of memory in /dev/shm, by which programs find the arena of a node that are told nothing but a name: workers of
-/// LMCache, and the daemon of 3FS. Several nodes may see one /dev/shm, and containers give their nodes the same data
-/// directory: so a name says nothing about which node it is of, and none is removed that another node holds.
+/// Names of memory in /dev/shm. Programs that know only a name find a node's arena by it: workers of LMCache, and the
+/// daemon of 3FS. Several nodes may see one /dev/shm, and containers give their nodes the same data directory. So a
+/// name does not identify a node, and a name that another node holds is never removed.
 
 namespace troupe::io {
 
-/// Removes the memory that a node of this data directory has left, as one does that is killed, unless somebody holds
-/// its name. The caller has the directory's lock. May wait for the file system.
+/// Removes the memory that an earlier node of this data directory has left, such as a killed one, unless a process
+/// holds its name. The caller has the directory's lock. May wait for the file system.
 void remove_left_memory(const std::filesystem::path& directory);
 
-/// Draws a name at random, and keeps it in the file `memory-name` of the data directory, for `remove_left_memory` of
+/// Generates a random name and writes it to the file `memory-name` of the data directory, for `remove_left_memory` at
 /// the next start. The caller has the directory's lock. May wait for the file system.
 ///
-/// Errors: `io_error`.
+/// Error: `io_error`.
 result<std::string> draw_memory_name(const std::filesystem::path& directory);
 
-/// Holds the name of memory that this process has made, as long as it lives, and then removes it.
+/// Holds the name of memory of this process while it lives, and then removes it.
 class held_memory_name {
 public:
   held_memory_name() = default;
@@ -31,11 +31,11 @@ public:
   held_memory_name& operator=(held_memory_name&& other) noexcept;
   ~held_memory_name();
 
-  /// `memory`: a descriptor of what lies under this name. Errors: `busy` (another process holds it, or something else
-  /// lies there), `io_error`.
+  /// Holds `name`. `memory` is a descriptor of the file under it. Errors: `busy` (another process holds it, or it names
+  /// another file), `io_error`.
   static result<held_memory_name> hold(const std::string& name, int memory);
 
-  /// Without a slash; empty if there is none.
+  /// The name without a slash; empty if there is none.
   const std::string& text() const noexcept { return name_; }
 
   /// Whether the name still leads to that memory. True where there is none.
@@ -43,7 +43,7 @@ public:
 
 private:
   std::string name_;
-  /// Opened for this alone: descriptors of the memory itself are handed to other processes, which would keep the lock.
+  /// Opened only for the lock: descriptors of the memory itself are sent to other processes, which would keep the lock.
   unique_descriptor lock_;
 };
 

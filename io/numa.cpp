@@ -23,7 +23,7 @@ constexpr std::size_t bits_per_word = sizeof(unsigned long) * CHAR_BIT;
 
 using node_mask = std::array<unsigned long, numa_nodes_max / bits_per_word>;
 
-/// A number at the beginning of a text, which is cut off.
+/// Removes a number from the start of the text and returns it.
 std::optional<numa_node> next_number(std::string_view& text) {
   numa_node out = 0;
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), out);
@@ -40,7 +40,7 @@ std::vector<numa_node> listed(const char* path) {
   return numa_nodes_in(line);
 }
 
-/// Of which this process may use the memory; nothing if the kernel does not say.
+/// The nodes whose memory this process may use; empty if the kernel does not say.
 std::vector<numa_node> allowed() {
   constexpr std::string_view key = "Mems_allowed_list:";
   std::ifstream status("/proc/self/status");
@@ -52,8 +52,8 @@ std::vector<numa_node> allowed() {
   return {};
 }
 
-/// Those that are in the other set as well, or all if none is: then the kernel does not tell of that set, or a process
-/// is confined to memory that is no cores' own.
+/// The intersection of both sets, or all of `nodes` if it is empty: then the kernel does not report the other set, or a
+/// process is confined to memory without cores.
 std::vector<numa_node> narrowed(std::vector<numa_node> nodes, const std::vector<numa_node>& to) {
   std::vector<numa_node> out;
   std::ranges::set_intersection(nodes, to, std::back_inserter(out));
@@ -105,7 +105,7 @@ int prefer_numa_node(std::span<std::byte> memory, numa_node node) noexcept {
   if (node >= numa_nodes_max)
     return EINVAL;
   mask[node / bits_per_word] = 1UL << (node % bits_per_word);
-  // The kernel takes one bit less than it is told of.
+  // The kernel uses one bit less than the given number.
   const auto bits = static_cast<unsigned long>(numa_nodes_max) + 1;
   return ::syscall(SYS_mbind, memory.data(), memory.size(), MPOL_PREFERRED, mask.data(), bits, 0U) == 0 ? 0 : errno;
 }
@@ -125,9 +125,9 @@ std::optional<numa_node> numa_node_of_page(const std::byte* byte) noexcept {
 
 std::string why_not_placed(int code) {
   if (code == ENOSYS)
-    return "the kernel knows of no NUMA nodes";
+    return "the kernel has no NUMA support";
   if (code == EPERM)
-    return "this process may not say where memory is to lie: give its container the capability SYS_NICE, or a seccomp "
+    return "this process may not choose NUMA nodes: give its container the capability SYS_NICE, or a seccomp "
            "profile that allows mbind and get_mempolicy";
   return system_error(code, "mbind").text;
 }

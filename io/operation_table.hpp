@@ -10,11 +10,11 @@
 
 namespace troupe::io {
 
-/// All requests of an engine that have not been completed: those that wait, in order, and those given to the kernel;
-/// and the deadlines of both. Plain data without threads or clock. Rows are reused; what is taken from a kernel
-/// completion names row and generation, so that a late or wrong one matches nothing.
+/// The table of all requests of an engine that have not been completed: those that wait, in order, those given to the
+/// kernel, and the deadlines of both. Plain data without threads or clock. Rows are reused; a kernel completion names
+/// row and generation, so that a late or wrong one matches nothing.
 ///
-/// Adding, starting and removing are O(1), and O(log n) for the deadline, cheap where deadlines come in order.
+/// Adding, starting and removing are O(1), and O(log n) for the deadline, which is cheap where deadlines come in order.
 class operation_table {
 public:
   using index = std::uint32_t;
@@ -23,18 +23,18 @@ public:
 
   enum class state : std::uint8_t { free, waiting, running };
 
-  /// Requests wait in the order in which they were added to their queue, and not for those of the other. What sets the
-  /// two apart is the engine's.
+  /// Requests wait in the order in which they were added to their queue, independently of the other queue. The engine
+  /// decides which queue a request belongs to.
   enum class queue_name : std::uint8_t { concurrent, serial };
 
   struct row {
     request what;
-    /// Bytes already transferred.
+    /// Bytes that are already transferred.
     std::uint64_t done = 0;
     std::uint32_t generation = 0;
-    /// Tries in a row that transferred nothing.
+    /// Consecutive attempts without progress.
     std::uint32_t fruitless = 0;
-    /// Why it was given up while running: what to complete it with. `ok` if it was not.
+    /// The status to complete a running row with after it was cancelled; `ok` if it was not.
     errc given_up = errc::ok;
     operation_table::state state = operation_table::state::free;
     operation_table::queue_name queue = queue_name::concurrent;
@@ -44,13 +44,13 @@ public:
     index next = none;
   };
 
-  /// A row at one time, in 62 bits: the upper two bits are left to the caller.
+  /// Identifies the present use of a row in 62 bits: the upper two bits are left to the caller.
   std::uint64_t handle_of(index at) const noexcept;
 
-  /// Appends the request to those that wait in its queue.
+  /// Appends the request to the waiting ones of its queue.
   index add(const request& what, queue_name where = queue_name::concurrent);
 
-  /// The row behind a handle; null if the handle is not of a running row's present use.
+  /// The row of a handle; null if the handle does not name the present use of a running row.
   row* find_running(std::uint64_t handle) noexcept;
 
   static index index_of(std::uint64_t handle) noexcept { return static_cast<index>(handle); }
@@ -63,7 +63,7 @@ public:
   /// Ends the row and its deadline.
   void remove(index i);
 
-  /// Takes a row whose deadline has passed off the heap of deadlines; `none` if there is none.
+  /// Removes a row whose deadline has passed from the heap of deadlines; `none` if there is none.
   index take_expired(timestamp now);
 
   /// Sets or replaces the deadline of a row.
@@ -110,7 +110,7 @@ private:
   index free_ = none;
   std::array<request_queue, 2> queues_;
   std::uint32_t used_ = 0;
-  /// Binary heap, the earliest deadline first.
+  /// A binary heap, the earliest deadline first.
   std::vector<alarm> alarms_;
 };
 

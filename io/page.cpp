@@ -12,7 +12,7 @@ namespace troupe::io {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "pages are little-endian and written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "pages are little-endian and written as they are in memory");
 
 constexpr std::uint64_t page_magic = 0x3145474150505254ULL; // "TRPPAGE1"
 
@@ -55,7 +55,7 @@ std::uint64_t hash_of_header(std::span<const std::byte> slot_buffer) {
   return XXH3_64bits(slot_buffer.data(), offsetof(page_header, header_hash));
 }
 
-// The fixed part only: the unused bytes are covered by the hash and need no copy.
+// Only the fixed part is copied: the hash covers the unused bytes.
 std::optional<page_header> sound_header(std::span<const std::byte> slot_buffer) {
   if (slot_buffer.size() < page_header_bytes)
     return std::nullopt;
@@ -123,7 +123,7 @@ errc verify_page(std::span<const std::byte> slot_buffer, const page_identity& ex
     return errc::corrupt;
   if (header->version != page_version || header->header_bytes != page_header_bytes)
     return errc::identity_mismatch;
-  // Also where the identity differs: whoever looks for the cause needs to know a torn page from a misdirected one.
+  // The payload is checked even if the identity differs, to tell a torn page from a misdirected one.
   if (!payload_is_sound(slot_buffer, *header))
     return errc::corrupt;
   return identity_in(*header) == expected ? errc::ok : errc::identity_mismatch;

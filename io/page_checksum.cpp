@@ -10,7 +10,7 @@
 
 namespace troupe::io {
 
-static_assert(std::endian::native == std::endian::little, "words of a payload are little-endian and taken as they lie");
+static_assert(std::endian::native == std::endian::little, "words of a payload are little-endian and read as they are");
 
 namespace {
 
@@ -29,7 +29,7 @@ page_checksum checksum_of_words(const std::byte* at, std::uint64_t words, std::u
 
 #ifdef __x86_64__
 
-/// Two words at a time, in four sums, so that one need not wait for the other.
+/// Processes two words at a time in four sums, so that no addition waits for another.
 __attribute__((target("avx2"))) page_checksum checksum_of_words_avx2(const std::byte* at, std::uint64_t words,
                                                                      std::uint64_t first_word) noexcept {
   namespace keys = checksum_keys;
@@ -58,7 +58,7 @@ __attribute__((target("avx2"))) page_checksum checksum_of_words_avx2(const std::
     y = _mm256_xor_si256(y, key1);
     key0 = _mm256_add_epi64(key0, step);
     key1 = _mm256_add_epi64(key1, step);
-    // A quarter in each even place: 0 and 2 with 1 and 3, then 0 and 1 with 2 and 3.
+    // The multiplication uses the even 32-bit lanes: quarters 0 and 2 times 1 and 3, then 0 and 1 times 2 and 3.
     low0 = _mm256_add_epi64(low0, _mm256_mul_epu32(x, _mm256_srli_epi64(x, 32)));
     low1 = _mm256_add_epi64(low1, _mm256_mul_epu32(y, _mm256_srli_epi64(y, 32)));
     high0 = _mm256_add_epi64(high0, _mm256_mul_epu32(_mm256_shuffle_epi32(x, 0x10), _mm256_shuffle_epi32(x, 0x32)));

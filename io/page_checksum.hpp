@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-/// The checksum of a page's payload, made to be computed by whoever moves the bytes: by a thousand threads of a GPU in
-/// any order, or by one core as fast as it reads memory. docs/page-format.md gives the definition and its reasons.
+/// The checksum of a page's payload, designed to be computed while the bytes are copied: by a thousand GPU threads in
+/// any order, or by one core at memory bandwidth. docs/page-format.md gives the definition and its reasons.
 
 #ifdef __CUDACC__
 #define TROUPE_HOST_DEVICE __host__ __device__
@@ -15,8 +15,8 @@
 
 namespace troupe::io {
 
-/// Two sums of products. Sums of parts of a page, each word taken with its index in the whole page, add up to the sum
-/// of the page, in any order.
+/// Two sums of products. The sums of parts of a page, each word taken with its index in the whole page, add up to the
+/// sum of the page, in any order.
 struct page_checksum {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
@@ -30,7 +30,7 @@ struct page_checksum {
   friend bool operator==(const page_checksum&, const page_checksum&) = default;
 };
 
-/// A payload is read as little-endian words of this size; the last one is filled up with zeroes.
+/// A payload is read as little-endian words of this size; the last one is padded with zeroes.
 inline constexpr std::uint64_t checksum_word_bytes = 16;
 
 namespace checksum_keys {
@@ -43,10 +43,10 @@ inline constexpr std::uint64_t last_step = 0xd1b54a32d192ed03ULL;
 
 } // namespace checksum_keys
 
-/// What the word at `index` of the payload, given as its first and last eight bytes, adds to the checksum: its four
-/// quarters, mixed with keys that depend on the index, multiplied in pairs, and in other pairs for the other sum. (The
-/// NH function of UMAC, RFC 4418, as the inner loop of XXH3 has it: one multiplication of 32 bits for every four bytes,
-/// which vectors of a processor and threads of a GPU have alike.) A change of one quarter changes both sums, unless two
+/// The contribution to the checksum of the word at `index` of the payload, given as its first and last eight bytes. Its
+/// four quarters are mixed with keys that depend on the index, multiplied in pairs, and in other pairs for the other
+/// sum. (This is the NH function of UMAC, RFC 4418, as in the inner loop of XXH3: one 32-bit multiplication for every
+/// four bytes, which vector units and GPU threads both have.) A change of one quarter changes both sums, unless two
 /// other quarters happen to be zero at once after mixing.
 TROUPE_HOST_DEVICE inline page_checksum checksum_of_word(std::uint64_t index, std::uint64_t first,
                                                          std::uint64_t last) noexcept {

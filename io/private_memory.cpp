@@ -12,9 +12,9 @@ result<private_memory> private_memory::get(std::uint64_t bytes) {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    return tl::unexpected<error>(system_error(errno, "cannot get " + size_text(bytes) + " for pages"));
-  ::madvise(memory, bytes, MADV_HUGEPAGE); // where it can be had
-  ::madvise(memory, bytes, MADV_DONTDUMP); // pages are no business of who reads the core of this process
+    return tl::unexpected<error>(system_error(errno, "cannot allocate " + size_text(bytes) + " for pages"));
+  ::madvise(memory, bytes, MADV_HUGEPAGE); // optional
+  ::madvise(memory, bytes, MADV_DONTDUMP); // core dumps must not contain pages
   return private_memory({static_cast<std::byte*>(memory), bytes});
 }
 

@@ -9,10 +9,10 @@
 
 namespace troupe::io {
 
-/// Anonymous memory of this process alone, all zero, on huge pages where they can be had. Given back with the object.
+/// Zeroed anonymous memory of this process, on huge pages where available. Freed with the object.
 class private_memory {
 public:
-  /// A multiple of the size of a page. Errors: `io_error`.
+  /// `bytes` is a multiple of the page size. Error: `io_error`.
   static result<private_memory> get(std::uint64_t bytes);
 
   private_memory() = default;

@@ -10,28 +10,26 @@
 #include <span>
 #include <vector>
 
-/// Memory of one process that another one writes to and reads from, one-sidedly, over a network: what takes the place
-/// of `io::shared_memory` where node and client are on different hosts. The client exposes memory of its own; the node
-/// moves pages between that and its arena. Only the node begins anything, and it exposes nothing: nobody can name its
-/// memory from outside.
+/// One-sided access over a network to memory of another process, which replaces `io::shared_memory` where node and
+/// client are on different hosts. The client exposes its own memory; the node moves pages between that and its arena.
+/// Only the node initiates transfers, and it exposes nothing: its memory cannot be addressed from outside.
 ///
-/// A transport is an implementation of both ends: `io/ucx` is that of a network; tests have one within a process.
+/// A transport implements both ends: `io/ucx` is one for RDMA networks; tests have one within a process.
 
 namespace troupe::io {
 
-/// How the owner of memory tells of it. Whoever knows this can write to it: it travels in authenticated connections
-/// only. `address` and `key` mean something to the transport alone.
+/// The description of exposed memory. It authorizes writes, so it is sent over authenticated connections only.
+/// `address` and `key` are opaque outside the transport.
 struct remote_memory_name {
   std::vector<std::uint8_t> address;
   std::vector<std::uint8_t> key;
-  /// Where it begins in the memory of its owner, and how long it is.
+  /// The start address in the owner's memory, and the length in bytes.
   std::uint64_t base = 0;
   std::uint64_t bytes = 0;
 };
 
-/// Memory of this process that the other end may write to and read. While this object lives, bytes may change at any
-/// time; when its destructor returns, nothing writes to them any more, however late it is on its way: then they are
-/// given back.
+/// Memory of this process that the other end may read and write. While this object lives, bytes may change at any time.
+/// Its destructor returns the memory only after every write to it has ended.
 class exposed_memory : public shared_memory {
 public:
   virtual const remote_memory_name& name() const noexcept = 0;
@@ -45,29 +43,28 @@ public:
   memory_exposer& operator=(const memory_exposer&) = delete;
   virtual ~memory_exposer() = default;
 
-  /// New memory of so many bytes, a multiple of `page_alignment`, all zero. Who connects comes from one of these IPv4
-  /// addresses, in the byte order of the host; others are kept out where the transport can tell. Takes time. Errors:
-  /// `invalid_argument`, `unsupported`, `io_error`.
+  /// Exposes new, zeroed memory of `bytes`, a multiple of `page_alignment`. Connections are accepted from these IPv4
+  /// addresses, in host byte order; others are refused where the transport can tell. Slow. Errors: `invalid_argument`,
+  /// `unsupported`, `io_error`.
   virtual result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) = 0;
 };
 
 enum class remote_direction : std::uint8_t { put, get };
 
-/// Between memory of this process and as many bytes of the peer's, from `there` on, counted from the beginning of its
-/// memory.
+/// A transfer between memory of this process and as many bytes of the peer's, from offset `there` of the peer's memory.
 struct remote_move {
   std::span<std::byte> here;
   std::uint64_t there = 0;
 };
 
-/// What ends once: `ok`, or why not. Called by a thread of the transport, or by the caller's before the call returns:
-/// it waits for nothing.
+/// Receives the outcome, exactly once. Called by a thread of the transport, or by the caller's before the call returns;
+/// must not block.
 using remote_end = std::function<void(result<void>)>;
 
-/// The memory of one other process, as the node reaches it. Thread-safe; no call waits.
+/// The memory of one other process, as seen by the node. Thread-safe; no call blocks.
 ///
-/// A peer is closed once: by `close`, or by its destruction. After the first failure nothing is moved any more, and
-/// whoever uses it closes it: what it has moved is not known.
+/// A peer is closed once: by `close`, or by its destructor. After the first failure it accepts no more moves, and the
+/// user closes it: the extent of the finished transfers is unknown.
 class remote_peer {
 public:
   remote_peer() = default;
@@ -75,21 +72,20 @@ public:
   remote_peer& operator=(const remote_peer&) = delete;
   virtual ~remote_peer() = default;
 
-  /// Moves all of them. `end` says ok when all bytes are where they belong, at the other end as well; and in any case
-  /// only when nothing touches `here` any more, which stays where it is so long. `out_of_range`: what is not the
-  /// peer's memory, and nothing was moved; `unreachable`: the peer is lost, or closed.
+  /// Makes all of the moves. `end` receives ok when all bytes have arrived, also at the other end; in every case it is
+  /// called only when `here`, which must stay valid until then, is no longer used. Errors: `out_of_range` (outside the
+  /// peer's memory; nothing was moved), `unreachable` (the peer is lost or closed).
   virtual void move(remote_direction direction, std::vector<remote_move> moves, remote_end end) = 0;
 
-  /// Changes as long as anything moves, either way: a large move over a slow line is not one that stands still. Any
-  /// thread.
+  /// Changes while bytes move in either direction, to tell a slow transfer from a stalled one. Any thread.
   virtual std::uint64_t progress() const noexcept = 0;
 
-  /// All that is under way ends, as `unreachable` where it is not done. When `closed` is called, every `end` has been,
-  /// and nothing of this peer touches memory of this process any more.
+  /// Ends all moves, unfinished ones with `unreachable`. Calls `closed` after every `end`, when this peer no longer
+  /// uses memory of this process.
   virtual void close(std::function<void()> closed) = 0;
 };
 
-/// The node's end. Its peers live no longer than it does; it is destroyed when all are closed, or closes them.
+/// The node's end. Its peers do not outlive it: its destructor closes those that are still open.
 class remote_mover {
 public:
   remote_mover() = default;
@@ -97,8 +93,8 @@ public:
   remote_mover& operator=(const remote_mover&) = delete;
   virtual ~remote_mover() = default;
 
-  /// Whoever is named, whether it can be reached or not: the first move will tell. `lost` is called at most once, as
-  /// `remote_end` is, when it is known to be lost. Errors: `invalid_argument` for a name that cannot be, `io_error`.
+  /// Makes a peer without contacting it: the first move shows whether it is reachable. `lost` is called at most once,
+  /// as `remote_end` is, when the peer is known to be lost. Errors: `invalid_argument` for an invalid name, `io_error`.
   virtual result<std::shared_ptr<remote_peer>> connect(const remote_memory_name& name,
                                                        std::function<void(const error&)> lost) = 0;
 };

@@ -7,10 +7,10 @@
 
 namespace troupe::io {
 
-/// The slab file of a namespace that has another name now. Looks beside `wanted.path`, where no file is, for one that
-/// holds pages of the same namespace identity, rank and shape: names of namespaces are in file names, and not in
-/// identities. Opens files for reading alone. Nothing where there is none, where there are several, or where a node has
-/// it open. May wait for the disk.
+/// Finds the slab file of a renamed namespace. Looks beside `wanted.path`, which must not exist, for a file with pages
+/// of the same namespace identity, rank and shape: names of namespaces are in file names, and not in identities. Opens
+/// files read-only. Nothing where there is none, where there are several, or where a node has it open. May wait for the
+/// disk.
 std::optional<std::filesystem::path> find_renamed_slab(const slab_spec& wanted);
 
 } // namespace troupe::io

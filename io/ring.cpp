@@ -16,27 +16,28 @@ namespace {
 
 constexpr std::uint64_t largest_registered = 1ULL << 30U;
 
-// From which length on a worker is woken for a read of a cached file. tmpfs has no way to be asked without blocking, so
-// the kernel leaves its transfers to a worker anyway, the same for all; below 64 KiB a second one gains little.
-// Elsewhere the kernel copies at once what it has, and up to 256 KiB that is done sooner than a worker has it.
+// The length from which a worker is used for a read of a cached file. tmpfs has no non-blocking reads, so the kernel
+// leaves its transfers to one worker anyway; below 64 KiB a second worker gains little. On other file systems the
+// kernel copies cached data at once, which is faster than a worker up to 256 KiB.
 constexpr std::uint64_t least_from_memory = 64ULL << 10U;
 constexpr std::uint64_t least_from_cache = 512ULL << 10U;
 
-// The best first. DEFER_TASKRUN: completions run when the thread asks for them, in one go, and do not interrupt it.
+// The best choice first. DEFER_TASKRUN: completions run in one batch when the thread asks for them, and do not
+// interrupt it.
 constexpr std::array flag_choices{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL,
                                   IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL,
                                   IORING_SETUP_SUBMIT_ALL, 0U};
 
-// Waiting with a time limit without an entry of its own (Linux 5.11), and completions that are never dropped (5.5).
+// Waiting with a timeout without an entry of its own (Linux 5.11), and completions that are never dropped (5.5).
 constexpr unsigned needed_features = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP;
 
-// The ring is of no use any more and the kernel may still own buffers: there is no safe way to go on.
+// The ring is unusable and the kernel may still own buffers: the process cannot continue safely.
 [[noreturn]] void give_up(std::string_view call, int code) {
   log::get("io")->critical("{}", system_error(code, std::string(call) + " failed").text);
   std::abort();
 }
 
-// Interrupted, short of memory for now, or completions to be taken first: all of it passes.
+// Transient: an interruption, a shortage of memory, or completions to be reaped first.
 bool passes(int outcome) {
   return outcome == -EINTR || outcome == -EAGAIN || outcome == -EBUSY || outcome == -ETIME;
 }
@@ -51,7 +52,7 @@ std::string reason(int code) {
   case ENOMEM:
     return "io_uring may not lock the memory that it needs (raise the limit: ulimit -l, LimitMEMLOCK)";
   default:
-    return system_error(code, "io_uring cannot be set up").text;
+    return system_error(code, "cannot set up io_uring").text;
   }
 }
 
@@ -59,7 +60,7 @@ std::string reason(int code) {
 
 result<std::unique_ptr<ring>> ring::open(const engine_options& options) {
   std::unique_ptr<ring> made(new ring);
-  // Besides the transfers: the wake-up and some cancellations. A full queue is submitted early, not an error.
+  // The extra entries are for the wake-up and some cancellations. A full queue is submitted early, which is no error.
   if (const auto code = made->set_up(options.depth + 16); code != 0)
     return fail(errc::unsupported, reason(code));
   if ((made->ring_.features & needed_features) != needed_features)
@@ -83,13 +84,13 @@ int ring::set_up(unsigned entries) {
       flags_ = flags;
       return 0;
     }
-    if (code != EINVAL) // the kernel knows all the flags and has another reason
+    if (code != EINVAL) // the kernel supports the flags and has another reason
       return code;
   }
   return code;
 }
 
-// What forbids system calls may let a ring be made and not be used.
+// A seccomp profile may permit creating a ring and forbid using it.
 int ring::try_out() {
   io_uring_prep_nop(io_uring_get_sqe(&ring_));
   for (;;) {
@@ -107,8 +108,8 @@ int ring::try_out() {
 ring::~ring() {
   if (!open_)
     return;
-  // One by one and not by closing: the kernel closes a ring later, on its own time, and until then it would keep files
-  // open and memory pinned.
+  // Unregisters explicitly: the kernel closes a ring asynchronously, and until then it would keep files open and memory
+  // pinned.
   if (buffers_registered_)
     io_uring_unregister_buffers(&ring_);
   if (files_registered_)
@@ -142,15 +143,15 @@ void ring::register_tables(const engine_options& options) {
 void ring::say_once(int code, const std::string& what) {
   if (std::exchange(said_, true))
     return;
-  log::get("io")->warn("{}; transfers go on without and cost more CPU{}",
-                       system_error(code, "the kernel does not register " + what).text,
+  log::get("io")->warn("{}; transfers continue without registration and cost more CPU{}",
+                       system_error(code, "the kernel cannot register " + what).text,
                        code == ENOMEM || code == EPERM ? " (raise the limit of locked memory: ulimit -l, LimitMEMLOCK)"
                                                        : "");
 }
 
 // Without a limit (before Linux 5.15) the kernel may start a worker for each transfer. It has one limit for work on
-// regular files and one for all other; what it is asked to leave to a worker it counts among the other, since it has
-// not looked at the file by then. Hence both.
+// regular files and one for all other work; requests that are forced to a worker count as other work, since the kernel
+// has not looked at the file by then. Hence both limits are set.
 void ring::limit_workers(std::uint32_t most) {
   std::array<unsigned, 2> limits{most, most};
   if (most > 0 && io_uring_register_iowq_max_workers(&ring_, limits.data()) == 0)
@@ -213,7 +214,7 @@ void ring::give_back(registration& used) {
   used = {};
 }
 
-// Nothing where the memory is not registered, or lies in two places of the table.
+// Nothing where the memory is not registered, or spans two registrations.
 std::optional<std::uint32_t> ring::place_of(const request& what, std::uint64_t done, std::uint64_t length) const {
   const auto& made = registrations_[what.buffer];
   if (made.places.empty())

@@ -17,8 +17,8 @@
 
 namespace troupe::io {
 
-/// One io_uring with the features this kernel has. To be made, used and destroyed by one thread. What it is given to do
-/// becomes known to the kernel with the next `submit` or `submit_and_wait`.
+/// One io_uring with the features of this kernel. Is made, used and destroyed by one thread. Prepared entries are
+/// passed to the kernel by the next `submit` or `submit_and_wait`.
 class ring {
 public:
   /// Error: `unsupported`, with the reason: no io_uring in this kernel, forbidden in this container, or too old.
@@ -26,36 +26,36 @@ public:
 
   ring(const ring&) = delete;
   ring& operator=(const ring&) = delete;
-  /// Nothing may be in flight.
+  /// Requires that nothing is in flight.
   ~ring();
 
   /// Registers the file under this id; where that fails, transfers name the descriptor instead. Large reads of a cached
-  /// file are then left to threads of the kernel, see `engine_options::kernel_workers`.
+  /// file are left to threads of the kernel, see `engine_options::kernel_workers`.
   void add_file(std::uint32_t file, int descriptor);
   void remove_file(std::uint32_t file);
 
-  /// Registers the memory under this id; where that fails, the kernel pins it for each transfer anew.
+  /// Registers the memory under this id; where that fails, the kernel pins it anew for each transfer.
   void add_buffer(std::uint32_t buffer, std::span<std::byte> bytes);
   void remove_buffer(std::uint32_t buffer);
 
-  /// Whether the kernel carries out this request and others of its kind one by one, while workers make other transfers:
-  /// writes exclude each other in a cached file. Not left to workers, which would wait for each other: by itself the
-  /// kernel lets the submitting thread copy, or one worker all of them.
+  /// Whether the kernel carries out requests of this kind one at a time: writes to a cached file exclude each other.
+  /// They are not forced to workers, which would wait for each other: by default the kernel lets the submitting thread
+  /// copy, or one worker do all of them.
   bool is_serial(const request& what) const noexcept {
     return workers_ > 0 && what.op == operation::write && backings_[what.file] != backing::device;
   }
 
-  /// The rest of a request of which `done` bytes are done already.
+  /// Prepares a request, or the rest of one of which `done` bytes have been transferred.
   void prepare_transfer(const request& what, std::uint64_t done, int descriptor, std::uint64_t user_data);
   void prepare_read(int descriptor, std::span<std::byte> into, std::uint64_t user_data);
   void prepare_cancel(std::uint64_t target, std::uint64_t user_data);
 
   void submit();
 
-  /// Submits, and waits until there is a completion or, if given, `patience` is over.
+  /// Submits, and waits for a completion, at most for `patience` if given.
   void submit_and_wait(std::optional<duration> patience);
 
-  /// Calls `f(user_data, outcome)` for each completion there is.
+  /// Calls `f(user_data, outcome)` for each available completion.
   template <class F>
   void reap(F f) {
     std::array<io_uring_cqe*, 64> batch{};
@@ -73,7 +73,7 @@ public:
   std::string features() const;
 
 private:
-  // A registered buffer is at most 1 GiB for the kernel, so large memory takes several places of its table.
+  // The kernel limits a registered buffer to 1 GiB, so large memory takes several places of its table.
   struct registration {
     std::byte* begin = nullptr;
     std::vector<std::uint32_t> places;
@@ -98,7 +98,7 @@ private:
   bool files_registered_ = false;
   bool buffers_registered_ = false;
   bool said_ = false;
-  /// Of the kernel, at most; 0: none may take part.
+  /// The most workers of the kernel; 0 disables them.
   std::uint32_t workers_ = 0;
   std::vector<bool> file_is_registered_;
   std::vector<backing> backings_;

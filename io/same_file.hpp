@@ -4,7 +4,7 @@
 
 namespace troupe::io {
 
-/// Whether both were read of one file, whatever names it has.
+/// Whether both describe one file, whatever names it has.
 inline bool is_same_file(const struct stat& a, const struct stat& b) noexcept {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Another node that creates or deletes the same slab makes one round void; nobody does that ten times by accident.
+// Another node that creates or deletes the same slab voids one round; ten in a row are no accident.
 constexpr int open_rounds = 10;
 
 std::string quoted(const fs::path& path) {
@@ -79,7 +79,8 @@ result<void> lock_or_say_why(int descriptor, const fs::path& path) {
   return fail(errc::unsupported, reason.text + "; slabs need a file system with flock");
 }
 
-// Whether `path` still names the file behind the descriptor: it may have been renamed or deleted before the lock came.
+// Whether `path` still names the file of the descriptor: it may have been renamed or deleted before the lock was
+// acquired.
 bool names(const fs::path& path, int descriptor) {
   struct stat by_path {};
   struct stat by_descriptor {};
@@ -116,7 +117,7 @@ std::optional<slab_spec> read_trailer_at(int descriptor, std::uint64_t offset) {
 std::optional<std::uint64_t> free_bytes(const fs::path& directory) {
   struct statvfs volume {};
   if (::statvfs(directory.c_str(), &volume) != 0 || volume.f_blocks == 0)
-    return std::nullopt; // some network file systems do not say
+    return std::nullopt; // some network file systems do not report it
   return std::uint64_t{volume.f_bavail} * volume.f_frsize;
 }
 
@@ -125,21 +126,21 @@ tl::unexpected<error> no_space(const slab_spec& spec, int code) {
                                       free_bytes(spec.path.parent_path()), 0, "configure a smaller slab"}));
 }
 
-// All the space at once, so that a full disk is an error now and not in the middle of a save.
+// Allocates all the space at once, so that a full disk is an error now and not in the middle of a save.
 result<void> allocate(int descriptor, const slab_spec& spec) {
   const auto wanted = slab_file_bytes(spec);
   if (spec.length_only) {
     if (::ftruncate(descriptor, static_cast<off_t>(wanted)) != 0)
-      return tl::unexpected(system_error(errno, "cannot give its length to " + quoted(spec.path)));
+      return tl::unexpected(system_error(errno, "cannot set the length of " + quoted(spec.path)));
     return {};
   }
-  // Asking first spares the neighbours on this disk the moment in which it is full.
+  // Checking first avoids filling the disk, for a moment, for its other users.
   if (const auto free = free_bytes(spec.path.parent_path()); free && *free < wanted)
     return no_space(spec, ENOSPC);
   int code = 0;
   if (without_interrupts([&] { return ::fallocate(descriptor, 0, 0, static_cast<off_t>(wanted)); }) != 0) {
     code = errno;
-    // glibc then writes to each block instead.
+    // glibc's fallback would write to each block instead.
     if (code == EOPNOTSUPP || code == ENOSYS)
       do {
         code = ::posix_fallocate(descriptor, 0, static_cast<off_t>(wanted));
@@ -152,7 +153,7 @@ result<void> allocate(int descriptor, const slab_spec& spec) {
   return {};
 }
 
-// A crash must not leave the name without the file, or the file without its bytes.
+// After a crash there must be no name without the file, and no file without its bytes.
 result<void> sync_directory(const fs::path& directory) {
   unique_descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened || ::fsync(opened.get()) != 0)
@@ -160,16 +161,16 @@ result<void> sync_directory(const fs::path& directory) {
   return {};
 }
 
-// 0, or an errno. EEXIST if the target has appeared.
+// Returns 0 or an errno: EEXIST if the target has appeared.
 int rename_without_replacing(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0)
     return 0;
   if (errno != EINVAL && errno != ENOSYS)
     return errno;
-  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno; // the lock on the temporary name has to do
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno; // the lock on the temporary name has to suffice
 }
 
-// Giving space takes long, and others may have taken the directory over meanwhile.
+// Allocation takes long, and another node may have taken over the directory meanwhile.
 result<void> check_gate(const write_gate* gate, const slab_spec& spec) {
   return troupe::check_gate(gate, "make " + quoted(spec.path));
 }
@@ -177,7 +178,7 @@ result<void> check_gate(const write_gate* gate, const slab_spec& spec) {
 result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_gate* gate) {
   if (auto may = check_gate(gate, spec); !may)
     return may;
-  // What a crashed creator left: never published, so nobody's slab.
+  // A crashed creator left this: it was never published, so it has no owner.
   if (::ftruncate(descriptor, 0) != 0)
     return tl::unexpected(system_error(errno, "cannot truncate the unfinished " + quoted(spec.path)));
   auto allocated = spec.grows ? slab_growth::begin(descriptor, spec) : allocate(descriptor, spec);
@@ -193,9 +194,9 @@ result<void> fill_new_file(int descriptor, const slab_spec& spec, const write_ga
   return check_gate(gate, spec);
 }
 
-// The new slab, locked and complete; no descriptor if another node was quicker and the round is void. The temporary
-// name is the same for all creators and locked while in use: only one creates at a time, and the next one clears up
-// what a crash left.
+// Creates the slab, locked and complete; returns no descriptor if another node was faster and the round is void. The
+// temporary name is the same for all creators and locked while in use: only one creates at a time, and the next one
+// cleans up after a crash.
 result<unique_descriptor> create(slab_spec& spec, const write_gate* gate) {
   if (auto may = check_gate(gate, spec); !may)
     return tl::unexpected(may.error());
@@ -213,7 +214,7 @@ result<unique_descriptor> create(slab_spec& spec, const write_gate* gate) {
     return unique_descriptor{};
   }
   if (auto filled = fill_new_file(made.get(), spec, gate); !filled) {
-    // Where others may write by now it is theirs to clear up.
+    // Once the gate is closed another node may own the directory; cleaning up is then its task.
     if (check_gate(gate, spec))
       ::unlink(temporary.c_str());
     return tl::unexpected(filled.error());
@@ -266,9 +267,9 @@ result<void> judge(int descriptor, slab_spec& spec) {
                                       std::to_string(wanted) + ": it was truncated or has grown" + way_out);
 }
 
-// The existing slab, locked and judged; no descriptor if there is none (any more).
+// Opens, locks and checks the existing slab; returns no descriptor if there is none (any more).
 result<unique_descriptor> open_existing(slab_spec& spec) {
-  // Not blocking, in case the name is that of a pipe; transfers must not inherit that.
+  // O_NONBLOCK is for a pipe under this name; transfers must not inherit it.
   unique_descriptor opened(::open(spec.path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!opened && errno == ENOENT)
     return unique_descriptor{};
@@ -285,7 +286,7 @@ result<unique_descriptor> open_existing(slab_spec& spec) {
   return opened;
 }
 
-// Switches to O_DIRECT and tries it out: some file systems take the flag and refuse the transfers.
+// Switches to O_DIRECT and tests it: some file systems accept the flag and refuse the transfers.
 bool switch_to_direct(int descriptor, const slab_spec& spec) {
   const auto flags = ::fcntl(descriptor, F_GETFL);
   if (flags == -1 || ::fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0)
@@ -335,7 +336,7 @@ result<slab_file> slab_file::open(const slab_spec& wanted, bool try_direct, cons
     }
     const bool direct = try_direct && switch_to_direct(opened->get(), spec);
     if (try_direct && !direct)
-      log::get("io")->warn("{}: the file system has no direct I/O; going through the page cache, which costs memory "
+      log::get("io")->warn("{}: direct I/O not supported by the file system; using the page cache, which costs memory "
                            "and a copy",
                            quoted(spec.path));
     return slab_file(std::move(spec), std::move(*opened), direct, std::move(growth));
@@ -362,7 +363,7 @@ slab_file::~slab_file() {
   unlock();
 }
 
-// Closing is not enough: a ring that has the file registered keeps it open, and with it the lock, for a while longer.
+// Closing is not enough: a ring that has registered the file keeps it open, and thereby locked, for a while longer.
 void slab_file::unlock() noexcept {
   if (descriptor_)
     ::flock(descriptor_.get(), LOCK_UN);
@@ -375,13 +376,13 @@ errc slab_file::health() const {
 std::string slab_file::damage() const {
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0) {
-    // The file system's daemon is gone. The file may be as it was, and transfers say for themselves that they fail.
+    // The file system's daemon has died. The file may be intact, and transfers report their own failures.
     if (errno == ENOTCONN)
       return {};
     return system_error(errno, "cannot stat " + quoted(spec_.path)).text;
   }
   if (status.st_nlink == 0)
-    return quoted(spec_.path) + " was deleted while in use; restart the node to make a new one";
+    return quoted(spec_.path) + " was deleted while in use; restart the node to create a new one";
   const auto size = static_cast<std::uint64_t>(status.st_size);
   const auto wanted = slab_file_bytes(spec_);
   if (size != wanted)

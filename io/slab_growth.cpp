@@ -42,7 +42,7 @@ std::string named(const fs::path& path) {
   return "slab '" + path.string() + "'";
 }
 
-/// What O_DIRECT takes.
+/// A block that is suitable for O_DIRECT.
 struct aligned_block {
   struct releaser {
     void operator()(void* p) const noexcept { std::free(p); }
@@ -58,7 +58,7 @@ result<void> write_record(int descriptor, const slab_spec& spec, std::size_t rec
   const auto made = make_growth_record({slots, spec.incarnation});
   const aligned_block block;
   if (!block.bytes)
-    return fail(errc::no_memory, "the system has no memory left");
+    return fail(errc::no_memory, "the system is out of memory");
   std::memcpy(block.bytes.get(), made.data(), made.size());
   ssize_t written = -1;
   do {
@@ -90,17 +90,17 @@ tl::unexpected<error> disk_is_full(const slab_spec& spec, std::uint64_t bytes, i
   const bool is_known = ::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0;
   const auto free = is_known ? std::optional(std::uint64_t{disk.f_bavail} * disk.f_frsize) : std::nullopt;
   auto out = lack_of_disk(
-      {named(spec.path), bytes, code, free, spec.spare_bytes, "give such slabs less (storage.disk_bytes)"});
+      {named(spec.path), bytes, code, free, spec.spare_bytes, "lower the size of such slabs (storage.disk_bytes)"});
   if (code != EDQUOT)
     out.text = "the disk is full: " + out.text;
   return tl::unexpected(std::move(out));
 }
 
-// So that a full disk is an error now and not in the middle of a save.
+// Allocates the space now, so that a full disk is an error now and not in the middle of a save.
 result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t from, std::uint64_t bytes) {
   if (bytes == 0 || spec.length_only)
     return {};
-  // Asking first spares the neighbours on this disk the moment in which it is full.
+  // Checking first avoids filling the disk, for a moment, for its other users.
   struct statvfs disk {};
   if (::statvfs(spec.path.parent_path().c_str(), &disk) == 0 && disk.f_blocks != 0 &&
       std::uint64_t{disk.f_bavail} * disk.f_frsize < bytes + spec.spare_bytes)
@@ -109,7 +109,7 @@ result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t fro
   do {
     code = ::fallocate(descriptor, 0, static_cast<off_t>(from), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   } while (code == EINTR);
-  // glibc then writes to each block instead.
+  // glibc's fallback would write to each block instead.
   if (code == EOPNOTSUPP || code == ENOSYS)
     do {
       code = ::posix_fallocate(descriptor, static_cast<off_t>(from), static_cast<off_t>(bytes));
@@ -121,7 +121,7 @@ result<void> give_space(int descriptor, const slab_spec& spec, std::uint64_t fro
   return {};
 }
 
-// Where the file system cannot, the space stays the file's, and is used when it grows again.
+// Where the file system cannot free the space, it stays with the file and is used when the file grows again.
 void take_space_back(int descriptor, const slab_spec& spec, std::uint64_t from) {
   const auto end = spec.slots * spec.slot_bytes;
   if (from < end)
@@ -152,7 +152,7 @@ std::optional<growth_record> read_growth_record(std::span<const std::byte> block
 
 result<void> slab_growth::begin(int descriptor, const slab_spec& spec) {
   if (::ftruncate(descriptor, static_cast<off_t>(slab_file_bytes(spec))) != 0)
-    return tl::unexpected(system_error(errno, "cannot give its length to " + named(spec.path)));
+    return tl::unexpected(system_error(errno, "cannot set the length of " + named(spec.path)));
   const auto tail = spec.slots * spec.slot_bytes;
   if (auto given = give_space(descriptor, spec, tail, slab_file_bytes(spec) - tail); !given)
     return given;
@@ -184,7 +184,7 @@ result<void> slab_growth::grow(std::uint64_t slots) {
     return {};
   if (slots > spec_.slots)
     return fail(errc::out_of_range, named(spec_.path) + " has " + std::to_string(spec_.slots) +
-                                        " slots at most, and is to have " + std::to_string(slots));
+                                        " slots at most, and was asked for " + std::to_string(slots));
   const auto from = slots_ * spec_.slot_bytes;
   if (auto given = give_space(descriptor_.get(), spec_, from, (slots - slots_) * spec_.slot_bytes); !given) {
     take_space_back(descriptor_.get(), spec_, from);
@@ -194,9 +194,9 @@ result<void> slab_growth::grow(std::uint64_t slots) {
   if (told && ::fdatasync(descriptor_.get()) != 0)
     told = tl::unexpected(system_error(errno, "cannot sync " + named(spec_.path)));
   if (!told) {
-    // The record may have come to the disk, or not, and whoever asked takes the space for free. So that a later run
-    // does not find a file that is larger than it was allowed to be, it is told of what there was. Where the disk takes
-    // not even that, either is right: nobody was given a slot beyond `slots_`.
+    // The record may or may not have reached the disk, and the caller treats the space as free. The old count is
+    // recorded again, so that a later run does not find a larger file than permitted. Where the disk fails that as
+    // well, both counts are correct: no slot beyond `slots_` was used.
     static_cast<void>(write_record(descriptor_.get(), spec_, next_, slots_));
     take_space_back(descriptor_.get(), spec_, from);
     return told;

@@ -20,7 +20,7 @@ std::string in_words(const std::filesystem::path& path) {
   return "slab '" + path.string() + "'";
 }
 
-/// Whether all of it could be read.
+/// Whether the range could be read in full.
 bool read_whole(int descriptor, std::span<std::byte> into, std::uint64_t offset) {
   while (!into.empty()) {
     const auto got = ::pread(descriptor, into.data(), into.size(), static_cast<off_t>(offset));
@@ -34,7 +34,7 @@ bool read_whole(int descriptor, std::span<std::byte> into, std::uint64_t offset)
   return true;
 }
 
-/// How many slots a file that grows has; 0 without a sound record.
+/// The number of slots of a growing file; 0 without a valid record.
 std::uint64_t grown_slots(int descriptor, const slab_spec& spec) {
   std::uint64_t slots = 0;
   for (std::uint64_t record = 0; record < slab_growth::record_bytes; record += slab_trailer_bytes) {
@@ -53,14 +53,14 @@ std::uint64_t grown_slots(int descriptor, const slab_spec& spec) {
 result<slab_spec> identify_slab(int descriptor, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0)
-    return tl::unexpected(system_error(errno, "cannot look at " + in_words(path)));
+    return tl::unexpected(system_error(errno, "cannot read " + in_words(path)));
   const auto length = static_cast<std::uint64_t>(status.st_size);
   slab_trailer_block block{};
   if (length < slab_trailer_bytes || !read_whole(descriptor, block, length - slab_trailer_bytes))
     return fail(errc::slab_damaged, in_words(path) + " has no trailer, at " + std::to_string(length) + " bytes");
   auto spec = read_slab_trailer(block);
   if (!spec)
-    return fail(errc::slab_damaged, in_words(path) + " has no sound trailer: it was cut off, or is no slab");
+    return fail(errc::slab_damaged, in_words(path) + " has no sound trailer: it was truncated, or is not a slab");
   spec->path = path;
   if (slab_file_bytes(*spec) != length)
     return fail(errc::slab_damaged, in_words(path) + " has " + std::to_string(length) + " bytes, and as " +

@@ -11,28 +11,28 @@
 
 namespace troupe::io {
 
-/// What an open file says it is, with `path` in it: the spec in its trailer, if its length is that of such a file.
+/// The identity of an open file, with `path` in it: the spec in its trailer, if the file has the length of such a slab.
 /// Errors: `slab_damaged`, `io_error`.
 result<slab_spec> identify_slab(int descriptor, const std::filesystem::path& path);
 
-/// A slab file as it lies on the disk, for who looks at it while no node has it. Is opened for reading alone and
-/// changes nothing; a lock that many readers can share keeps nodes out as long as it is open.
+/// A slab file on disk that no node has open, for offline inspection. Opened read-only; changes nothing. A shared lock
+/// keeps nodes out while it is open.
 class slab_reader {
 public:
-  /// Errors: `not_found`; `busy` (a node has it); `slab_damaged` (no sound trailer, or not the length that it says);
-  /// `unsupported` (the file system has no locks); `io_error`.
+  /// Errors: `not_found`; `busy` (a node has it open); `slab_damaged` (no valid trailer, or another length than it
+  /// says); `unsupported` (the file system has no locks); `io_error`.
   static result<slab_reader> open(const std::filesystem::path& path);
 
-  /// What the trailer says the file is.
+  /// The specification from the trailer.
   const slab_spec& spec() const noexcept { return spec_; }
 
-  /// Slots with disk space, the first ones: all, but in a file that grows.
+  /// The number of slots with disk space, which are the first ones: all, except in a growing file.
   std::uint64_t slots() const noexcept { return slots_; }
 
-  /// Reads a whole slot, of `slot_bytes` bytes. `out_of_range`, `io_error`.
+  /// Reads a whole slot, of `slot_bytes` bytes. Errors: `out_of_range`, `io_error`.
   errc read(std::uint64_t slot, std::span<std::byte> into) const;
 
-  /// The page cache need not keep the slot: whoever looks at each page once leaves the cache to others.
+  /// Drops the slot from the page cache: a scan that reads each page once should not evict other data.
   void forget(std::uint64_t slot) const noexcept;
 
 private:

@@ -18,13 +18,13 @@ namespace {
 
 result<slab_file> open_slab(const slab_store_options& options) {
   using clock = std::chrono::steady_clock;
-  /// Short next to what a person notices, long next to what opening costs.
+  /// Short for an operator, and long compared to the cost of opening.
   constexpr auto pause = std::chrono::milliseconds(20);
   const auto give_up = clock::now() + options.patience;
   auto slab = slab_file::open(options.slab, options.direct, options.engine.gate.get());
   const auto busy = [&] { return !slab && slab.error().code == errc::busy; };
   if (busy() && options.patience > duration::zero())
-    log::get("io")->info("{} is in use: waiting, in case its last node has just died", options.slab.path.string());
+    log::get("io")->info("slab in use: {}; waiting, in case its last node has just died", options.slab.path.string());
   while (busy() && clock::now() < give_up) {
     std::this_thread::sleep_for(pause);
     slab = slab_file::open(options.slab, options.direct, options.engine.gate.get());
@@ -32,7 +32,7 @@ result<slab_file> open_slab(const slab_store_options& options) {
   return slab;
 }
 
-/// Whether the file lies, or is to lie, on a file system that a daemon serves (FUSE).
+/// Whether the file is, or will be, on a file system that a daemon serves (FUSE).
 bool is_of_a_daemon(const std::filesystem::path& file) {
   std::error_code ignored;
   auto there = std::filesystem::absolute(file, ignored).parent_path();
@@ -85,9 +85,9 @@ result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& wa
   const bool on_3fs = goes_past_the_kernel(engine.kind, options.slab.path);
   engine.usrbio.directory = options.slab.path.parent_path();
   options.slab.length_only = on_3fs;
-  // The descriptor is for the trailer alone.
+  // The descriptor is used for the trailer only.
   options.direct = options.direct && !on_3fs;
-  // Before a slab is made where it could not be used.
+  // Checked before a slab is created that could not be used.
   std::error_code ignored;
   if (on_3fs)
     std::filesystem::create_directories(engine.usrbio.directory, ignored);

@@ -12,8 +12,8 @@ namespace troupe::io {
 /// A slab file and the engine that reads and writes it.
 class slab_store final : public page_store {
 public:
-  /// Takes both, and makes the file known to the engine. `direct`: whether the engine's transfers bypass the page
-  /// cache whatever the slab's descriptor would do. Error: those of `engine::add_file`.
+  /// Takes both, and registers the file with the engine. `direct`: whether the engine's transfers bypass the page
+  /// cache, whatever the flags of the slab's descriptor. Error: those of `engine::add_file`.
   static result<std::unique_ptr<slab_store>> make(slab_file slab, std::unique_ptr<engine> mover, bool direct = false);
 
   const page_store_traits& traits() const noexcept override { return traits_; }
@@ -28,29 +28,29 @@ public:
 private:
   slab_store(slab_file slab, std::unique_ptr<engine> mover, std::uint32_t file, bool direct);
 
-  /// Above the engine, which transfers to its descriptor until it is destroyed.
+  /// Declared before the engine, which uses its descriptor until it is destroyed.
   slab_file slab_;
   std::unique_ptr<engine> engine_;
   std::uint32_t file_;
   page_store_traits traits_;
-  /// Room to translate a batch, kept between batches.
+  /// Space to translate a batch, kept between batches.
   std::vector<request> requests_;
 };
 
 struct slab_store_options {
   slab_spec slab;
-  /// With O_DIRECT, where the file system can do that.
+  /// Use O_DIRECT where the file system supports it.
   bool direct = true;
   engine_options engine;
   /// How long to wait for a slab that is in use.
   duration patience{};
 };
 
-/// Whether an engine of this kind would move the bytes of a file there past the kernel, by 3FS's rings.
+/// Whether an engine of this kind would bypass the kernel for a file there, by 3FS's rings.
 bool goes_past_the_kernel(engine_kind kind, const std::filesystem::path& file);
 
-/// Opens the slab file, or makes it, and starts its engine. Waits while the slab is in use, for as long as the options
-/// say. Errors: those of `slab_file::open` and `make_engine`.
+/// Opens or creates the slab file, and starts its engine. Waits while the slab is in use, up to the patience in the
+/// options. Errors: those of `slab_file::open` and `make_engine`.
 result<std::unique_ptr<page_store>> open_slab_store(const slab_store_options& options, completion_sink sink);
 
 } // namespace troupe::io

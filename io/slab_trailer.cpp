@@ -11,7 +11,8 @@ namespace troupe::io {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "trailers are little-endian and written as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "trailers are little-endian and written as they are in memory");
 
 constexpr std::uint64_t trailer_magic = 0x3142414c53505254ULL; // "TRPSLAB1"
 

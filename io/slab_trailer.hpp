@@ -10,21 +10,21 @@
 #include <span>
 #include <string>
 
-/// The last 4 KiB of a slab file, which say what the file is. docs/page-format.md has the layout.
+/// The last 4 KiB of a slab file, which identify the file. docs/page-format.md has the layout.
 
 namespace troupe::io {
 
-/// Versions of a slab file: of one that has a fixed length; and of one that grows, so that no node serves such a file
-/// which knows nothing of growing.
+/// Versions of a slab file: with fixed length, and growing. The latter has its own number so that a node without
+/// support for growth refuses it.
 inline constexpr std::uint32_t version_of_fixed = 1;
 inline constexpr std::uint32_t version_of_growing = 2;
 
 using slab_trailer_block = std::array<std::byte, slab_trailer_bytes>;
 
-/// The trailer of the slab; names longer than 255 bytes are cut.
+/// Makes the trailer of the slab; names longer than 255 bytes are cut.
 slab_trailer_block make_slab_trailer(const slab_spec& spec);
 
-/// What the trailer says, without a path; nothing if it is no sound trailer of this version.
+/// The spec from the trailer, without a path; nothing if it is no valid trailer of this version.
 std::optional<slab_spec> read_slab_trailer(std::span<const std::byte> block);
 
 /// "rank 3 of namespace 'llama' (0123…), 1000 slots of 69632 bytes"

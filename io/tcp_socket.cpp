@@ -28,7 +28,7 @@ result<addresses> resolve(const std::string& host, std::uint16_t port) {
   wanted.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (const auto code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found); code != 0)
-    return fail(errc::unreachable, "the host \"" + host + "\" is not known: " + ::gai_strerror(code));
+    return fail(errc::unreachable, "the host \"" + host + "\" cannot be resolved: " + ::gai_strerror(code));
   return addresses(found);
 }
 
@@ -36,7 +36,7 @@ unique_descriptor socket_for(const addrinfo& x) {
   return unique_descriptor(::socket(x.ai_family, x.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, x.ai_protocol));
 }
 
-/// 0, or what went wrong.
+/// Returns 0 or an error number.
 int wait_connected(int descriptor, std::chrono::steady_clock::time_point until) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
@@ -57,9 +57,9 @@ int wait_connected(int descriptor, std::chrono::steady_clock::time_point until) 
 std::string why_not(int code) {
   switch (code) {
   case ECONNREFUSED:
-    return "nobody listens there";
+    return "connection refused";
   case ETIMEDOUT:
-    return "nothing came back in time";
+    return "timed out";
   default:
     return std::generic_category().message(code);
   }

@@ -7,18 +7,18 @@
 #include <cstdint>
 #include <string>
 
-/// TCP connections, with errors that say what is wrong.
+/// TCP connections, with errors that name the cause.
 
 namespace troupe::io {
 
-/// "HOST:PORT", or "[HOST]:PORT" where the host is an address of IPv6.
+/// "HOST:PORT", or "[HOST]:PORT" where the host is an IPv6 address.
 std::string endpoint_text(const std::string& host, std::uint16_t port);
 
-/// Connects within `limit`, and blocks so long. Errors: `unreachable`, saying whether the host is unknown, nobody
-/// listens there, or nothing came back.
+/// Connects within `limit`; blocks until then at most. Error: `unreachable`, which says whether the host is unknown,
+/// the connection was refused, or it timed out.
 result<unique_descriptor> connect_tcp(const std::string& host, std::uint16_t port, duration limit);
 
-/// The port a socket is bound to; 0 if it is none of TCP's.
+/// The port a socket is bound to; 0 if it is not a TCP socket.
 std::uint16_t bound_port(int descriptor) noexcept;
 
 } // namespace troupe::io

@@ -14,15 +14,15 @@
 
 namespace troupe::io {
 
-/// An engine of threads that call pread and pwrite, for systems without io_uring. The same contract, except that a
-/// transfer under way cannot be cancelled: it runs to its end and is completed then.
+/// An engine of threads that call pread and pwrite, for systems without io_uring. It has the same contract, except that
+/// a transfer in progress cannot be cancelled: it runs to its end and is completed then.
 class thread_pool_engine final : public engine {
 public:
-  /// Moves bytes between a file and memory: how many, or -errno. Called by several threads at once.
+  /// Moves bytes between a file and memory; returns their number or -errno. Called by several threads at once.
   using transfer_function = std::function<std::int64_t(operation op, int descriptor, std::byte* data,
                                                        std::uint64_t length, std::uint64_t offset)>;
 
-  /// pread and pwrite.
+  /// Calls pread or pwrite.
   static std::int64_t system_transfer(operation op, int descriptor, std::byte* data, std::uint64_t length,
                                       std::uint64_t offset);
 

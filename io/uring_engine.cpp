@@ -20,7 +20,7 @@ namespace troupe::io {
 
 namespace {
 
-// The upper two bits of the user data say what completed; below them is the handle of a row.
+// The upper two bits of the user data give the kind of completion; below them is the handle of a row.
 enum class kind : std::uint64_t { transfer = 0, cancellation = 1, wake_up = 2 };
 
 constexpr unsigned kind_shift = 62;
@@ -30,26 +30,28 @@ constexpr std::uint64_t tagged(kind what, std::uint64_t handle) noexcept {
   return static_cast<std::uint64_t>(what) << kind_shift | handle;
 }
 
-// A cancellation can miss a request that is between two of the kernel's queues, so it is repeated until the end.
+// A cancellation can miss a request that moves between two queues of the kernel, so it is repeated until the request
+// ends.
 constexpr auto cancel_interval = std::chrono::milliseconds(100);
 
-// Copies into one file exclude each other, so more under way than keep the one who copies busy, some 2 ms here, would
-// only hold others up where that is the ring thread itself.
+// Copies into one file exclude each other, so a few, some 2 ms of work here, keep the copying thread busy. More would
+// only delay other transfers where that is the ring thread itself.
 constexpr std::uint64_t serial_bytes_under_way = 8ULL << 20U;
 
 } // namespace
 
-/// What the ring thread does and owns. Nothing in here is touched by another thread, so nothing in here is locked; the
-/// engine's `commands_`, `ended_` and `sleeping_` are where threads meet.
+/// The loop of the ring thread and its state. Only that thread uses it, so it has no locks; the engine's `commands_`,
+/// `ended_` and `sleeping_` are shared with callers.
 ///
-/// No command is slept over. `take_commands` empties the queue and announces the sleep under one lock: whoever leaves a
-/// command later finds the announcement, takes it back and writes to the eventfd, which the ring reads all the time, so
-/// that the sleep ends at once or does not begin. Whoever leaves one after the sleep finds no announcement and writes
-/// nothing: the queue is emptied before the next sleep anyway. So of many commands the first one costs a system call.
+/// No command is missed while the thread sleeps. `take_commands` empties the queue and announces the sleep under one
+/// lock. A caller that queues a command later finds the announcement, clears it and writes to the eventfd, which the
+/// ring reads all the time, so that the sleep ends at once or does not begin. A caller that queues one after the sleep
+/// finds no announcement and writes nothing, since the queue is emptied before the next sleep anyway. So of many
+/// commands only the first one costs a system call.
 ///
-/// Every row of the table is waiting here or running in the kernel. A row that runs ends by a completion of the kernel
-/// and by nothing else, because until then the kernel may write into its memory: giving up only asks the kernel to
-/// hurry. When the engine has ended, the table is empty and nobody can leave commands, so all requests were completed.
+/// Every row of the table waits here or runs in the kernel. A running row ends only by a completion of the kernel,
+/// because until then the kernel may write into its memory: a cancellation only asks the kernel to hurry. When the
+/// engine has ended, the table is empty and no more commands are accepted, so all requests were completed.
 class uring_engine::loop {
 public:
   loop(uring_engine& engine, std::unique_ptr<ring> opened)
@@ -58,15 +60,16 @@ public:
   void run() {
     listen();
     for (;;) {
-      // First, so that `take_commands` sees nothing left to tell, and what the sink submits is taken with the rest.
+      // Delivery comes first, so that `take_commands` finds no pending notification and takes what the sink submits.
       deliver();
       if (!take_commands())
         break;
       obey();
-      expire(); // before new ones start: a request whose time is over never reaches the kernel
+      expire(); // before new ones start: an expired request never reaches the kernel
       start_waiting();
       sleep();
-      // Needs no lock: who sees the old value wakes a thread that is awake, and the next round reads the eventfd.
+      // Needs no lock: a caller that sees the old value wakes a thread that is awake, and the next round reads the
+      // eventfd.
       engine_.sleeping_.store(false, std::memory_order_relaxed);
       reap();
     }
@@ -82,18 +85,19 @@ private:
 
   // -- callers --
 
-  // One read of the eventfd is always under way; each wake-up is answered by the next read.
+  // One read of the eventfd is always in flight; each wake-up is answered by the next read.
   void listen() {
     ring_->prepare_read(engine_.wake_up_.get(), std::as_writable_bytes(std::span(&wake_value_, 1)),
                         tagged(kind::wake_up, 0));
     listening_ = true;
   }
 
-  // The last read writes into this object, so it has to end before this object does.
+  // The last read writes into this object, so it has to end before the object is destroyed.
   void hang_up() {
     ring_->prepare_cancel(tagged(kind::wake_up, 0), tagged(kind::cancellation, 0));
     while (listening_) {
       ring_->submit_and_wait(std::nullopt);
+      // Other completions are ignored: only the read of the eventfd is still in flight.
       ring_->reap([this](std::uint64_t user_data, std::int32_t) {
         if (user_data == tagged(kind::wake_up, 0))
           listening_ = false;
@@ -101,26 +105,26 @@ private:
     }
   }
 
-  // False when all is done and nobody can leave commands any more.
+  // Returns false when all requests are completed and no more commands are accepted.
   bool take_commands() {
     taken_.requests.clear();
     taken_.cancelled_tags.clear();
     taken_.calls.clear();
-    // Swapped, not moved: both sides keep the room of their vectors, and neither allocates once it has grown.
+    // Swapped, not moved: both sides keep the capacity of their vectors, and neither allocates once it has grown.
     std::lock_guard guard(engine_.mutex_);
     std::swap(taken_.requests, engine_.commands_.requests);
     std::swap(taken_.cancelled_tags, engine_.commands_.cancelled_tags);
     std::swap(taken_.calls, engine_.commands_.calls);
     taken_.stop = engine_.commands_.stop;
     engine_.sleeping_.store(true, std::memory_order_relaxed);
-    // Decided under the lock under which commands are left: none comes after the last round.
+    // Decided under the lock under which commands are queued: none comes after the last round.
     const bool idle = taken_.requests.empty() && taken_.calls.empty() && table_.empty() && done_.empty();
     engine_.ended_ = taken_.stop && idle;
     return !engine_.ended_;
   }
 
   void obey() {
-    // Calls first: a request may use a buffer that was added before it, and one that uses a buffer which is removed is
+    // Calls run first: a request may use a buffer that was added before it, and one that uses a removed buffer is
     // refused by `resources_` instead of reading freed memory.
     for (const auto& call : taken_.calls)
       call(*this);
@@ -128,6 +132,7 @@ private:
       accept(what);
     if (!taken_.cancelled_tags.empty())
       cancel_tags();
+    // Requests that were submitted before `stop` are in the table by now, so one pass cancels all of them.
     if (taken_.stop && !stopping_) {
       stopping_ = true;
       table_.for_each([this](index i, const operation_table::row&) { give_up(i, errc::shutting_down); });
@@ -136,13 +141,14 @@ private:
 
   void accept(const request& what) {
     const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
+    // An invalid request is completed without a row: there is nothing that the kernel could still use.
     if (code == errc::ok)
       table_.add(what, ring_->is_serial(what) ? queue_name::serial : queue_name::concurrent);
     else
       done_.push_back({what.tag, code, 0});
   }
 
-  // One pass for all, however many: a client that dies gives up thousands at once.
+  // One pass for all: a client that dies cancels thousands at once.
   void cancel_tags() {
     const std::unordered_set<std::uint64_t> tags(taken_.cancelled_tags.begin(), taken_.cancelled_tags.end());
     table_.for_each([&](index i, const operation_table::row& r) {
@@ -153,21 +159,24 @@ private:
 
   // -- requests --
 
-  // One that waits ends now. One that runs ends when the kernel says so, since until then its memory is not ours.
+  // A waiting request ends now. A running one ends when the kernel completes it, since until then the kernel owns its
+  // memory.
   void give_up(index i, errc why) {
     auto& r = table_.at(i);
     if (r.state == operation_table::state::waiting)
       return finish(i, why, 0);
+    // The first reason stays: later calls only repeat the cancellation.
     if (r.given_up == errc::ok)
       r.given_up = why;
-    // The handle has the row's generation: should the row be somebody else's by the time the kernel looks, nothing
-    // fits.
+    // The handle has the row's generation: if the row is reused by the time the kernel handles this, it matches
+    // nothing.
     const auto handle = table_.handle_of(i);
     ring_->prepare_cancel(tagged(kind::transfer, handle), tagged(kind::cancellation, handle));
     table_.set_deadline(i, std::chrono::steady_clock::now() + cancel_interval);
   }
 
   void expire() {
+    // Without deadlines the clock is not read.
     if (!table_.next_deadline())
       return;
     const auto now = std::chrono::steady_clock::now();
@@ -181,7 +190,7 @@ private:
     start_serial();
   }
 
-  // Behind the others in the ring, so that workers have begun if this thread has to copy.
+  // Serial requests come last in the ring, so that workers have begun if this thread has to copy.
   void start_serial() {
     while (table_.waiting(queue_name::serial) > 0 && table_.running(queue_name::serial) < engine_.options_.depth &&
            serial_bytes_ < serial_bytes_under_way) {
@@ -193,6 +202,7 @@ private:
 
   void transfer(index i) {
     const auto& r = table_.at(i);
+    // The claim on the directory may have been lost while the request waited.
     if (!is_allowed(engine_.options_.gate, r.what.op))
       return finish(i, final_status(errc::io_error, r.given_up), ESTALE);
     ring_->prepare_transfer(r.what, r.done, resources_.descriptor(r.what.file),
@@ -202,6 +212,7 @@ private:
   void finish(index i, errc status, int system_errno) {
     const auto& r = table_.at(i);
     done_.push_back({r.what.tag, status, system_errno});
+    // `start_serial` counts a row when it starts; one that still waits was never counted.
     if (r.queue == queue_name::serial && r.state == operation_table::state::running)
       serial_bytes_ -= r.what.length;
     table_.remove(i);
@@ -210,9 +221,10 @@ private:
   // -- the kernel --
 
   void sleep() {
-    // Whoever waits for these must not wait for the kernel as well.
+    // These completions must be delivered before the thread waits for the kernel.
     if (!done_.empty())
       return ring_->submit();
+    // The sleep ends at the next deadline, which may be the time to repeat a cancellation.
     const auto until = table_.next_deadline();
     if (until)
       ring_->submit_and_wait(*until - std::chrono::steady_clock::now());
@@ -226,7 +238,7 @@ private:
       case kind::transfer:
         return take_outcome(user_data & handle_mask, outcome);
       case kind::cancellation:
-        return; // the request itself says how it ended
+        return; // the completion of the request itself has the outcome
       case kind::wake_up:
         return listen();
       }
@@ -236,13 +248,14 @@ private:
 
   void take_outcome(std::uint64_t handle, std::int32_t outcome) {
     auto* const r = table_.find_running(handle);
+    // A completion of an earlier use of the row must not end the present one.
     if (r == nullptr)
       return unmatched(handle, outcome);
     const auto i = operation_table::index_of(handle);
     const auto judged = judge_transfer(r->what, outcome, r->done, r->fruitless);
     if (!judged.again)
       return finish(i, final_status(judged.status, r->given_up), judged.system_errno);
-    // The kernel moved a part and would go on; who gave up does not want the rest.
+    // The kernel moved a part of a cancelled request: the rest is not requested.
     if (r->given_up != errc::ok)
       return finish(i, r->given_up, 0);
     engine_.continued_.fetch_add(1, std::memory_order_relaxed);
@@ -270,7 +283,7 @@ private:
   commands taken_;
   std::vector<completion> done_;
   std::uint64_t wake_value_ = 0;
-  /// Of the serial requests that run.
+  /// The sum of the lengths of running serial requests.
   std::uint64_t serial_bytes_ = 0;
   bool listening_ = false;
   bool stopping_ = false;
@@ -324,7 +337,7 @@ bool uring_engine::leave(Append append) {
     if (!sleeping_.exchange(false, std::memory_order_relaxed))
       return true;
   }
-  // Outside of the lock: the thread that this wakes takes it first thing.
+  // Written outside the lock: the thread that this wakes acquires it at once.
   const std::uint64_t one = 1;
   while (::write(wake_up_.get(), &one, sizeof one) == -1 && errno == EINTR) {
   }
@@ -332,12 +345,12 @@ bool uring_engine::leave(Append append) {
 }
 
 bool uring_engine::call(const std::function<void(loop&)>& what) {
-  // From within the sink, where waiting for this thread would be waiting for oneself.
+  // Within the sink this is the ring thread, which must not wait for itself.
   if (std::this_thread::get_id() == ring_thread_) {
     what(*loop_);
     return true;
   }
-  // Shared: the ring thread may still be inside set_value when the wait is over.
+  // Shared: the ring thread may still be inside set_value when the wait has ended.
   const auto promise = std::make_shared<std::promise<void>>();
   auto finished = promise->get_future();
   const bool left = leave([&](commands& c) {
@@ -396,6 +409,7 @@ void uring_engine::submit(std::span<const request> requests) {
   const bool left = leave([&](commands& c) { c.requests.insert(c.requests.end(), requests.begin(), requests.end()); });
   if (left)
     return;
+  // The ring thread has ended, so this thread answers.
   std::vector<completion> refused;
   for (const auto& what : requests)
     refused.push_back({what.tag, errc::shutting_down, 0});

@@ -13,14 +13,14 @@
 
 namespace troupe::io {
 
-/// An engine on one io_uring. One thread owns the ring and does everything that touches it; callers leave requests and
-/// registrations in a queue and wake the thread through an eventfd when it sleeps.
+/// An engine on one io_uring. One thread owns the ring and makes all calls on it; callers queue requests and
+/// registrations and wake the thread through an eventfd when it sleeps.
 ///
 /// Where the kernel permits, completions are run only by that thread (SINGLE_ISSUER, DEFER_TASKRUN), and files and
 /// buffers are registered, which saves reference counting and pinning per transfer. Each of these is optional.
 class uring_engine final : public engine {
 public:
-  /// Error: `unsupported` when this kernel or container has no io_uring that can be used; the text says why.
+  /// Error: `unsupported` when this kernel or container has no usable io_uring; the text has the reason.
   static result<std::unique_ptr<engine>> start(const engine_options& options, completion_sink sink);
 
   ~uring_engine() override;
@@ -38,7 +38,7 @@ public:
 private:
   class loop;
 
-  /// What callers leave for the ring thread.
+  /// The queue from callers to the ring thread.
   struct commands {
     std::vector<request> requests;
     std::vector<std::uint64_t> cancelled_tags;
@@ -48,11 +48,11 @@ private:
 
   uring_engine(const engine_options& options, completion_sink sink);
 
-  /// Appends to the commands and wakes the ring thread if it sleeps; false if it has ended.
+  /// Appends to the commands and wakes the ring thread if it sleeps; returns false if it has ended.
   template <class Append>
   bool leave(Append append);
 
-  /// Runs `what` on the ring thread and waits for it; false if that has ended.
+  /// Runs `what` on the ring thread and waits for it; returns false if that has ended.
   bool call(const std::function<void(loop&)>& what);
 
   engine_options options_;
@@ -62,8 +62,8 @@ private:
   std::mutex mutex_;
   commands commands_;
   bool ended_ = false;
-  /// The ring thread is about to sleep, or sleeps, and has seen no command: set under the mutex when the commands are
-  /// taken; reset by whoever wakes it, or by itself.
+  /// The ring thread sleeps or is about to, and has seen no command. Set under the mutex when the commands are taken;
+  /// reset by the caller that wakes it, or by the thread itself.
   std::atomic<bool> sleeping_{false};
 
   std::atomic<std::uint64_t> submitted_{0};

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// How many durations fell into which range: upper bounds are `FirstBound` nanoseconds, twice, four times as many, …;
-/// above the last there is one more bucket. Counting is one addition each to two counters; any thread may do it, and
-/// any may read. What is read meanwhile may have a duration in one counter already and not yet in the other.
+/// A histogram of durations: the upper bounds are `FirstBound` nanoseconds, twice, four times as many, …; above the
+/// last there is one more bucket. Counting adds to two counters. Any thread may count or read; a concurrent read may
+/// see a duration in only one of the two.
 template <std::uint64_t FirstBound, std::size_t Bounds>
 class basic_duration_histogram {
 public:
@@ -22,25 +22,25 @@ public:
   /// By bucket, not cumulative.
   using counts = std::array<std::uint64_t, bounds + 1>;
 
-  /// A negative one counts as 0.
+  /// Counts a duration; a negative one counts as 0.
   void add(duration x) noexcept {
     const auto ns = x.count() > 0 ? static_cast<std::uint64_t>(x.count()) : 0;
     const auto units = ns / first_bound_ns + (ns % first_bound_ns > 0 ? 1 : 0);
-    // The first bound that is not below: 1 unit, 2, 4, …
+    // The first bound that is not below the duration: 1 unit, 2, 4, …
     const auto bucket = units <= 1 ? 0 : static_cast<std::size_t>(std::bit_width(units - 1));
     counts_[std::min(bucket, bounds)].fetch_add(1, std::memory_order_relaxed);
     nanoseconds_.fetch_add(ns, std::memory_order_relaxed);
   }
 
-  /// Adds its counts to those of others.
+  /// Adds its counts to `sum` and `nanoseconds`.
   void add_to(counts& sum, std::uint64_t& nanoseconds) const noexcept {
     for (std::size_t i = 0; i < counts_.size(); ++i)
       sum[i] += counts_[i].load(std::memory_order_relaxed);
     nanoseconds += nanoseconds_.load(std::memory_order_relaxed);
   }
 
-  /// What the share `q` of these durations is at most: as if those of a bucket were spread evenly over it, and those of
-  /// the last one up to twice its bound. Zero where there are none.
+  /// The quantile `q` of these durations, with those of a bucket spread evenly over it, and those of the last one up to
+  /// twice its bound. Zero without durations.
   static duration quantile(const counts& x, double q) noexcept {
     std::uint64_t all = 0;
     for (const auto n : x)
@@ -64,7 +64,7 @@ private:
   std::atomic<std::uint64_t> nanoseconds_{0};
 };
 
-/// What several histograms of one kind have counted together. One thread.
+/// The sum of the counts of several histograms of one kind. Used by one thread.
 template <class Histogram>
 struct histogram_sum {
   typename Histogram::counts counts{};

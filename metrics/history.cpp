@@ -13,7 +13,7 @@ std::uint64_t grown_by(std::uint64_t before, std::uint64_t after) noexcept {
 }
 
 double gigabytes_per_second(std::uint64_t bytes, duration over) noexcept {
-  // A byte in a nanosecond is 10⁹ bytes in a second.
+  // One byte per nanosecond is 10⁹ bytes per second.
   return over > duration::zero() ? static_cast<double>(bytes) / static_cast<double>(over.count()) : 0;
 }
 

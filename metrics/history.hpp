@@ -13,8 +13,7 @@
 
 namespace troupe {
 
-/// What a node has counted since its start, as far as a history is kept of it. Namespaces and ranks are in the order of
-/// their ids and numbers: `sort` brings them there.
+/// The counts of a node since its start, for the history. `sort` orders namespaces and ranks by their ids and numbers.
 struct activity_totals {
   struct space {
     namespace_id id;
@@ -38,7 +37,7 @@ struct activity_totals {
   void sort();
 };
 
-/// What happened in some time.
+/// The activity of a period.
 struct activity {
   duration over{};
   std::uint64_t lookups = 0;
@@ -47,37 +46,37 @@ struct activity {
   std::uint64_t evicted_keys = 0;
   std::uint64_t loaded_bytes = 0;
   std::uint64_t saved_bytes = 0;
-  /// Of the node as a whole only.
+  /// Only for the node as a whole.
   duration lookup_p50{};
   duration lookup_p99{};
 
-  /// Of the keys that were asked for: those that were found. Nothing where none were.
+  /// The share of requested keys that were found. Nothing without requests.
   std::optional<double> hit_ratio() const noexcept;
   /// 10⁹ bytes per second.
   double load_gbps() const noexcept;
   double save_gbps() const noexcept;
 };
 
-/// What happened between two totals: of the node, of a namespace with its ranks, and of a rank. What came into being
-/// meanwhile counts from 0; what is gone does not count, nor does what has begun anew and has counted less since.
+/// The activity between two totals: of the node, of a namespace with its ranks, or of a rank. Objects that are new
+/// count from 0; removed ones do not count, nor do those whose counts have restarted and are lower.
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over);
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over,
                           const namespace_id& space);
 activity activity_between(const activity_totals& before, const activity_totals& after, duration over,
                           const namespace_id& space, rank_number rank);
 
-/// The last hour of a node, in samples of ten seconds, and the totals of the last minute. Bounded, whatever happens. It
-/// is told the time. Not thread-safe.
+/// The last hour of a node, in samples of ten seconds, and the totals of the last minute. Bounded in size. Time is an
+/// argument. Not thread-safe.
 class history {
 public:
-  /// How often totals are to be told.
+  /// The interval at which totals are expected.
   static constexpr duration interval = std::chrono::seconds(10);
   static constexpr std::size_t samples_most = 360;
-  /// A minute and the one that begins it.
+  /// One minute, and the mark at its start.
   static constexpr std::size_t marks_most = 7;
 
   struct sample {
-    /// Of its end, in seconds since 1970.
+    /// The end of the sample, in seconds since 1970.
     std::int64_t at = 0;
     activity what;
   };
@@ -87,13 +86,13 @@ public:
     activity_totals totals;
   };
 
-  /// `unix_seconds`: the same moment, for people.
+  /// `unix_seconds`: the same moment as wall-clock time.
   void observe(timestamp now, std::int64_t unix_seconds, activity_totals totals);
 
-  /// The oldest first.
+  /// The samples, oldest first.
   const std::deque<sample>& samples() const noexcept { return samples_; }
 
-  /// The oldest totals of the last minute, to compare those of now with; null if there are none.
+  /// The oldest totals of the last minute, for a comparison with the present ones; null if there are none.
   const mark* minute_ago() const noexcept { return marks_.empty() ? nullptr : &marks_.front(); }
 
 private:

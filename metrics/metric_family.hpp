@@ -25,7 +25,7 @@ public:
   metric_family(std::string name, std::string help, kind what = kind::Gauge)
       : family_{std::move(name), std::move(help), what, {}} {}
 
-  /// Each of different labels.
+  /// Adds a series; its labels must differ from those of the others.
   void add(metric_labels where, double value);
   void add(metric_labels where, std::uint64_t value) { add(std::move(where), static_cast<double>(value)); }
 
@@ -36,7 +36,7 @@ public:
     auto& h = out.histogram;
     for (std::size_t i = 0; i < x.counts.size(); ++i) {
       h.sample_count += x.counts[i];
-      // The text has one more bucket, without a bound, which comes from the count.
+      // The text has one more bucket, without a bound, which is the count.
       if (i < Histogram::bounds)
         h.bucket.push_back({h.sample_count, static_cast<double>(Histogram::first_bound_ns << i) / 1e9});
     }
@@ -53,10 +53,10 @@ private:
 /// The text format of Prometheus, version 0.0.4.
 std::string to_text(const std::vector<metric_family>& families);
 
-/// Is called with the text of some metrics, once, from any thread; it is short and does not throw.
+/// Is called once with the text of some metrics, from any thread; must be quick and not throw.
 using metrics_callback = std::function<void(result<std::string>)>;
 
-/// Something that has metrics to show, as text. Calls back at once or later; must not wait.
+/// A source of metrics as text. Calls back at once or later; must not wait.
 using metrics_source = std::function<void(metrics_callback)>;
 
 } // namespace troupe

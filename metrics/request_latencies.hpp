@@ -10,7 +10,7 @@ namespace troupe {
 /// 1 µs to 4 s in powers of two: wide enough for a registry hop and for a disk that struggles.
 using request_histogram = basic_duration_histogram<1'000, 23>;
 
-/// How long the requests inside a node have taken since its start. One thread counts, any may read.
+/// The durations of requests inside a node since its start. One thread counts, any may read.
 struct request_latencies {
   std::array<request_histogram, request_kind_count> by_kind;
 

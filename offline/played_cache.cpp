@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto slot_patience = std::chrono::seconds(1);
 
-/// One request at a time, so nothing that is asked for here can be refused.
+/// Requests run one at a time, so none of them can be refused.
 [[noreturn]] void refused() {
   throw std::logic_error("the rules of a node have refused what no client would ask");
 }
@@ -36,7 +36,7 @@ played_cache::played_cache(const options& how) {
     rules.shard_count = how.shards;
     rules.hash_seed = how.seed;
     rules.eviction = how.policy;
-    // Recorded prompts may be longer than what clients of a node send at once.
+    // Recorded prompts may be longer than clients of a node may send at once.
     rules.max_batch = rules.max_lease_keys = rules.max_reserved_pages = no_limit;
     auto& shard = shards_.emplace_back(std::make_unique<registry_state>(rules));
     if (!shard->add_namespace(spec))
@@ -83,7 +83,7 @@ std::uint32_t played_cache::owner_of(const key_digest& key) const {
   return shard_of(key, static_cast<std::uint32_t>(shards_.size()));
 }
 
-/// For each shard the places of its keys among `keys` from the first to before the last.
+/// For each shard, the positions of its keys in the half-open range of `keys`.
 std::vector<std::vector<std::size_t>> played_cache::parts(std::span<const key_digest> keys, std::size_t first,
                                                           std::size_t last) const {
   std::vector<std::vector<std::size_t>> out(shards_.size());
@@ -141,13 +141,13 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
       request.keys.items.push_back(keys[i]);
       request.parents.items.push_back(i > 0 ? keys[i - 1] : key_digest{});
     }
-    // All ranks ask before one of them has an answer.
+    // All ranks send their requests before any of them is answered.
     for (; request.rank < ranks_.size(); ++request.rank)
       begin_write(s, request);
     settle();
   }
-  // Leased keys and keys that are being written cannot be evicted. A request that waits for their slots gets as many as
-  // there are when its time is over, which may be none.
+  // Leased keys and keys that are being written cannot be evicted. A request that waits for their slots gets the free
+  // ones at its deadline, perhaps none.
   for (; answered_ < writes_.size(); settle()) {
     now_ += slot_patience;
     for (auto& rank : ranks_)
@@ -163,7 +163,7 @@ std::vector<key_digest> played_cache::save(std::span<const key_digest> keys, std
         if (finish.rank == 0)
           made.push_back(write.request.keys[i]);
       }
-    // Without a single slot, the reservation has ended with its answer.
+    // Without any slot, the reservation has ended with its answer.
     if (!finish.pages.empty() && !shards_[write.shard]->commit(finish, now_))
       refused();
     settle();
@@ -184,7 +184,8 @@ void played_cache::begin_write(std::size_t shard, reserve_request request) {
   collect(rank);
 }
 
-/// The allocator's answer to a write. The one place where results come in: one for each key, whatever was granted.
+/// Handles the allocator's answer to a write. The only place where results arrive: one for each key, whatever was
+/// granted.
 void played_cache::granted(const take_answer& answer) {
   auto& write = writes_[answer.request];
   auto reply = shards_[write.shard]->finish_reserve(write.plan, answer.reply.slots.items, now_);
@@ -194,7 +195,7 @@ void played_cache::granted(const take_answer& answer) {
   ++answered_;
 }
 
-/// Delivers what a shard has for the others and for the allocators; false if that is nothing.
+/// Delivers a shard's messages to the others and to the allocators; returns false if there are none.
 bool played_cache::deliver(registry_state& from) {
   const auto out = from.take_outbox();
   for (const auto& x : out.children)
@@ -212,7 +213,7 @@ bool played_cache::deliver(registry_state& from) {
   return !out.empty();
 }
 
-/// Takes what an allocator has to say. What it wants evicted is asked of the shards later, with what it knows now.
+/// Collects an allocator's messages. Eviction requests go to the shards later, with what it knows then.
 void played_cache::collect(rank_number rank) {
   auto& [allocator, shares] = ranks_[rank];
   for (auto out = allocator.take_outbox(); !out.empty(); out = allocator.take_outbox()) {

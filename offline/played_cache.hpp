@@ -19,8 +19,8 @@
 
 namespace troupe::offline {
 
-/// What a node does with the keys of requests, one after the other: registry shards and allocators with the rules as
-/// they ship, one namespace, without actors, bytes or clocks.
+/// A simulation of a node that processes the keys of requests one after the other: the real rules of registry shards
+/// and allocators, with one namespace, without actors, bytes or clocks.
 class played_cache {
 public:
   struct options {
@@ -28,12 +28,12 @@ public:
     std::uint64_t capacity = 0;
     std::uint32_t shards = 1;
     eviction_factory policy = nullptr;
-    /// As `storage.low_watermark` and `storage.high_watermark`; 0: a slot is freed when it is needed.
+    /// As `storage.low_watermark` and `storage.high_watermark`; 0: slots are freed on demand.
     double low_watermark = 0;
     double high_watermark = 0;
-    /// Of the hashes of keys, which the sample is drawn by that `reuse` learns from.
+    /// Seeds the hashes of keys, which select the sample from which `reuse` learns.
     std::uint64_t seed = 7;
-    /// The world size. Ranks are filled and emptied together, so what is found depends little on it.
+    /// The world size. Ranks are filled and emptied together, so it hardly affects the hits.
     std::uint32_t ranks = 1;
   };
 
@@ -42,26 +42,26 @@ public:
   played_cache(const played_cache&) = delete;
   played_cache& operator=(const played_cache&) = delete;
 
-  /// Looks up the keys of a request, in prefix order, loads those that are there, and saves the rest; how many leading
-  /// ones were there.
+  /// Looks up the keys of a request, in prefix order, loads the found ones, and saves the rest. Returns the number of
+  /// leading keys found.
   std::size_t play(std::span<const key_digest> keys);
 
-  // -- the same in steps, for who has other nodes beside this one
+  // -- the same in steps, for a simulation of several nodes
 
-  /// Begins a request: all that it looks up is leased by this until `end`.
+  /// Begins a request: everything that it looks up is leased by the result until `end`.
   ticket begin();
-  /// How many leading keys are there; leases them as well. `by_peer`: for another node.
+  /// The number of leading keys that are found; leases them as well. `by_peer`: for another node.
   std::size_t match(std::span<const key_digest> keys, ticket lease, bool by_peer = false);
-  /// Loads the first so many.
+  /// Loads the first `matched` keys.
   void load(std::span<const key_digest> keys, std::size_t matched);
-  /// Saves those from `first` to before `last` on all ranks; which of them are new on the first one.
+  /// Saves a half-open range of keys on all ranks; returns the keys that were new on the first one.
   std::vector<key_digest> save(std::span<const key_digest> keys, std::size_t first, std::size_t last,
                                page_origin origin = page_origin::client);
-  /// `kept_there`: of the keys under the lease, another node has made pages, and keeps them.
+  /// `kept_there`: the keys under the lease of which another node has made pages, and keeps them.
   void end(ticket lease, std::span<const key_digest> kept_there = {});
 
   timestamp now() const noexcept { return now_; }
-  /// Slots of a rank that are free.
+  /// Free slots of a rank.
   std::uint64_t free_slots(rank_number rank) const { return ranks_[rank].allocator.stats().free; }
   std::uint64_t evicted_keys() const;
   std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(shards_.size()); }
@@ -84,7 +84,7 @@ private:
     std::vector<location> results;
   };
 
-  /// What an allocator has asked of the shards, one request each; those that want nothing are not sent.
+  /// The evictions that an allocator has requested from the shards, one request each; empty ones are not sent.
   struct pending_eviction {
     rank_number rank = 0;
     std::vector<evict_request> requests;
@@ -107,9 +107,9 @@ private:
   timestamp now_{std::chrono::seconds(1)};
   std::uint64_t sequence_ = 0;
   std::deque<pending_eviction> evictions_;
-  /// Of the save that is under way; the number of a write is its place here.
+  /// The writes of the current save; the number of a write is its index.
   std::vector<pending_write> writes_;
-  /// Of these.
+  /// How many of them are answered.
   std::size_t answered_ = 0;
 };
 

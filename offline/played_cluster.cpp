@@ -7,7 +7,7 @@ namespace troupe::offline {
 
 namespace {
 
-/// How often a lookup asks peers for what follows.
+/// How often a lookup asks peers for the next keys.
 constexpr int most_rounds = 4;
 
 } // namespace
@@ -79,7 +79,7 @@ bool played_cluster::bring(std::size_t node, std::span<const key_digest> keys, s
 void played_cluster::learn(std::size_t node) {
   auto& rules = learning_[node];
   rules.on_time(nodes_[node]->now());
-  // Each answer may lead to the next question.
+  // Each answer may cause another request.
   for (auto effects = rules.take_outbox(); !effects.empty(); effects = rules.take_outbox())
     for (const auto& effect : effects) {
       if (const auto* const ask = std::get_if<cluster::ask_shard>(&effect))

@@ -10,30 +10,31 @@
 
 namespace troupe::offline {
 
-/// What the nodes of a cluster do with the keys of requests, one after the other: caches with the rules as they ship,
-/// that fetch from each other and learn from each other, without actors, bytes or clocks.
+/// A simulation of the nodes of a cluster that process the keys of requests one after the other: caches with the real
+/// rules, which fetch from each other and share reuse statistics, without actors, bytes or clocks.
 class played_cluster {
 public:
   struct options {
-    /// Of each node; the seed of the first.
+    /// The options of each node; the seed is that of the first.
     played_cache::options node;
     std::size_t nodes = 2;
     /// As `cluster.keep_copies`.
     bool keep_copies = true;
-    /// Shards learn what those of other nodes have seen.
+    /// Shards use the statistics of other nodes.
     bool learns = true;
   };
 
   explicit played_cluster(const options& how);
 
-  /// A request at one of the nodes, in prefix order; how many leading keys were there, or came from others.
+  /// Plays a request at one of the nodes, in prefix order; returns the number of leading keys that were found there or
+  /// fetched.
   std::size_t play(std::size_t node, std::span<const key_digest> keys);
 
-  /// Pages that came from others.
+  /// Pages that were fetched from peers.
   std::uint64_t fetched() const noexcept { return fetched_; }
 
 private:
-  /// What others have of the keys from `first` on, as a node asks for it that misses them. False if that is nothing.
+  /// Fetches keys from `first` on that peers have, as a node does after a miss. Returns false if there are none.
   bool bring(std::size_t node, std::span<const key_digest> keys, std::size_t first, std::vector<std::size_t>& used);
   void learn(std::size_t node);
 

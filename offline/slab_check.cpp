@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t progress_bytes = std::uint64_t{64} << 20U;
 
-/// The lock that a node holds on its data directory, shared with others that only look. None where no node ever ran.
+/// Takes a shared lock on the data directory, against the exclusive one of a node. Empty where no node ever ran.
 result<unique_descriptor> keep_nodes_out(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored))
@@ -38,14 +38,14 @@ result<unique_descriptor> keep_nodes_out(const fs::path& directory) {
   if (lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK)
       return fail(errc::busy, "a node runs on " + directory.string() +
-                                  ": stop it first, or let it look itself (storage.scrub_bytes_per_second)");
+                                  ": stop it first, or use its own scrub (storage.scrub_bytes_per_second)");
     return tl::unexpected(system_error(errno, "cannot lock " + (directory / "lock").string()));
   }
   return lock;
 }
 
-/// `busy` where an owner renews its claim: it is watched for as long as it may be at rest. One that only reads what a
-/// dead node has left does no harm.
+/// Error: `busy` where an owner renews its claim; it is watched for as long as a renewal may take. An adopter, which
+/// only reads, does no harm.
 result<void> look_for_writers(const fs::path& directory) {
   using clock = std::chrono::steady_clock;
   io::claim_directory claims(directory);
@@ -69,36 +69,36 @@ result<void> look_for_writers(const fs::path& directory) {
     const auto& who = again->record ? again->record : record;
     return fail(errc::busy, "node '" + (who ? who->holder : std::string("?")) + "' keeps its claim on " +
                                 directory.string() +
-                                ", and may write there: stop it first, or look all the same "
+                                ", and may write there: stop it first, or check all the same "
                                 "(--ignore-claims)");
   }
   return {};
 }
 
-/// One slab file, and which pages are to be there.
+/// One slab file, and the pages that it should contain.
 struct opened_rank {
   rank_check found;
   std::optional<io::slab_reader> file;
   std::vector<page_ref> pages;
-  /// Of each.
+  /// The size of each page.
   std::uint64_t page_bytes = 0;
-  /// In the index, and not believed.
+  /// Pages in the index that are not trusted.
   std::uint64_t forgotten = 0;
-  /// A file of a namespace that a client made is missing: it was removed, or the pages were in memory only.
+  /// A file of a client-made namespace is missing: it was removed, or the pages were in memory only.
   bool may_never_have_been = false;
 };
 
-/// What a node had under way may outlive it by so much.
+/// How long transfers of a node may outlive it.
 constexpr auto dying_time = std::chrono::seconds(5);
 
 using rank_name = std::pair<namespace_id, rank_number>;
 
-/// Opens slab files, and collects from the index what lies in them.
+/// Opens slab files, and collects their pages from the index.
 class collector final : public store::load_visitor {
 public:
   explicit collector(const config::node_config& options) : options_(options) {}
 
-  /// Those of the config. Error: `busy`.
+  /// Opens the files of the config. Error: `busy`.
   result<void> open_own() {
     if (!keeps_slabs(options_))
       return {};
@@ -132,7 +132,7 @@ public:
     for (rank_number rank = 0; rank < record.spec.world_size; ++rank) {
       const auto path = made_slabs(options_) / made_slab_name(record.id, rank);
       if (std::error_code ignored; !fs::exists(path, ignored)) {
-        // Whether it was ever there is said by the pages that the index has of it.
+        // Pages in the index show whether the file ever existed.
         if (keeps_made_slabs(options_))
           miss(record.spec, rank, path);
         plan_->serve(record.id, rank, 0);
@@ -163,7 +163,7 @@ public:
       else
         rank->second.pages.push_back({x.key, x.where});
     }
-    // What a start would erase is of no interest here.
+    // What a start would erase does not matter here.
     static_cast<void>(plan_->take_changes());
     return {};
   }
@@ -180,7 +180,7 @@ public:
         continue;
       if (rank.may_never_have_been)
         rank.found.fault->text += "; the " + std::to_string(rank.forgotten) +
-                                  " pages that the index has of it are lost, and the next start of the node makes "
+                                  " pages that the index has of it are lost, and the next start of the node creates "
                                   "it anew, empty";
       if (rank.file)
         verify(rank, [&, slot_bytes = rank.found.slot_bytes] {
@@ -207,18 +207,18 @@ private:
     return into;
   }
 
-  /// The file of a rank of a namespace that a client made is not there.
+  /// Handles a missing file of a rank of a client-made namespace.
   void miss(const namespace_spec& space, rank_number rank, const fs::path& path) {
     auto& into = begin_rank(space, rank, path);
     into.may_never_have_been = true;
-    into.found.fault = error{errc::not_found, "slab '" + path.string() + "' is gone"};
+    into.found.fault = error{errc::not_found, "slab '" + path.string() + "' is missing"};
   }
 
   result<void> open(const namespace_spec& space, rank_number rank, const fs::path& path) {
     auto& into = begin_rank(space, rank, path);
     auto& found = into.found;
     auto opened = io::slab_reader::open(path);
-    // The node is gone, since its data directory is not locked; but the kernel may still end what it had under way.
+    // No node runs, since its data directory is not locked; but the kernel may still complete its transfers.
     const auto give_up = std::chrono::steady_clock::now() + dying_time;
     while (!opened && opened.error().code == errc::busy && std::chrono::steady_clock::now() < give_up) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -247,7 +247,7 @@ private:
   static void verify(opened_rank& rank, F&& looked_at) {
     auto& found = rank.found;
     auto& pages = rank.pages;
-    // As the disk has them, so that it is read from its beginning to its end.
+    // In the order on disk, so that the file is read sequentially.
     std::ranges::sort(pages, {}, &page_ref::where);
     const auto buffer = std::make_unique<std::byte[]>(found.slot_bytes);
     const std::span bytes(buffer.get(), found.slot_bytes);

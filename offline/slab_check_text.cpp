@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-/// A report of a check, for people and for programs.
+/// The output of a check as text and as JSON.
 
 namespace troupe::offline {
 
@@ -16,7 +16,7 @@ std::string line_of(const rank_check& x) {
   if (x.unsound_pages() == 0)
     return out + "all sound\n";
   out += std::to_string(x.unsound_pages()) + " unsound (" + std::to_string(x.corrupt) + " corrupt, " +
-         std::to_string(x.misplaced) + " of something else, " + std::to_string(x.unreadable) + " unreadable)\n";
+         std::to_string(x.misplaced) + " of another identity, " + std::to_string(x.unreadable) + " unreadable)\n";
   for (const auto& [page, why] : x.unsound)
     out += "  slot " + std::to_string(page.where.slot) + ": key " + to_string(page.key) + ", " +
            std::string(to_string(why)) + "\n";
@@ -29,7 +29,7 @@ std::string advice(const slab_check_report& report) {
   switch (report.index) {
   case index_state::none:
     return "There is no durable index (registry.durability): nothing says which slots have a page, and the node starts "
-           "without any. The files themselves were looked at.\n";
+           "without any. The files themselves were checked.\n";
   case index_state::left_aside:
     return "The index is not the one that the last run on this data_dir kept: the node starts without its pages.\n";
   case index_state::believed:
@@ -37,8 +37,8 @@ std::string advice(const slab_check_report& report) {
   }
   if (report.sound())
     return {};
-  return "Pages that are unsound become misses when they are loaded, and are saved anew. Where there are more each "
-         "time, the disk is failing.\n";
+  return "Unsound pages become misses when they are loaded, and are saved anew. If their number grows with each "
+         "check, the disk is failing.\n";
 }
 
 } // namespace
@@ -60,10 +60,11 @@ std::string to_text(const slab_check_report& report) {
   for (const auto& x : report.ranks)
     out += line_of(x);
   if (report.forgotten_pages > 0)
-    out += std::to_string(report.forgotten_pages) + " pages in the index are of files that are gone, or of what this "
-                                                    "config does not serve\n";
+    out += std::to_string(report.forgotten_pages) +
+           " pages in the index are of removed files, or of namespaces that this "
+           "config does not serve\n";
   if (report.foreign_pages > 0)
-    out += std::to_string(report.foreign_pages) + " pages lie in files of engines, which only these can read\n";
+    out += std::to_string(report.foreign_pages) + " pages are in files of engines, which only the engines can read\n";
   return out + advice(report);
 }
 

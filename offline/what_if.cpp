@@ -19,7 +19,7 @@ constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 /// Slots are numbers of 32 bits.
 constexpr std::uint64_t most_slots = std::uint64_t{1} << 31U;
 constexpr std::uint64_t least_slots = 16;
-/// Points of a curve where none are named.
+/// The number of points of a curve by default.
 constexpr int usual_points = 6;
 
 std::uint64_t play(const numbered_trace& what, const played_cache::options& how) {
@@ -92,7 +92,7 @@ numbered_trace number_trace(const replay::trace& what) {
 }
 
 std::uint64_t optimal_hits(const numbered_trace& what, std::uint64_t capacity) {
-  // For each use, from the last one back, when the key is used next.
+  // The next use of the key, for each use, from the last one back.
   std::vector<std::uint64_t> next_use(what.keys.size(), never);
   std::vector<std::vector<std::uint64_t>> next(what.requests.size());
   for (auto t = what.requests.size(); t-- > 0;) {
@@ -103,7 +103,7 @@ std::uint64_t optimal_hits(const numbered_trace& what, std::uint64_t capacity) {
     for (const auto key : keys)
       next_use[key] = t;
   }
-  using rank = std::pair<std::uint64_t, std::uint64_t>; // when next, and how deep
+  using rank = std::pair<std::uint64_t, std::uint64_t>; // the next use, and the depth
   std::set<std::pair<rank, std::uint32_t>> order;
   std::vector<rank> ranks(what.keys.size());
   std::vector<bool> there(what.keys.size(), false);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-/// How many blocks of a trace a node would find, had it so many slots and that eviction policy.
+/// A prediction of how many blocks of a trace a node would find, by number of slots and eviction policy.
 
 namespace troupe::offline {
 
@@ -20,7 +20,7 @@ struct numbered_trace {
   /// By number.
   std::vector<key_digest> keys;
   std::uint64_t blocks = 0;
-  /// Blocks that stand at the beginning of their request and were seen before: what a cache without end finds.
+  /// Leading blocks of requests that were seen before: the hits of an unlimited cache.
   std::uint64_t repeated = 0;
 
   double share(std::uint64_t hits) const noexcept;
@@ -28,14 +28,14 @@ struct numbered_trace {
 
 numbered_trace number_trace(const replay::trace& what);
 
-/// Leading blocks that are found by who knows the future and has room for so many: who is asked for again last goes
-/// first, and of one request its last block, as what is kept is of use up to its first gap.
+/// The hits of leading blocks with knowledge of the future and this capacity: the block whose next use is last is
+/// evicted first, and of one request its last block, since kept blocks are useful only up to the first gap.
 std::uint64_t optimal_hits(const numbered_trace& what, std::uint64_t capacity);
 
 struct what_if_options {
-  /// In blocks, each a page on every rank. Empty: the next powers of two up to what the trace needs.
+  /// In blocks, each with a page on every rank. Empty: powers of two up to the trace's need.
   std::vector<std::uint64_t> capacities;
-  /// As `registry.eviction` names them.
+  /// The names of `registry.eviction`.
   std::vector<std::string> policies{"lru", "s3-fifo", "reuse"};
   std::uint32_t shards = 1;
   double low_watermark = 0;
@@ -63,16 +63,16 @@ struct what_if_report {
   double ratio(std::uint64_t hits) const noexcept;
 };
 
-/// `progress` is told what is played next. Errors: invalid_argument (no such policy, or a capacity that no rank can
+/// Calls `progress` with the next simulation. Error: `invalid_argument` (no such policy, or a capacity that no rank can
 /// have).
 result<what_if_report> what_if(const replay::trace& what, const what_if_options& options,
                                const std::function<void(const std::string&)>& progress);
 
-/// A table, for people.
+/// The report as a table.
 std::string to_text(const what_if_report& report);
-/// One object, for programs.
+/// The report as one JSON object.
 std::string to_json(const what_if_report& report);
-/// The curves, as a picture that needs nothing else: hit ratio by capacity, light and dark.
+/// The curves as a self-contained picture: hit ratio by capacity, in light and dark mode.
 std::string to_svg(const what_if_report& report);
 
 } // namespace troupe::offline

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string_view>
 
-/// What a report looks like: as a table, as JSON, as a picture.
+/// The output of a report: as a table, as JSON, as a picture.
 
 namespace troupe::offline {
 
@@ -57,7 +57,7 @@ constexpr double right = 150;
 constexpr double top = 46;
 constexpr double bottom = 52;
 
-/// Apart from each other also for who does not tell red from green.
+/// The colours can be told apart also with red-green colour blindness.
 constexpr std::array<std::string_view, 4> colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7"};
 
 std::string fixed(double x, int digits = 1) {
@@ -80,7 +80,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-/// Where things lie in the picture. Capacities stand at distances of their logarithms.
+/// The coordinate system of the picture. Capacities have a logarithmic scale.
 class plane {
 public:
   explicit plane(const what_if_report& report) {
@@ -136,7 +136,7 @@ std::string grid(const what_if_report& report, const plane& at) {
   return out + text_at((left + width - right) / 2, height - 12, "middle", "capacity in blocks");
 }
 
-/// Labels at the ends of the curves, one above the other where these meet.
+/// The positions of the labels at the ends of the curves, shifted where these meet.
 std::vector<double> label_places(const what_if_report& report, const plane& at) {
   constexpr double apart = 15;
   std::vector<std::pair<double, std::size_t>> ends;

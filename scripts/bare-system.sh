@@ -1,10 +1,12 @@
 # Sourced by what tries packages in a bare system, after common.sh: makes the system in $system, and runs the service in
-# it. Where systemd-nspawn is, the system is booted, so that it is systemd that runs the unit; else this starts what the
-# unit starts, as its user, and waits for the word that systemd would wait for.
+# Sourced by the scripts that test packages in a bare system, after common.sh: makes the system in $system, and runs the
+# service in it. With systemd-nspawn the system is booted, so that systemd runs the unit; otherwise this script starts
+# the command of the unit, as its user, and waits for the notification that systemd would wait for.
 #
-# Wants $folder, where the packages are, and $boots, empty if there shall be no systemd. MIRROR names another mirror
-# than deb.debian.org, SUITE another release than bookworm; BASE a bare system that is there already, as debootstrap
-# --variant=minbase makes it, of which a copy is used. Ends well, with a sentence, where there can be no such system.
+# Needs $folder, the folder of the packages, and $boots, which is empty to run without systemd. MIRROR names another
+# mirror than deb.debian.org, SUITE another release than bookworm; BASE an existing bare system, as debootstrap
+# --variant=minbase makes it, of which a copy is used. Ends with success, and a sentence, where no such system is
+# possible.
 
 skip() { say "skipped: $*" && exit 0; }
 [[ $boots && -x $(command -v systemd-nspawn) ]] || boots=''
@@ -16,13 +18,13 @@ system=$(mktemp -d /var/tmp/troupe-system.XXXXXX)
 node='' manager='' init=''
 clean_up() {
   [[ -z $node ]] || kill -9 "$node" 2>/dev/null || true
-  # Which takes all that runs in the system with it.
+  # This ends everything that runs in the system.
   [[ -z $manager ]] || { kill -9 "$init" "$manager" && wait "$manager"; } 2>/dev/null || true
   umount "$system/proc" 2>/dev/null || true
   rm -rf --one-file-system "$system" "$system.log"
 }
 trap clean_up EXIT
-# inside COMMAND…: in the system, as root. as USER COMMAND…: the same as another user.
+# inside COMMAND…: runs it in the system, as root. as USER COMMAND…: the same as another user.
 inside() {
   local enter=(chroot "$system")
   [[ -z $init ]] || enter=(nsenter -t "$init" -m -u -i -p -r -w)
@@ -47,7 +49,7 @@ cp /etc/resolv.conf "$system/etc/resolv.conf"
 printf '#!/bin/sh\nexit 101\n' >"$system/usr/sbin/policy-rc.d" && chmod 755 "$system/usr/sbin/policy-rc.d"
 mkdir "$system/packages" && cp "$folder"/*.deb "$system/packages"
 
-# boot: has a systemd of its own run the system, if it can here.
+# boot: runs the system with a systemd of its own, if that is possible here.
 boot() {
   if ! inside sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends systemd-sysv' \
     >"$system.log" 2>&1; then
@@ -56,7 +58,7 @@ boot() {
   fi
   umount "$system/proc"
   rm "$system/usr/sbin/policy-rc.d"
-  # It forbids io_uring to containers, like others.
+  # By default it forbids io_uring in containers, like other runtimes.
   systemd-nspawn --quiet --register=no --keep-unit --boot --directory="$system" --machine=troupe-check \
     --system-call-filter='io_uring_setup io_uring_enter io_uring_register' --console=pipe \
     </dev/null >"$system.log" 2>&1 &
@@ -74,20 +76,20 @@ boot() {
   inside umount /proc/sys/kernel/random/boot_id 2>/dev/null || true
 }
 
-# boot_if_possible: boots it where it shall be and can be.
+# boot_if_possible: boots the system if requested and possible.
 boot_if_possible() {
   [[ -n $boots ]] || return 0
   say "boot it"
-  boot || die "systemd does not boot in a container here; --no-boot does without"
+  boot || die "systemd does not boot in a container here; --no-boot runs without it"
 }
 
-# put FOLDER: installs what lies there.
+# put FOLDER: installs its packages.
 put() {
   inside sh -c "apt-get update -qq && apt-get install -y -qq --no-install-recommends $1/*.deb" >"$system/log" 2>&1 ||
     { tail -20 "$system/log" >&2; die "the packages of $1 cannot be installed"; }
 }
 
-# tell: what the service has said, where something is wrong with it.
+# tell: prints the output of the service, and fails.
 tell() {
   if [[ -n $init ]]; then
     inside systemctl status --no-pager -n 20 troupe >&2 || true
@@ -96,7 +98,7 @@ tell() {
   fi
   die "$@"
 }
-# start: what the unit starts, as its user, and waits as Type=notify does.
+# start: starts the command of the unit, as its user, and waits as Type=notify does.
 start() {
   local command
   if [[ -n $init ]]; then
@@ -130,7 +132,7 @@ PYTHON
     sleep 0.1
   done
   grep -q READY=1 "$system/notified" || tell "the node does not become ready"
-  grep -q '"event":"ready"' "$system/ready" || die "the node says nothing on stdout"
+  grep -q '"event":"ready"' "$system/ready" || die "the node printed nothing on stdout"
 }
 stop() {
   if [[ -n $init ]]; then
@@ -141,5 +143,5 @@ stop() {
   kill -TERM "$node"
   wait "$node" || die "the node ends with $?"
   node=''
-  grep -q STOPPING=1 "$system/notified" || die "the node does not say that it stops"
+  grep -q STOPPING=1 "$system/notified" || die "the node did not report that it stops"
 }

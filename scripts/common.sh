@@ -20,7 +20,7 @@ die() {
   exit 1
 }
 
-# failed_tests DIRECTORY: those that failed in ctest's last run there, a line each.
+# failed_tests DIRECTORY: prints the failed tests of ctest's last run there, a line each.
 failed_tests() { sed 's/^[0-9]*:/    /' "$1/Testing/Temporary/LastTestsFailed.log"; }
 
 # usage: prints the comment at the top of the calling script.
@@ -39,7 +39,7 @@ parallel_jobs() {
   echo $((by_memory < 1 ? 1 : by_memory < cores ? by_memory : cores))
 }
 
-# configure_preset PRESET [CMAKE ARGUMENTS…]: says nothing when all is well.
+# configure_preset PRESET [CMAKE ARGUMENTS…]: configures; prints nothing on success.
 configure_preset() {
   local preset=$1 output
   shift
@@ -49,7 +49,7 @@ configure_preset() {
   fi
 }
 
-# build_targets DIRECTORY TARGETS…: quiet when there is nothing to do.
+# build_targets DIRECTORY TARGETS…: builds; prints nothing when there is nothing to do.
 build_targets() {
   local directory=$1
   shift

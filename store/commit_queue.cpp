@@ -98,7 +98,8 @@ result<void> commit_queue::carry_out_when_there_is_room(lock& held) {
   for (auto pause = options_.first_pause; !outcome && outcome.error().code == errc::no_space;
        pause = std::min(2 * pause, options_.longest_pause)) {
     if (!stats_.no_room)
-      log::get("store")->error("{}; what is to be written waits until there is room", outcome.error().text);
+      log::get("store")->error("write to the metadata store failed: {}; writes wait until there is room",
+                               outcome.error().text);
     stats_.no_room = outcome.error();
     if (work_.wait_for(held, pause, [&] { return closing_; }))
       return outcome;
@@ -109,7 +110,7 @@ result<void> commit_queue::carry_out_when_there_is_room(lock& held) {
     held.lock();
   }
   if (outcome && std::exchange(stats_.no_room, std::nullopt))
-    log::get("store")->info("there is room for the metadata store again");
+    log::get("store")->info("metadata store resumed: there is room on its disk again");
   return outcome;
 }
 
@@ -135,7 +136,7 @@ void commit_queue::take_group() {
 bool commit_queue::sync_is_due() const {
   if (!sync_at_)
     return false;
-  // Nothing taken: the wait ended because of the time, or of the end.
+  // The group is empty: the wait ended by its time limit, or by the end of the queue.
   return group_.empty() || options_.level == durability::strict || clock::now() >= *sync_at_ ||
          std::ranges::any_of(group_, &write_batch::must_sync);
 }
@@ -168,10 +169,10 @@ result<void> commit_queue::sync() {
 void commit_queue::settle(lock& held, const result<void>& outcome) {
   if (!outcome && !stats_.failure) {
     const auto& why = outcome.error();
-    stats_.failure = error{why.code, why.text + "; the metadata store takes nothing more until it is opened anew"};
+    stats_.failure = error{why.code, why.text + "; the metadata store accepts no more writes until it is opened anew"};
     log::get("store")->error("{}", stats_.failure->text);
   }
-  // Room is there before the answer, so that a callback may commit the next batch.
+  // Capacity is released before the answer, so that a callback may commit the next batch.
   stats_.queued_batches -= group_.size();
   for (const auto& batch : group_) {
     stats_.queued_bytes -= batch.bytes();

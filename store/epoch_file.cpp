@@ -41,7 +41,7 @@ result<void> write_whole(const fs::path& path, const std::string& text) {
   const auto out = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
   if (!out)
     return failed(errno, "make", path);
-  // Once only: a file of some thirty bytes is written whole or not at all.
+  // One call is enough: a file of some thirty bytes is written completely or not at all.
   errno = 0;
   if (::write(out.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return failed(errno != 0 ? errno : ENOSPC, "write", path);
@@ -82,7 +82,7 @@ result<void> write_epoch(const fs::path& data_directory, incarnation_number epoc
   const fs::path temporary = path.string() + ".new";
   if (auto written = write_whole(temporary, text_of(epoch)); !written)
     return written;
-  // Another node's index may be that of the epoch that is replaced here.
+  // Another node's index may depend on the epoch that would be replaced here.
   if (auto may = check(); !may)
     return may;
   if (::rename(temporary.c_str(), path.c_str()) != 0)

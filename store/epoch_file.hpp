@@ -7,22 +7,22 @@
 #include <filesystem>
 #include <optional>
 
-/// Which run a data directory has seen last, kept beside the index and not in it, because a run may leave the index
-/// aside while engines go on writing. Each start writes a number that never was before it serves anybody. An index that
-/// has noted the number knows all that has happened; any other is not to be believed. docs/decisions/0005 has the
-/// reasons.
+/// The number of the last run of a data directory. It is kept beside the index, not in it, because a run may disable
+/// the index while engines go on writing. Each start writes a new number before it serves. An index that has recorded
+/// the number is up to date; any other is not trusted. docs/decisions/0005 has the reasons.
 
 namespace troupe::store {
 
-/// The epoch of the directory; nothing where there is no such file, or one that is not whole. io_error.
+/// The epoch of the directory; nothing where the file is missing or incomplete. Error: `io_error`.
 result<std::optional<incarnation_number>> read_epoch(const std::filesystem::path& data_directory);
 
-/// Replaces the epoch: durable when this returns, and after a crash either the one or the other. `gate`: whether the
-/// directory may be written; null where nobody else could take it over. io_error, also where it may not, no_space.
+/// Replaces the epoch durably; after a crash the directory has the old or the new one. `gate` says whether the
+/// directory may be written; null where no other node could take it over. Errors: `io_error`, also for a closed gate;
+/// `no_space`.
 result<void> write_epoch(const std::filesystem::path& data_directory, incarnation_number epoch,
                          const write_gate* gate = nullptr);
 
-/// Whether an index that noted `epoch` and `next` was kept by the last run of the directory.
+/// Whether an index that recorded `epoch` and `next` was kept by the last run of the directory.
 constexpr bool continues_epoch(incarnation_number epoch, incarnation_number next,
                                const std::optional<incarnation_number>& found) noexcept {
   return found && *found != 0 && (*found == epoch || *found == next);

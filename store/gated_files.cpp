@@ -20,7 +20,7 @@ using rocksdb::IOStatus;
 using rocksdb::Slice;
 using shared_gate = std::shared_ptr<const write_gate>;
 
-/// Carries it out where the gate is open.
+/// Runs the call if the gate is open.
 template <class F>
 IOStatus gated(const shared_gate& gate, F&& f) {
   if (gate->is_open())
@@ -51,7 +51,7 @@ public:
   IOStatus Truncate(std::uint64_t size, const IOOptions& how, IODebugContext* context) override {
     return gated(gate_, [&] { return FSWritableFileOwnerWrapper::Truncate(size, how, context); });
   }
-  // What was written before is as good as on its way.
+  // Earlier writes may reach the disk at any time anyway.
   IOStatus Sync(const IOOptions& how, IODebugContext* context) override {
     return gated(gate_, [&] { return FSWritableFileOwnerWrapper::Sync(how, context); });
   }

@@ -12,17 +12,17 @@ namespace troupe::store {
 
 namespace {
 
-/// Without epochs.
+/// The version without epochs.
 constexpr std::uint8_t first_identity_version = 1;
 constexpr std::uint8_t identity_version = 2;
 /// All layers have one shape.
 constexpr std::uint8_t uniform_namespace = 1;
 /// Layers may have several shapes.
 constexpr std::uint8_t mixed_namespace = 2;
-/// The same, and who made it.
+/// The same, with the origin of the namespace.
 constexpr std::uint8_t namespace_with_origin = 3;
-/// The same, of one that a client made: written for these alone, so that only a build that does not know them refuses
-/// anything.
+/// The same, for a namespace that a client made. It is written for these only, so that builds that do not know it
+/// refuse nothing else.
 constexpr std::uint8_t namespace_of_client = 4;
 
 constexpr std::size_t digest_bytes = 16;
@@ -33,10 +33,10 @@ constexpr std::size_t page_value_bytes = 8;
 constexpr std::size_t incarnation_bytes = 8;
 constexpr std::size_t rank_value_bytes = 8;
 constexpr std::uint8_t handshake_version = 1;
-/// Behind the name of its engine, and the zero that ends it.
+/// The part of the key behind the name of the engine and its terminating zero.
 constexpr std::size_t handshake_rank_bytes = 12;
 
-// More characters of a malformed key help nobody.
+// More characters of a malformed key are of no use.
 constexpr std::size_t most_hex = 128;
 
 char to_char(std::uint64_t x) {
@@ -70,7 +70,7 @@ void append_big_digest(std::string& out, const digest128<Tag>& x) {
   append_big(out, x.lo);
 }
 
-/// Takes values off the front of some bytes. Once too few are left, everything is zero and `sound` says so.
+/// Reads values from the front of some bytes. Once too few are left, it returns zeroes and `sound` is false.
 class byte_reader {
 public:
   explicit byte_reader(std::string_view bytes) noexcept : rest_(bytes) {}
@@ -113,10 +113,10 @@ public:
     return taken;
   }
 
-  /// Everything that was asked for was there.
+  /// Whether all requested bytes existed.
   bool sound() const noexcept { return sound_; }
 
-  /// The same, and nothing more.
+  /// The same, and no bytes are left.
   bool ended_well() const noexcept { return sound_ && rest_.empty(); }
 
 private:
@@ -133,11 +133,11 @@ tl::unexpected<error> corrupt(std::string_view key, std::string_view what) {
 }
 
 tl::unexpected<error> wrong_key(std::string_view key) {
-  return corrupt(key, "has a key that does not belong into its table");
+  return corrupt(key, "has a key that does not belong to its table");
 }
 
 tl::unexpected<error> wrong_value(std::string_view key, std::string_view value) {
-  return corrupt(key, "has a value of " + std::to_string(value.size()) + " bytes that is none of its kind");
+  return corrupt(key, "has a value of " + std::to_string(value.size()) + " bytes, which is not valid for its kind");
 }
 
 tl::unexpected<error> wrong_version(std::string_view key, std::uint8_t found, std::uint8_t known) {
@@ -167,7 +167,7 @@ kv_geometry read_geometry(byte_reader& in) {
 std::vector<kv_layer_group> read_further(byte_reader& in) {
   std::vector<kv_layer_group> out;
   const auto count = in.little<std::uint32_t>();
-  // A count that is wrong comes to the end of the bytes, and takes no more memory than there are.
+  // A wrong count ends with the bytes, and allocates no more memory than there are bytes.
   for (std::uint32_t i = 0; i < count && in.sound(); ++i) {
     auto& x = out.emplace_back();
     auto& shape = x.shape;
@@ -380,8 +380,8 @@ result<page_record> decode_page(std::string_view key, std::string_view value) {
 
 namespace {
 
-/// The name of the engine: up to the zero. Nothing if the key is of no handshake, or has something else behind it than
-/// so many bytes.
+/// The name of the engine, up to the zero. Nothing if the key is not of a handshake, or has not exactly `behind` more
+/// bytes.
 std::optional<std::string> engine_of(std::string_view key, std::size_t behind) {
   if (!key.starts_with(first_of(table::handshakes)))
     return std::nullopt;

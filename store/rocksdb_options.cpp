@@ -19,23 +19,23 @@ namespace {
 constexpr std::size_t kibibyte = 1024;
 constexpr std::size_t mebibyte = 1024 * kibibyte;
 
-// Everything is written in small pieces, overwritten or deleted later, and read once, in order, by a whole scan.
+// Records are written in small pieces, overwritten or deleted later, and read once, in order, by a whole scan.
 rocksdb::BlockBasedTableOptions table_options() {
   rocksdb::BlockBasedTableOptions table;
-  // A scan reads each block once: a cache would be memory for nothing.
+  // A scan reads each block once: a cache would waste memory.
   table.no_block_cache = true;
-  // Large, because nobody looks for single keys: a smaller index, and less per record.
+  // Large, because there are no lookups of single keys: a smaller index, and less overhead per record.
   table.block_size = 32 * kibibyte;
   // Keys share the namespace and, with several ranks, the digest; fewer full keys are fewer bytes.
   table.block_restart_interval = 64;
-  // No filter: there are no point lookups to spare.
+  // No filter: there are no point lookups to accelerate.
   table.filter_policy = nullptr;
   table.format_version = 5;
   return table;
 }
 
-/// What RocksDB has to say goes into the node's log. Its own log file is left out: when the disk is full, the second
-/// line that it cannot write ends the process with an assertion.
+/// Forwards RocksDB's messages to the node's log. RocksDB's own log file is disabled: on a full disk, the second line
+/// that it cannot write ends the process with an assertion.
 class forwarding_logger final : public rocksdb::Logger {
 public:
   forwarding_logger() : Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
@@ -47,12 +47,12 @@ public:
       log_line(level >= rocksdb::InfoLogLevel::ERROR_LEVEL ? spdlog::level::err : spdlog::level::warn, format,
                arguments);
   }
-  /// The options, in some hundred lines.
+  /// Drops the dump of the options, some hundred lines.
   void LogHeader(const char*, va_list) override {}
 
 private:
   static void log_line(spdlog::level::level_enum level, const char* format, va_list arguments) {
-    std::array<char, 1024> line{}; // what is longer is cut
+    std::array<char, 1024> line{}; // longer lines are cut
     std::vsnprintf(line.data(), line.size(), format, arguments);
     std::ranges::replace(line, '\n', ' ');
     log::get("store")->log(level, "RocksDB: {}", line.data());
@@ -67,38 +67,37 @@ rocksdb::Options database_options(const rocksdb_store_options& wanted) {
   if (wanted.env != nullptr)
     o.env = wanted.env;
 
-  // The log. After a loss of power it may end in anything; what is before that is a state that was once true. Damage in
-  // the middle looks the same, so it takes back what came after it, but never leaves a gap.
+  // The log. After a power loss its end may be arbitrary; everything before that is a consistent state. Damage in the
+  // middle looks the same, so it discards what came after it, but never leaves a gap.
   o.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  // Logs whose records are all in table files go; this bounds the rest, and with it the time to open.
+  // Logs whose records are all in table files are deleted; this bounds the rest, and with it the time to open.
   o.max_total_wal_size = 128 * mebibyte;
-  // With relaxed: keeps the kernel writing, so that a sync finds little to do.
+  // With `relaxed`: keeps the kernel writing, so that a sync is short.
   o.wal_bytes_per_sync = wanted.level == durability::relaxed ? mebibyte : 0;
 
-  // Memory for what is in no table file yet: at most three times this.
+  // Memory for records that are not in a table file yet: at most three times this.
   o.write_buffer_size = 32 * mebibyte;
   o.max_write_buffer_number = 3;
-  // One thread writes, so there is nothing to be concurrent with.
+  // Only one thread writes.
   o.allow_concurrent_memtable_write = false;
   o.enable_write_thread_adaptive_yield = false;
 
   // Table files. Two threads for flushing and compacting: the node's cores are for pages.
   o.max_background_jobs = 2;
   o.max_subcompactions = 1;
-  // Deletes and overwritten records go soon, and take little space until then.
+  // Deleted and overwritten records are removed soon, and take little space until then.
   o.level_compaction_dynamic_level_bytes = true;
-  // Digests are random and stay as they are, at next to no cost; with several ranks, repeated parents shrink to
-  // nothing.
+  // Random digests do not compress and cost next to nothing; with several ranks, repeated parents compress well.
   o.compression = rocksdb::kLZ4Compression;
   o.bytes_per_sync = mebibyte;
   o.compaction_readahead_size = 2 * mebibyte;
   o.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table_options()));
-  // A thousand keys take 60 kB: even a billion keys are below the usual limit of descriptors.
+  // A thousand keys take 60 kB: even a billion keys stay below the usual limit of descriptors.
   o.max_open_files = 512;
-  // Where a second one could not be started, RocksDB would end the process.
+  // RocksDB would end the process where a second one could not be started.
   o.max_file_opening_threads = 1;
 
-  // A background error stops the store; going on by itself would hide it.
+  // A background error stops the store; an automatic resume would hide it.
   o.max_bgerror_resume_count = 0;
   o.paranoid_checks = true;
 
@@ -114,7 +113,7 @@ rocksdb::ReadOptions scan_options() {
   rocksdb::ReadOptions o;
   o.fill_cache = false;
   o.readahead_size = 2 * mebibyte;
-  // Measured: no difference to a scan without. What it finds would be a page that belongs to another key.
+  // Measured: no slower than without. An undetected error would be a page that belongs to another key.
   o.verify_checksums = true;
   return o;
 }

@@ -4,13 +4,13 @@
 
 #include <rocksdb/options.h>
 
-/// How RocksDB is set up. Belongs to rocksdb_store.cpp; nothing else includes RocksDB.
+/// The configuration of RocksDB. Belongs to rocksdb_store.cpp; no other file includes RocksDB.
 
 namespace troupe::store {
 
 rocksdb::Options database_options(const rocksdb_store_options& wanted);
 
-/// For reading everything once, in order.
+/// Options for reading everything once, in order.
 rocksdb::ReadOptions scan_options();
 
 } // namespace troupe::store

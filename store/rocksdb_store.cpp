@@ -25,10 +25,10 @@ namespace troupe::store {
 
 namespace {
 
-/// Pages that a visitor gets at once.
+/// The number of pages per call of a visitor.
 constexpr std::size_t pages_per_call = 1024;
 constexpr std::uint64_t pages_per_progress = 1ULL << 17U;
-/// Into so many parts are the pages of a namespace cut when several threads read.
+/// The number of parts into which the pages of a namespace are divided when several threads read.
 constexpr std::uint64_t parts_per_namespace = 16;
 
 rocksdb::Slice to_slice(std::string_view bytes) {
@@ -40,7 +40,7 @@ std::string_view to_view(const rocksdb::Slice& bytes) {
 }
 
 errc to_code(const rocksdb::Status& status) {
-  // Above all: it comes as an IO error, and as others once RocksDB has stopped because of it.
+  // Checked first: it appears as an IO error, and as other errors once RocksDB has stopped because of it.
   if (status.subcode() == rocksdb::Status::kNoSpace)
     return errc::no_space;
   if (status.IsCorruption())
@@ -60,19 +60,19 @@ tl::unexpected<error> failed(const rocksdb::Status& status, const std::string& w
 
 result<void> check(const rocksdb_store_options& options) {
   if (options.max_queued_batches == 0 || options.max_queued_bytes == 0)
-    return fail(errc::invalid_argument, "a metadata store that may queue nothing can take nothing");
+    return fail(errc::invalid_argument, "the queue limits of a metadata store must be above 0");
   if (options.sync_interval < duration::zero())
     return fail(errc::invalid_argument, "the sync interval of a metadata store cannot be negative");
   return {};
 }
 
-/// What of the keys is to be read: from the first up to, and without, the second.
+/// A half-open range of keys.
 struct key_range {
   std::string from;
   std::string to;
 };
 
-/// One scan over a database, and the order to stop that its threads share.
+/// One scan of a database, with the stop flag that its threads share.
 class scan {
 public:
   scan(rocksdb::DB& database, load_visitor& visitor)
@@ -94,7 +94,7 @@ public:
       try {
         helpers.emplace_back([&] { read_parts(parts); });
       } catch (const std::system_error&) {
-        break; // those that there are do all of it
+        break; // the threads that started do all of it
       }
     }
     read_parts(parts);
@@ -124,7 +124,7 @@ private:
   }
 
   result<void> read_few() {
-    // From the very beginning, so that a record of no known table is found and not overlooked.
+    // From the first key on, so that a record of an unknown table is reported and not overlooked.
     return for_each({{}, first_of(table::pages)}, [&](std::string_view key, std::string_view value) -> result<void> {
       if (key.starts_with(first_of(table::namespaces)))
         return hand_on(decode_namespace(key, value), [&](const auto& record) {
@@ -141,7 +141,7 @@ private:
     });
   }
 
-  // To the very end, for the same reason.
+  // To the last key, for the same reason.
   result<void> read_handshakes() {
     return for_each({end_of_prefix(first_of(table::pages)), std::string(8, '\xff')},
                     [&](std::string_view key, std::string_view value) -> result<void> {
@@ -156,7 +156,7 @@ private:
     return record ? f(*record) : result<void>(tl::unexpected(std::move(record).error()));
   }
 
-  // All that is not read by `read_few`, whatever namespaces there are. Keys are spread evenly where digests are.
+  // Everything that `read_few` does not read, in all namespaces. The parts are even where digests are random.
   std::vector<key_range> cut_pages(unsigned threads) const {
     std::vector<std::string> cuts{first_of(table::pages)};
     if (threads > 1)
@@ -226,7 +226,7 @@ private:
 
 } // namespace
 
-/// Everything that knows RocksDB, and the log that the commit queue writes to.
+/// The database and the log that the commit queue writes to; the only user of RocksDB.
 class rocksdb_store::database final : public group_writer {
 public:
   explicit database(store_directory directory) : directory_(std::move(directory)) {}
@@ -273,8 +273,8 @@ public:
     return {};
   }
 
-  // By opening the files anew, as after a crash: what follows a torn record of a log would not be read, and a new start
-  // is the one way past it that is tried all the time. What was answered has to be there afterwards.
+  // Recovers by opening the files anew, as after a crash: records behind a torn one would not be read, and a restart is
+  // the one recovery that is always tested. Everything that was answered must exist afterwards.
   result<void> recover() override {
     if (auto may = may_write(); !may)
       return may;
@@ -322,7 +322,7 @@ public:
     const std::lock_guard nobody_reads(reading_);
     if (!db_)
       return outcome_;
-    // Leaves nothing in the log, so that the next start need not read it again.
+    // Empties the log, so that the next start need not replay it.
     rocksdb::Status status;
     if (outcome_)
       status = db_->Flush(rocksdb::FlushOptions());
@@ -330,7 +330,7 @@ public:
     db_.reset();
     if (outcome_ && (!status.ok() || !closed.ok()))
       outcome_ = failed(status.ok() ? closed : status,
-                        "cannot close the metadata store in '" + directory_.path().string() + "' in good order");
+                        "cannot close the metadata store in '" + directory_.path().string() + "' cleanly");
     return outcome_;
   }
 
@@ -338,11 +338,11 @@ public:
   const node_identity& identity() const noexcept { return identity_; }
 
 private:
-  /// A group that was larger gives its memory back.
+  /// A larger group frees its memory after use.
   static constexpr std::size_t most_kept_bytes = std::size_t{8} << 20U;
 
-  /// Starts the threads that flush and compact, which stay as long as the process. Where RocksDB got none later, when
-  /// it first needs them, the process would end.
+  /// Starts the threads that flush and compact, which live as long as the process. If RocksDB failed to start them
+  /// later, when it first needs them, it would end the process.
   static result<void> start_threads(rocksdb::Env& env) {
     try {
       for (const auto pool : {rocksdb::Env::HIGH, rocksdb::Env::LOW})
@@ -360,7 +360,7 @@ private:
     rocksdb::DB* opened = nullptr;
     const auto status = rocksdb::DB::Open(options, directory_.path().string(), &opened);
     if (!status.ok()) {
-      // A full disk, or too few open files, is no damage: what is there is good once there is room.
+      // A full disk, or a lack of open files, is no damage: the data is good once there is room.
       const bool may_be_damaged = !status.IsIOError() || status.IsPathNotFound();
       auto out = failed(status, "cannot open the metadata store in '" + directory_.path().string() + "'" +
                                     (may_be_damaged ? "; if it is damaged, delete the directory to start with an "
@@ -373,7 +373,7 @@ private:
     return {};
   }
 
-  // Before RocksDB fails: what was refused here has not been tried, and needs no new start.
+  // Checked before RocksDB fails: a refused call was not attempted, and needs no reopening.
   result<void> may_write() const {
     return check_gate(wanted_.gate.get(), "write to the metadata store in '" + directory_.path().string() + "'",
                       errc::no_space);
@@ -406,20 +406,20 @@ private:
     return {};
   }
 
-  /// First in, last out: the lock goes when the database is closed.
+  /// Declared first, destroyed last: the lock is released after the database is closed.
   store_directory directory_;
   rocksdb_store_options wanted_;
-  /// Null where there is no gate. Outlives what is open.
+  /// Null without a gate. Outlives the open database.
   std::unique_ptr<rocksdb::Env> gated_;
   node_identity identity_;
   /// Null between two opens, while the disk has no room for the second, and after `close`. Changed by `recover` and
-  /// `close`, which hold this against `load`; the queue's thread is the only other that uses it.
+  /// `close`, which hold this against `load`; the queue's thread is the only other user.
   std::unique_ptr<rocksdb::DB> db_;
   std::shared_mutex reading_;
-  /// The number that RocksDB gave the last record of those that were written.
+  /// RocksDB's sequence number of the last written record.
   rocksdb::SequenceNumber written_ = 0;
   std::unique_ptr<commit_queue> queue_;
-  /// Of the queue's thread; kept for its memory.
+  /// Used by the queue's thread; kept for its memory.
   rocksdb::WriteBatch group_;
   std::mutex close_mutex_;
   bool closed_ = false;

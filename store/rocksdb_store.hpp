@@ -16,37 +16,36 @@ class Env;
 namespace troupe::store {
 
 struct rocksdb_store_options {
-  /// Of its own; made if there is none.
+  /// The store's own directory; created if it does not exist.
   std::filesystem::path directory;
-  /// relaxed or strict.
+  /// `relaxed` or `strict`.
   durability level = durability::strict;
-  /// With relaxed: how much a loss of power may take back.
+  /// With `relaxed`: how much a power loss may lose.
   duration sync_interval = std::chrono::milliseconds(100);
-  /// Limits of what is accepted and not yet answered; see `commit`.
+  /// Limits of accepted and unanswered batches; see `commit`.
   std::size_t max_queued_batches = 1024;
   std::size_t max_queued_bytes = std::size_t{64} << 20U;
-  /// How long a disk that is full is left alone before it is tried again; longer each time.
+  /// The pause before a full disk is tried again; it grows with each attempt.
   duration first_pause = std::chrono::seconds(1);
-  /// Through which RocksDB sees files and threads, so that tests can break them. Not owned; null is the system's.
+  /// RocksDB's access to files and threads, so that tests can inject failures. Not owned; null is the system's.
   rocksdb::Env* env = nullptr;
-  /// While it is closed nothing is written, by whatever thread: what is committed waits as it does where the disk is
-  /// full. Null: writes need nobody's leave.
+  /// While it is closed no thread writes: committed batches wait as on a full disk. Null: no check.
   std::shared_ptr<const write_gate> gate{};
 };
 
-/// A store in an embedded RocksDB. One thread of its own writes, at most two of RocksDB's rearrange what was written.
+/// A store in an embedded RocksDB. One thread of its own writes, and at most two of RocksDB's flush and compact.
 /// Memory: about 100 MiB for what is not in a table file yet.
 class rocksdb_store final : public metadata_store {
 public:
-  /// Reads back what the log holds and counts the run, which is durable when this returns. Errors: busy if it is open
-  /// already; identity_mismatch if the directory has another schema or is not ours; corrupt; io_error, no_space;
-  /// invalid_argument.
+  /// Replays the log and counts the run, which is durable when this returns. Errors: `busy` if it is open already;
+  /// `identity_mismatch` if the directory has another schema or is not a store; `corrupt`; `io_error`, `no_space`;
+  /// `invalid_argument`.
   static result<std::unique_ptr<rocksdb_store>> open(const rocksdb_store_options& options);
   ~rocksdb_store() override;
 
-  /// Shows all that a store holds which nobody has open to the visitor that `begin` gives for its identity, and changes
-  /// nothing: neither its files nor the number of runs. False where there is no store. Errors: identity_mismatch if the
-  /// directory is another schema's or not ours; corrupt; io_error. The caller keeps nodes out meanwhile.
+  /// Passes all records of a closed store to the visitor that `begin` returns for its identity, and changes nothing:
+  /// neither its files nor the number of runs. Returns false where there is no store. Errors: `identity_mismatch` if
+  /// the directory has another schema or is not a store; `corrupt`; `io_error`. The caller keeps nodes out meanwhile.
   static result<bool> look(const std::filesystem::path& directory,
                            const std::function<load_visitor&(const node_identity&)>& begin);
 

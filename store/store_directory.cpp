@@ -44,7 +44,7 @@ result<void> sync_directory(const fs::path& path) {
   return {};
 }
 
-// The entry of a directory lives in the one above.
+// An entry of a directory becomes durable by a sync of its parent.
 result<void> make_directories(const fs::path& path) {
   std::error_code code;
   if (fs::create_directories(path, code); code)
@@ -81,14 +81,14 @@ bool is_data_file(const fs::path& name) {
          std::ranges::all_of(stem, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// A database that has lost the name of its manifest would be made anew, and its files deleted as unknown.
+// A database without the name of its manifest would be created anew, and its files deleted as unknown.
 result<void> check_files(const fs::path& path) {
   std::error_code code;
   if (fs::exists(path / current_name, code))
     return {};
   for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code))
     if (is_data_file(at->path().filename()))
-      return fail(errc::corrupt, quoted(path) + " has data in it but no file " + std::string(current_name) +
+      return fail(errc::corrupt, quoted(path) + " has data but no file " + std::string(current_name) +
                                      "; delete the directory to start with an empty cache");
   if (code)
     return failed(code.value(), "cannot list the directory " + quoted(path));
@@ -113,7 +113,7 @@ result<void> judge_marker(int marker, const fs::path& path) {
   if (*found == marker_text())
     return {};
   std::error_code code;
-  // Whoever made the directory did not come to the end.
+  // An earlier creation of the directory was interrupted.
   if (marker_text().starts_with(*found) && !fs::exists(path / current_name, code))
     return write_marker(marker, path);
   return other_schema(*found, path);
@@ -149,7 +149,7 @@ result<store_directory> store_directory::open(const fs::path& path) {
   if (!fs::exists(full / marker_name, code) && !code && !fs::is_empty(full, code) && !code)
     return not_ours(full);
   if (code)
-    return failed(code.value(), "cannot look into the directory " + quoted(full));
+    return failed(code.value(), "cannot read the directory " + quoted(full));
   unique_descriptor marker(::open((full / marker_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!marker)
     return failed(errno, "cannot open " + quoted(full / marker_name));

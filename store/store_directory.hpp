@@ -7,16 +7,17 @@
 
 namespace troupe::store {
 
-/// The directory of a store, held by this process. A file `TROUPE` in it says that it is one, and which schema it has;
-/// the lock of that file says that it is in use. So a directory that is not ours is never opened as a database.
+/// The directory of a store, held by this process. A file `TROUPE` in it marks it as a store and holds its schema; the
+/// lock on that file marks it as in use. So another directory is never opened as a database.
 class store_directory {
 public:
-  /// Makes the directory if there is none. Errors: busy if another process (or this one) has it open;
-  /// identity_mismatch if it has another schema, or is neither ours nor empty; corrupt if files are missing; io_error,
-  /// no_space.
+  /// Creates the directory if it does not exist. Errors: `busy` if another process (or this one) has it open;
+  /// `identity_mismatch` if it has another schema, or is neither a store nor empty; `corrupt` if files are missing;
+  /// `io_error`, `no_space`.
   static result<store_directory> open(const std::filesystem::path& path);
 
-  /// Whether a store is there, of this schema; changes nothing. Errors: identity_mismatch, corrupt, io_error as above.
+  /// Whether there is a store of this schema; changes nothing. Errors: `identity_mismatch`, `corrupt`, `io_error` as
+  /// above.
   static result<bool> check(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -25,7 +26,7 @@ private:
   store_directory(std::filesystem::path path, unique_descriptor marker) noexcept;
 
   std::filesystem::path path_;
-  /// Has the lock; closing it gives the lock back.
+  /// Holds the lock; closing it releases the lock.
   unique_descriptor marker_;
 };
 

@@ -17,7 +17,7 @@ void set_value_size(std::string& encoded, std::size_t header, std::uint32_t size
   std::memcpy(encoded.data() + header + key_size_bytes, &size, sizeof size);
 }
 
-// Returns where the header of the change is.
+// Returns the position of the change's header.
 template <class AppendKey>
 std::size_t add_key(std::string& encoded, AppendKey&& append_key) {
   const auto header = encoded.size();

@@ -1,5 +1,5 @@
-// How close moving pages between a GPU and the host comes to the bus: the page mover beside the plain copy of locked
-// memory, and beside what one would write first, a copy for every piece.
+// The speed of moving pages between a GPU and the host compared to PCIe bandwidth: the page mover, the plain copy of
+// locked memory, and the naive way, a copy for every piece.
 
 #include "gpu/cuda/cuda_handles.hpp"
 #include "gpu/cuda/page_kernels.hpp"
@@ -64,7 +64,7 @@ double middle(std::vector<double> all) {
   return all[all.size() / 2];
 }
 
-/// The middle of some rounds, in seconds; the first is not counted.
+/// The median of some rounds, in seconds; the first is not counted.
 double seconds_of(const std::function<void()>& work) {
   std::vector<double> all;
   work();
@@ -101,7 +101,7 @@ const std::vector<subject>& subjects() {
 
 /// A KV cache on the GPU, and pages in locked memory, with headers between them as in page buffers.
 struct world {
-  /// `headers`: pages lie in page buffers, with room for headers between them; else one behind the other.
+  /// `headers`: pages are in page buffers, with room for headers between them; otherwise they are contiguous.
   explicit world(const subject& s, bool headers = true, const cuda_mover_options& options = {}, std::uint32_t spare = 2)
       : page(s.geometry.page_bytes()), slot(headers ? io::slot_bytes(page) : page), blocks(s.pages * spare) {
     std::vector<std::span<std::byte>> spans;
@@ -140,7 +140,7 @@ struct world {
   std::vector<block_move> moves;
 };
 
-/// One plain copy of locked memory, for as many bytes as the pages have.
+/// One plain copy of locked memory, of as many bytes as the pages have.
 class plain_copy {
 public:
   plain_copy(std::uint64_t bytes, cudaMemcpyKind kind)
@@ -163,8 +163,8 @@ private:
   cuda::stream stream_;
 };
 
-/// A transfer and the plain copy of as many bytes, one after the other in each round: the bus of a machine that others
-/// use, too, is now faster and now slower. The middle of each, and of the rounds' ratios.
+/// A transfer and the plain copy of as many bytes, one after the other in each round, since the PCIe bandwidth of a
+/// shared machine varies. The result has the medians of both, and of the rounds' ratios.
 struct beside_copy {
   double seconds = 0;
   double copy_seconds = 0;
@@ -185,7 +185,7 @@ beside_copy measure_beside(const plain_copy& copy, const std::function<void()>& 
   return {middle(ours), middle(copies), middle(ratios)};
 }
 
-/// What one would write first.
+/// The naive way.
 double copy_per_piece(world& w, std::uint64_t piece) {
   auto stream = must(cuda::make_stream(cuda::priority::high));
   const auto pages = std::min<std::size_t>(w.moves.size(), 32);
@@ -220,7 +220,7 @@ void bench_bus() {
         measure_beside(plain_copy(bytes, cudaMemcpyHostToDevice), [&] { must(w.mover->scatter(w.moves)); });
     for (const auto& move : w.moves)
       if (move.verdict != errc::ok) {
-        std::printf("a page does not have the checksum it was gathered with; the numbers mean nothing\n");
+        std::printf("a page does not have the checksum it was gathered with; the numbers are not valid\n");
         std::exit(1);
       }
     const auto pace = [&](double seconds) { return gigabytes(bytes, seconds); };
@@ -232,7 +232,7 @@ void bench_bus() {
   std::printf("%s\n", table.str().c_str());
 }
 
-/// The kernels alone, from device memory to device memory.
+/// Measures the kernels alone, from device memory to device memory.
 void bench_device() {
   text_table table({"in device memory, GB/s read and written", "copy", "gather", "check and scatter"});
   for (const auto& s : subjects()) {
@@ -243,7 +243,7 @@ void bench_device() {
     const auto bytes = w.page * large.pages;
     auto pages = must(cuda::allocate_device<std::byte>(bytes));
     auto copy = must(cuda::allocate_device<std::byte>(bytes));
-    // Two streams in turn, as the mover has them: the end of one launch overlaps with the beginning of the next.
+    // Two streams in turn, as in the mover: the end of one launch overlaps with the beginning of the next.
     struct half {
       cuda::device_memory<cuda::page_progress> progress =
           must(cuda::allocate_device<cuda::page_progress>(cuda::launch::most_pages));
@@ -278,7 +278,7 @@ void bench_device() {
           must(cuda::launch_gather(what, with.stream.get()));
         } else {
           must(cuda::launch_check(what, with.stream.get()));
-          // The sums are not those of the pages; scattered all the same.
+          // The sums are not those of the pages, so the verdicts are cleared to scatter them all the same.
           must(cudaMemsetAsync(with.verdicts.get(), 0, sizeof(std::uint32_t) * what.pages, with.stream.get()));
           must(cuda::launch_scatter(what, with.stream.get()));
         }
@@ -299,7 +299,7 @@ void bench_device() {
   std::printf("%s\n", table.str().c_str());
 }
 
-/// Few pages: beside the bytes at the bus' pace and one launch.
+/// Measures few pages, compared to their time at PCIe bandwidth plus one launch.
 void bench_latency() {
   constexpr auto launch_us = 5.0;
   const auto& s = subjects().front();
@@ -324,7 +324,7 @@ void bench_latency() {
   std::printf("%s\n", table.str().c_str());
 }
 
-/// How many pages are in staging memory at once.
+/// Measures by the number of pages that are in staging memory at once.
 void bench_parts() {
   text_table table({"part", "gather, GB/s", "scatter, GB/s"});
   const auto& s = subjects().front();
@@ -338,7 +338,7 @@ void bench_parts() {
   std::printf("%s\n", table.str().c_str());
 }
 
-/// Pages as a node has them: in extents of the arena, each known to the device apart.
+/// Pages as in a node: in extents of the arena, each registered with the device separately.
 struct arena_world {
   arena_world(const kv_geometry& geometry, std::uint32_t pages, std::uint32_t blocks)
       : page(geometry.page_bytes()), slot(io::slot_bytes(page)) {
@@ -377,7 +377,7 @@ struct arena_world {
   std::vector<block_move> moves;
 };
 
-/// Bytes per second of threads that gather and threads that scatter, each its own pages, one list after the other.
+/// Bytes per second of gathering and scattering threads, each with its own pages, one list after the other.
 double pace_of_threads(arena_world& w, std::size_t gathering, std::size_t scattering, std::size_t list) {
   constexpr auto lasts = std::chrono::milliseconds(700);
   const auto own = w.moves.size() / (gathering + scattering) / list * list;
@@ -398,7 +398,7 @@ double pace_of_threads(arena_world& w, std::size_t gathering, std::size_t scatte
   return gigabytes(moved, seconds);
 }
 
-/// Calls side by side, as the lanes of a copy engine make them: each direction alone and both at once.
+/// Measures concurrent calls, as the lanes of a copy engine make them: each direction alone and both at once.
 void bench_together() {
   text_table table(
       {"side by side, GB/s", "pages", "a gather", "2 gathers", "a scatter", "2 scatters", "one of each", "2 of each"});
@@ -421,8 +421,8 @@ void bench_together() {
   std::printf("%s\n", table.str().c_str());
 }
 
-/// How long the memory of a node takes before it can be used at the pace of the bus: the host gives it, and the device
-/// locks it, both extent by extent.
+/// Measures how long the memory of a node takes before it can be used at PCIe bandwidth: the host allocates it and the
+/// device locks it, both extent by extent.
 void bench_arena() {
   constexpr auto arena_bytes = std::uint64_t{64} << 30U;
   text_table table({"memory of a node, 64 GiB", "from the host", "GB/s", "locked by the GPU", "GB/s"});

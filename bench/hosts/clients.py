@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Pages through a node's memory to a client and back over the network, beside what ucx_perftest moves.
+"""Pages through a node's memory to a client and back over the network, compared with ucx_perftest.
 
-A node in a process of its own, its pages in memory only, and `troupe replay --transfer-only` as a client on another
-host: first all pages are saved, then all are loaded, again and again. Rounds of both sides alternate.
+A node in a process of its own, with pages in memory only, and `troupe replay --transfer-only` as a client on another
+host: first all pages are saved, then all are loaded, repeatedly. Rounds of both sides alternate.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Node:
 
 
 def replay(troupe, node, trace, variant, salt=0):
-    """Report, and cores of both ends while it ran."""
+    """The report, and the cores that both ends used meanwhile."""
     settings = {f"remote.{key}": str(value).lower() for key, value in variant.items()}
     settings["attach.always_remote"] = "true"
     before = children_cpu() + cpu_of(node.process.pid)
@@ -66,12 +66,12 @@ def main():
     parser.add_argument("--transports", default="tcp,self", help="of UCX")
     parser.add_argument("--interfaces", default="lo", help="of UCX")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--mebibytes", type=int, default=512, help="of pages that are saved, and loaded, in a round")
-    parser.add_argument("--alone", action="store_true", help="over TCP only, and beside nothing")
+    parser.add_argument("--mebibytes", type=int, default=512, help="MiB of pages saved, and loaded, in a round")
+    parser.add_argument("--alone", action="store_true", help="measure TCP only, without ucx_perftest")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
     options = parser.parse_args()
     if not options.alone and not shutil.which("ucx_perftest"):
-        sys.exit("ucx_perftest is not there: install ucx-utils, or say --alone")
+        sys.exit("ucx_perftest is not installed: install ucx-utils, or use --alone")
     variants = {
         "tcp, encrypted": {"transport": "tcp", "encrypt": True},
         "tcp, in the clear": {"transport": "tcp", "encrypt": False},
@@ -91,7 +91,7 @@ def main():
 def measure(options, page_bytes, name, variant):
     total = options.mebibytes << 20
     blocks = total // page_bytes
-    # So many requests with nothing in common, of 64 blocks each at most.
+    # As many requests without a common prefix, of 64 blocks each at most.
     length = min(blocks, 64)
     trace = f"loogle:{blocks // length},{length * 64},1,0"
     found = {kind: ([], [], [], []) for kind in ("load", "save")}

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Hits of a cluster of nodes beside one node that has as many slots as all of them.
+"""Hits of a cluster of nodes, compared with one node that has as many slots as all of them.
 
-A trace is split over engines, each of which plays its part at a node of its own, all at once: in turn, so that what
-belongs together is spread over all nodes, or by conversation, as a router does that looks at prefixes. One node plays
-the same parts at once. Nodes are processes of this host and talk over the loopback interface; every byte is compared.
-They play a slice of the trace at a time and wait for each other then, so that none is far ahead in it: in time they are
-together as well. Beside it stands what plain LRU would make of the same parts, see cluster_model.py.
+A trace is split over engines, each of which plays its part at a node of its own, all at once: in turn, so that
+conversations are spread over all nodes, or by conversation, like a prefix-aware router. One node plays the same parts
+at once. Nodes are processes of this host and use the loopback interface; every byte is compared. The engines play a
+slice of the trace at a time and then wait for each other, so that they stay close together in time. The result is
+compared with that of plain LRU for the same parts, see cluster_model.py.
 
-Slab files lie in memory where there is /dev/shm: a slot whose page is being written is free when the disk says so, and
-a node that waits for a disk is not what is measured here.
+Slab files are in memory where there is /dev/shm: the slot of a page that is being written becomes free when the disk
+has finished, and the delay of a disk is not the subject of this benchmark.
 
-With --lookups: how long a lookup of 512 keys takes that nobody has, at one node and at one of several, whose messages
-to each other are held up on their way, so that one can see how many round trips there are.
+With --lookups: the duration of a lookup of 512 keys that no node has, at one node and at one of several, with delayed
+messages between them, so that the number of round trips is visible.
 """
 
 import argparse
@@ -37,7 +37,7 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Line:
-    """A port that leads to another one, over which everything takes a while longer, both ways."""
+    """A port that forwards to another one with a delay in both directions."""
 
     def __init__(self, seconds, to):
         self.seconds, self.to = seconds, to
@@ -51,7 +51,7 @@ class Line:
             there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.to)
             await asyncio.gather(self.carry(here_reader, there_writer), self.carry(there_reader, here_writer))
         except OSError:
-            # Nobody listens there yet, or any more.
+            # The target does not listen yet, or no longer.
             here_writer.close()
 
     async def carry(self, reader, writer):
@@ -61,8 +61,8 @@ class Line:
 
 
 class Cluster(Nodes):
-    """So many nodes, each with so many slots; one of them is no cluster. `late`: seconds that a message between two of
-    them takes longer."""
+    """Nodes with so many slots each; a single one is no cluster. `late`: seconds by which a message between two of
+    them is delayed."""
 
     def __init__(self, troupe, directory, count, slots, eviction, cluster, late=0.0):
         ports = free_ports(count)
@@ -93,8 +93,8 @@ class Cluster(Nodes):
         self.wait_until_tied()
 
     def peers(self):
-        """What came of asking other nodes: pages that they sent, pages that did not come, answers that were late, all
-        questions."""
+        """Counters of fetches: pages that peers sent, pages that did not arrive, late answers, and all
+        lookups at peers."""
         out = dict.fromkeys(("pages", "failed", "late", "asked"), 0)
         for url in self.urls:
             with urllib.request.urlopen(url + "/v1/cluster") as answer:
@@ -112,13 +112,13 @@ def split(requests, parts, way):
             out[number % parts].append((number, line))
         else:
             ids = json.loads(line)["hash_ids"]
-            # The first block is the same for most.
+            # Most requests have the same first block.
             out[zlib.crc32(str((ids + [0])[:2][-1]).encode()) % parts].append((number, line))
     return out
 
 
 def replay(troupe, directory, nodes, parts):
-    """Each part at a node, all at once; their reports."""
+    """Plays each part at a node, all at once; returns their reports."""
     running = []
     for number, part in enumerate(parts):
         file = directory / f"part-{number}.jsonl"
@@ -135,7 +135,7 @@ def replay(troupe, directory, nodes, parts):
 
 
 def measure(options, count, slices, slots, cluster):
-    """Share of hits, p99 of lookups in µs, and what nodes know of their peers."""
+    """The hit ratio, the p99 of lookups in µs, and the nodes' counters for their peers."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as name:
         directory = pathlib.Path(name)
         nodes = Cluster(options.troupe, directory, count, slots // count, options.eviction, cluster)
@@ -175,7 +175,7 @@ def measure_hits(options):
 
 
 def measure_lookups(options):
-    """Of keys that nobody has: so what it takes more in a cluster is asking the others."""
+    """Looks up keys that no node has: the extra time in a cluster is that of asking peers."""
     requests = [json.dumps({"timestamp": n, "input_length": LOOKUP_KEYS * 512, "output_length": 0,
                             "hash_ids": list(range(n * LOOKUP_KEYS, (n + 1) * LOOKUP_KEYS))}) + "\n"
                 for n in range(options.lookups)]
@@ -204,17 +204,17 @@ def measure_lookups(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
-    parser.add_argument("--trace", help="JSON lines, as those published with Mooncake; without, no hits are counted")
-    parser.add_argument("--slots", type=int, nargs="+", default=[10000, 30000], help="of all nodes")
+    parser.add_argument("--trace", help="JSON lines in Mooncake's format; without it, no hits are counted")
+    parser.add_argument("--slots", type=int, nargs="+", default=[10000, 30000], help="slots of all nodes together")
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--way", nargs="+", default=["in turn", "by conversation"], help="how requests are spread")
     parser.add_argument("--copies", nargs="+", choices=["here", "home"], default=["here"],
-                        help="where the one stays that is to stay: cluster.keep_copies, true or false")
+                        help="values of cluster.keep_copies: true or false")
     parser.add_argument("--eviction", default="reuse", help="registry.eviction")
     parser.add_argument("--ask-time", default="50 ms", help="cluster.ask_time")
-    parser.add_argument("--slice", type=int, default=600, help="requests that are played before all wait for all")
-    parser.add_argument("--limit", type=int, help="requests of the trace")
-    parser.add_argument("--lookups", type=int, default=0, help="so many of them")
+    parser.add_argument("--slice", type=int, default=600, help="requests between two synchronisations of all engines")
+    parser.add_argument("--limit", type=int, help="number of requests of the trace")
+    parser.add_argument("--lookups", type=int, default=0, help="number of lookups")
     options = parser.parse_args()
     if options.lookups:
         measure_lookups(options)

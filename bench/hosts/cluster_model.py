@@ -1,13 +1,13 @@
-"""What plain LRU makes of a trace that is split over the nodes of a cluster: what a measurement is compared with.
+"""Plain LRU for a trace that is split over the nodes of a cluster: the reference of a measurement.
 
-Requests come one after the other, in the order of the trace, and each node goes by recency. A lookup fetches the
-longest prefix that a peer has, and goes on from there, with what is here and with what the others have. `copies` says
-what becomes of the two pages that there are after a fetch:
+Requests come one after the other, in the order of the trace, and each node evicts the least recently used page. A
+lookup fetches the longest prefix that a peer has, and continues from there, with local and fetched pages. `copies` says
+what happens to the two copies of a page after a fetch:
 
 - `both`: they are pages as any other
-- `here`: the peer lets its own go first, until it is used there (`cluster.keep_copies`)
-- `home`: the node that has fetched lets its own go first, also when it is used
-- `owner`: there are no copies: each key has an owner, by its hash, where it is saved and where everybody loads it
+- `here`: the peer evicts its copy first, until it is used there (`cluster.keep_copies`)
+- `home`: the node that has fetched evicts its copy first, also when it is used
+- `owner`: there are no copies: each key has an owner, by its hash, where it is saved and from where all nodes load it
 """
 
 import collections
@@ -15,7 +15,7 @@ import zlib
 
 
 class Cache:
-    """A node: pages that go first, and others, both from the oldest to the youngest."""
+    """A node: pages that are evicted first, and others, both from the oldest to the newest."""
 
     def __init__(self, slots):
         self.slots = slots
@@ -26,13 +26,13 @@ class Cache:
         return key in self.others or key in self.spare
 
     def leading(self, keys, first):
-        """How many of the keys from there on it has."""
+        """The number of consecutive keys from there on that it has."""
         last = first
         while last < len(keys) and keys[last] in self:
             last += 1
         return last - first
 
-    # The last key of a prefix is the oldest, and goes first.
+    # The last key of a prefix is the oldest, and is evicted first.
 
     def use(self, keys, guests=False):
         for key in reversed(keys):
@@ -62,7 +62,7 @@ def owner_of(key, nodes):
 
 
 def fetch(nodes, here, keys, found, copies):
-    """Brings what follows of the keys here; how many there are then, and how many pages came."""
+    """Fetches the next keys; returns how many are here then, and how many pages were fetched."""
     came = 0
     asked_before = None
     while found < len(keys):
@@ -90,8 +90,8 @@ def fetch(nodes, here, keys, found, copies):
 
 
 def play(parts, slots, copies):
-    """The parts of a trace, [(number, keys)] each, at a node each: hits, and pages moved between nodes for loads and
-    for saves, all as shares of the blocks asked for."""
+    """Plays each part of a trace, a list of (number, keys), at its node: hits, and pages moved for loads and
+    for saves, all as shares of the requested blocks."""
     nodes = [Cache(slots // len(parts)) for _ in parts]
     requests = sorted((number, at, keys) for at, part in enumerate(parts) for number, keys in part)
     blocks = hits = loaded = saved = 0

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Requests that are fetched from another node at the same time, where there is little memory for them.
+"""Concurrent requests that are fetched from another node with little memory for them.
 
 One node has all pages, another one has memory for a few requests. An engine looks up and loads requests at the second
-node, several at once: each is fetched while others are, and what came for one may make room for what comes for another.
-What share of the pages is found, and how long lookups take. New pages in each round.
+node, several at once: each is fetched concurrently with others, and pages of one may be evicted for another. Measures
+the share of pages that is found, and the duration of lookups. Each round has new pages.
 """
 
 import argparse
@@ -33,11 +33,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=16, help="of one round")
+    parser.add_argument("--requests", type=int, default=16, help="requests of one round")
     parser.add_argument("--request-mebibytes", type=int, default=32)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--room", type=int, nargs="+", default=[16, 8, 4], help="requests that there is memory for")
+    parser.add_argument("--room", type=int, nargs="+", default=[16, 8, 4], help="requests that fit into memory")
     options = parser.parse_args()
     print(f"{options.at_once} requests of {options.request_mebibytes} MiB at once, of {options.requests}; medians of"
           f" {options.rounds} rounds")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pages of another node, from its slab files beside over the network.
+"""Pages of another node, from its slab files compared with the network.
 
-Two nodes with their slab files in one directory, and two more that share nothing. An engine saves at the first of each
-pair, waits until all is on the disk, and another one loads the same at the second, which has to fetch everything. Both
-ways in each round, one after the other, with new pages in each; every byte is compared.
+Two nodes have their slab files in one directory, and two more share nothing. An engine saves at the first node of each
+pair and waits until everything is on disk; another one loads the same at the second, which has to fetch everything.
+Each round measures both ways, one after the other, with new pages; every byte is compared.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from processes import Nodes, free_ports, namespace_of
 
 
 class Pair(Nodes):
-    """Two nodes, of which the second fetches from the first."""
+    """Two nodes; the second one fetches from the first."""
 
     def __init__(self, troupe, directory, page_bytes, pages, shared, encrypt):
         directory.mkdir()
@@ -54,7 +54,7 @@ class Pair(Nodes):
                    if line.startswith(name))
 
     def round(self, trace, salt):
-        """GB/s of a replay all of whose pages had to be fetched, and what share of them came from files."""
+        """GB/s of a replay that fetched all of its pages, and the share of pages from files."""
         saved = self.replay(0, trace, salt, at_once=4, transfer_only=False)
         while self.counter(0, "troupe_memory_dirty_bytes") > 0:
             time.sleep(0.05)
@@ -71,9 +71,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("troupe")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--mebibytes", type=int, default=256, help="of pages that are fetched in a round")
+    parser.add_argument("--mebibytes", type=int, default=256, help="MiB of pages that are fetched in a round")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--directory", help="on the file system that is to be measured; else where temporary files are")
+    parser.add_argument("--directory", help="directory to measure; by default that of temporary files")
     options = parser.parse_args()
     print(f"Fetched by one node from another of the same host; medians of {options.rounds} rounds")
     print("| page | way | GB/s | least to most | pages from files |")
@@ -98,7 +98,7 @@ def measure(options, page_bytes):
             for salt in range(options.rounds + 1):
                 for name, pair in pairs.items():
                     rate, share = pair.round(trace, salt)
-                    if salt > 0:  # the first one is for warming up
+                    if salt > 0:  # the first one is a warm-up
                         rates[name].append(rate)
                         shares[name].append(share)
             for name in ways:

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Pages from one node's memory to another node's, beside what ucx_perftest moves.
+"""Pages from one node's memory to another node's, compared with ucx_perftest.
 
 An engine saves at one of two nodes, both with pages in memory only. Another one, one request after the other, looks up
-the same at the second node, which fetches all of it before it answers: the bytes of a request by the time that its
-lookup takes, all that is said between engine and nodes before the first page moves and after the last one included.
-Hosts of the two are network namespaces with a cable between them; where pages go through shared memory they are one.
-New pages in each round, which go all ways, one after the other.
+the same at the second node, which fetches all of it before it answers. The result is the bytes of a request by the
+duration of its lookup, including all messages between engine and nodes before the first page and after the last one.
+The two hosts are network namespaces with a virtual cable; pages in shared memory use one host. Each round has new
+pages, which are moved in all ways, one after the other.
 
-Beside it ucx_perftest, whose server is where the first node is, in the same round: its put over the same cable, one
-page at a time. Through shared memory also 256 MiB at a time, as it puts the same bytes again and again, and 256 KiB of
-them never leave the processor's caches.
+In the same round ucx_perftest, whose server is on the first node's host, puts one page at a time over the same cable.
+Through shared memory it also puts 256 MiB at a time, since it puts the same bytes repeatedly, and 256 KiB would never
+leave the processor's caches.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LARGE = 256 << 20
 
 
 class Pair(Nodes):
-    """Two nodes, of which the second fetches from the first."""
+    """Two nodes; the second one fetches from the first."""
 
     def __init__(self, options, directory, hosts, port, page_bytes, pages, remote):
         directory.mkdir()
@@ -54,7 +54,7 @@ class Pair(Nodes):
         return sum(cpu_of(process.pid) for process in self.processes)
 
     def round(self, trace, salt, request_bytes):
-        """GB/s of the lookups, and what the two nodes need for one of them, in cores."""
+        """GB/s of the lookups, and the cores that the two nodes use per GB/s."""
         saved = self.replay(0, trace, salt)
         assert saved["save_failures"] == 0, saved
         before = self.cpu()
@@ -70,16 +70,16 @@ def main():
     parser.add_argument("troupe")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mebibytes", type=int, default=256,
-                        help="of pages that are fetched in a round, each way; four requests at least")
+                        help="MiB of pages that are fetched in a round, each way; at least four requests")
     parser.add_argument("--request-mebibytes", type=int, nargs="+", default=[32, 128],
-                        help="of pages that one lookup asks for")
+                        help="MiB of pages of one lookup")
     parser.add_argument("--cluster-mebibytes", type=int, help="cluster.memory_bytes")
     parser.add_argument("--page-kibibytes", type=int, nargs="+", default=[256, 2048])
-    parser.add_argument("--ways", nargs="+", help="only these", default=["encrypted", "clear", "ucx", "shared"],
+    parser.add_argument("--ways", nargs="+", help="ways to measure", default=["encrypted", "clear", "ucx", "shared"],
                         choices=["encrypted", "clear", "ucx", "shared"])
     options = parser.parse_args()
     if not shutil.which("ucx_perftest"):
-        sys.exit("ucx_perftest is not there: install ucx-utils")
+        sys.exit("ucx_perftest is not installed: install ucx-utils")
     apart = may_be_apart()
     print(f"From node to node; hosts are {'network namespaces' if apart else 'this one, twice: no network namespaces'};"
           f" medians of {options.rounds} rounds, GB/s; cores of both ends per GB/s")
@@ -111,8 +111,8 @@ def measure(options, far, near, page_bytes, request_bytes):
         rates = {way: [] for way in ways}
         beside = {"far": [], "near": [], "large": []}
         try:
-            # Room for two rounds: those that warm up. From then on pages of an older round make room, as in a node that
-            # has been running for a while, and no memory is touched for the first time.
+            # Room for two rounds, the warm-up. From then on pages of an older round are evicted, as in a node that has
+            # been running for a while, and no memory is touched for the first time.
             for port, (way, (_, hosts, remote)) in enumerate(ways.items(), 7001):
                 pairs[way] = Pair(options, pathlib.Path(name) / way, hosts, port, page_bytes,
                                   2 * blocks, remote)

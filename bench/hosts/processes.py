@@ -1,4 +1,4 @@
-"""Processes that are measured, and what they use: for the benchmarks of this folder."""
+"""Measured processes and their resource use, for the benchmarks of this folder."""
 
 import json
 import os
@@ -34,14 +34,14 @@ def free_ports(count):
 
 
 def namespace_of(page_bytes):
-    """One of pages so large: layers, times K and V, times tokens, times heads, times elements of 2 bytes."""
+    """A geometry with this page size: layers × K and V × tokens × heads × elements of 2 bytes."""
     shape = {"layers": 2, "parts": 2, "heads": page_bytes // (2 * 2 * 64 * 64 * 2), "head_size": 64,
              "element_bytes": 2, "block_tokens": 64}
     return {"name": "bench", "model": "bench", "dtype": "bfloat16", "kv_cache": shape}
 
 
 class Nodes:
-    """One for each config, with what each said when it was ready; `before`: in front of the command of each."""
+    """A node for each config, with its output until it was ready; `before` precedes each command."""
 
     def __init__(self, troupe, directory, configs, before=None):
         self.troupe, self.logs = troupe, [directory / f"log-{i}" for i in range(len(configs))]
@@ -57,11 +57,11 @@ class Nodes:
         for process, log in zip(self.processes, self.logs):
             self.ready.append(json.loads(process.stdout.readline() or "null"))
             if not self.ready[-1]:
-                sys.exit("a node does not start: " + log.read_text(encoding="utf-8"))
+                sys.exit("a node did not start: " + log.read_text(encoding="utf-8"))
         self.addresses = [ready["actors"]["socket"] for ready in self.ready]
 
     def replay(self, i, trace, salt, at_once=1, transfer_only=True):
-        """What an engine at one of them reports. Its Unix socket is reached from any network namespace."""
+        """The report of an engine at one of the nodes, whose Unix socket is reachable from any network namespace."""
         done = subprocess.run([self.troupe, "replay", "--attach", self.addresses[i], "--trace", trace, "--json", "--quiet",
                                "--concurrency", str(at_once), "--salt", str(salt)]
                               + ["--transfer-only"] * transfer_only,
@@ -69,11 +69,11 @@ class Nodes:
         return json.loads(done.stdout)
 
     def wait_until_tied(self):
-        """Until each fetches pages from all others."""
+        """Waits until each node fetches pages from all others."""
         others = len(self.processes) - 1
         while not all(log.read_text(encoding="utf-8").count("peer session opened") >= others for log in self.logs):
             if any(process.poll() is not None for process in self.processes):
-                sys.exit("a node has ended")
+                sys.exit("a node ended")
             time.sleep(0.1)
 
     def stop(self):
@@ -84,7 +84,7 @@ class Nodes:
 
 
 class Hosts:
-    """Two hosts: network namespaces with a cable between them, or, without `apart`, this one twice."""
+    """Two hosts: network namespaces with a virtual cable, or, without `apart`, this host twice."""
 
     def __init__(self, apart):
         self.apart = apart
@@ -100,7 +100,7 @@ class Hosts:
                 self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
                 for device in ("lo", "cable"):
                     self.ip("-n", name, "link", "set", device, "up")
-            # UCX knows no device that is not up, and a cable takes up to a second.
+            # UCX needs a device that is up, and a cable takes up to a second.
             give_up = time.monotonic() + 10
             while not all(self.is_up(name) for name in self.names) and time.monotonic() < give_up:
                 time.sleep(0.05)
@@ -115,7 +115,7 @@ class Hosts:
         return b" state UP " in said.stdout
 
     def on(self, i):
-        """In front of a command that is to run there."""
+        """The prefix of a command that runs there."""
         return ["ip", "netns", "exec", self.names[i]] if self.apart else []
 
     def remove(self):
@@ -125,7 +125,7 @@ class Hosts:
 
 
 def may_be_apart():
-    """Whether this user may make network namespaces."""
+    """Whether this user may create network namespaces."""
     hosts = Hosts(False)
     hosts.apart = True
     try:
@@ -137,7 +137,7 @@ def may_be_apart():
 
 
 def perftest(hosts, transports, interfaces, test, message_bytes, total):
-    """GB/s of ucx_perftest, and its cores for one of them: both ends."""
+    """GB/s of ucx_perftest, and the cores of both ends per GB/s."""
     port = free_ports(1)[0]
     env = dict(os.environ, UCX_TLS=transports, UCX_NET_DEVICES=interfaces)
     before = children_cpu()
@@ -151,7 +151,7 @@ def perftest(hosts, transports, interfaces, test, message_bytes, total):
         env=env, capture_output=True, text=True, timeout=300, check=True)
     server.wait(timeout=30)
     final = [line.split() for line in client.stdout.splitlines() if line.split() and line.split()[0] == str(count)]
-    # Iterations, latencies, then megabytes per second: last interval and in all.
+    # Iterations, latencies, then megabytes per second: of the last interval and overall.
     rate = float(final[-1][-3]) * 2**20 / 1e9
     seconds = count * message_bytes / 1e9 / rate
     return rate, (children_cpu() - before) / max(seconds, 1e-9) / rate

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures the directory of handshakes over HTTP: publishing, heartbeats, fetching, readers who wait, and all engines
+"""Measures the directory of handshakes over HTTP: publishing, heartbeats, fetching, waiting readers, and all engines
 publishing while others fetch.
 
 handshake.py --troupe PROGRAM [--engines 1000] [--ranks 8] [--payload 2048] [--seconds 5] [--waiting 5000]
              [--connections 4] [--rate 10000] [--durability none|relaxed|strict]
 
-Requests go out many at a time on a few connections that are kept open, so that the client is not what is measured. The
-last part is an open loop: each fetch has its time, whether those before it have been answered or not, and how late its
-answer is counts from that time. It runs with durability "none" and "relaxed", or with the one that is asked for.
+Many requests at a time are sent on a few persistent connections, so that the client is not the bottleneck. The last
+part is an open loop: each fetch has its time, whether earlier ones have been answered or not, and the delay of its
+answer is measured from that time. It runs with durability "none" and "relaxed", or with the given one.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def cpu_seconds(pid):
 
 
 class Connection:
-    """Sends batches of requests and counts the answers to them."""
+    """Sends batches of requests and counts the answers."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -74,12 +74,12 @@ class Connection:
         return code
 
     def answers(self):
-        """Those that are there."""
+        """Takes the answers that have arrived."""
         while (code := self.answer_here()) is not None:
             yield code
 
     def answer_here(self):
-        """The status of the next one; nothing if it is not there as a whole."""
+        """The status of the next answer; nothing if it is incomplete."""
         end = self.buffer.find(b"\r\n\r\n", self.used)
         if end < 0:
             return None
@@ -93,7 +93,7 @@ class Connection:
     def receive(self):
         got = self.socket.recv(1 << 18)
         if not got:
-            raise ConnectionError("the node has closed a connection")
+            raise ConnectionError("the node closed a connection")
         self.buffer, self.used = self.buffer[self.used:] + got, 0
 
 
@@ -102,7 +102,7 @@ def request(method, path, body=b""):
 
 
 def play(port, share, batch, seconds, good, out):
-    """In a process of its own: all requests once, or round and round for so many seconds."""
+    """Runs in a process of its own: all requests once, or repeatedly for so many seconds."""
     connection, done, wrong, slowest, began = Connection(port), 0, 0, 0.0, time.monotonic()
     while True:
         for i in range(0, len(share), batch):
@@ -137,7 +137,7 @@ def measure(name, node, port, requests, connections, batch, seconds, good):
             fields = pipe.read().split()
         os.waitpid(child, 0)
         if len(fields) != 3:
-            sys.exit(f"{name}: a client has failed")
+            sys.exit(f"{name}: a client failed")
         done, wrong, slowest = done + int(fields[0]), wrong + int(fields[1]), max(slowest, float(fields[2]))
     took = time.monotonic() - began
     used = cpu_seconds(node.pid) - before
@@ -148,7 +148,7 @@ def measure(name, node, port, requests, connections, batch, seconds, good):
 
 
 def fetch_in_time(port, targets, rate, seconds, start, out):
-    """In a process of its own: so many a second, each at its time. Late ones are sent together, and wait for nobody."""
+    """Runs in a process of its own: a fixed rate of requests, each at its time. Late ones are sent together at once."""
     connection = Connection(port)
     total, late, wrong = int(rate * seconds), [], 0
     connection.socket.setblocking(False)
@@ -165,7 +165,7 @@ def fetch_in_time(port, targets, rate, seconds, start, out):
         wants = select.POLLIN | (select.POLLOUT if pending else 0)
         poll = select.poll()
         poll.register(connection.socket, wants)
-        # Until the next one is due, at most.
+        # At most until the next request is due.
         ready = poll.poll(max(0.0, (began + (sent + 1) / rate - now) * 1000) if sent < total else 100)
         if any(what & select.POLLOUT for _, what in ready):
             pending = pending[connection.socket.send(pending):]
@@ -183,7 +183,7 @@ def fetch_in_time(port, targets, rate, seconds, start, out):
 
 
 def publish_while_fetching(name, node, port, engines, ranks, payload, connections, batch, rate, seconds):
-    """All engines publish, each a new start, again and again until the fetches are over: `rate` a second, open loop."""
+    """All engines publish new starts repeatedly until the fetches end, which have a `rate` and an open loop."""
     paths = [f"/v1/handshake/engine-{e}/ranks/0/0/{r}" for e in range(engines) for r in range(ranks)]
     fetches = [request("GET", path) for path in paths]
     began, before, pipes = time.monotonic() + 0.5, cpu_seconds(node.pid), []
@@ -203,7 +203,7 @@ def publish_while_fetching(name, node, port, engines, ranks, payload, connection
         connection, done, wrong, incarnation = Connection(port), 0, 0, 1
         while incarnation == 1 or time.monotonic() < began + seconds:
             incarnation += 1
-            # Whole engines: ranks of one start, by one publisher.
+            # Each publisher publishes whole engines: all ranks of one start.
             query = f"?incarnation={incarnation}&tp_size={ranks}&ttl=10min"
             share = [request("PUT", paths[e * ranks + r] + query, payload)
                      for e in range(k, engines, connections) for r in range(ranks)]
@@ -226,7 +226,7 @@ def publish_while_fetching(name, node, port, engines, ranks, payload, connection
         os.waitpid(child, 0)
     publishers, readers = said[:connections], said[connections:]
     if any(len(x) != 3 for x in publishers) or any(len(x) != 6 for x in readers):
-        sys.exit(f"{name}: a client has failed")
+        sys.exit(f"{name}: a client failed")
     published, answered = sum(x[0] for x in publishers), sum(x[0] for x in readers)
     missing, wrong = sum(x[1] for x in readers), sum(x[1] for x in publishers) + sum(x[2] for x in readers)
     print(f"{name}: {published / max(x[2] for x in publishers):.0f} publications a second beside "
@@ -239,7 +239,7 @@ def publish_while_fetching(name, node, port, engines, ranks, payload, connection
 
 
 def wait_together(node, port, waiting, seconds):
-    """Readers of a rank that comes when all of them wait."""
+    """Readers of a rank that is published when all of them wait."""
     before, _ = status(node.pid)
     target = request("GET", "/v1/handshake/late/ranks/0/0/0?wait=60s")
     readers = []
@@ -280,7 +280,7 @@ def main():
     parser.add_argument("--waiting", type=int, default=5000)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=10_000, help="fetches a second while all publish; 0: none")
+    parser.add_argument("--rate", type=float, default=10_000, help="fetches per second while all publish; 0: none")
     parser.add_argument("--durability", choices=("none", "relaxed", "strict"))
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -3,9 +3,9 @@
 
 Usage: python_server.py TEXT PORT fast|plain
 
-TEXT is hf3fs_metadata_server.py of vLLM, or a copy of the project's documentation page, which shows the source of the
-server's classes; they run unchanged. Two small classes that not every copy of the page has are below, made to its
-description.
+TEXT is hf3fs_metadata_server.py of vLLM, or a copy of the project's documentation page, which contains the source of
+the server's classes; they run unchanged. Two small classes that some copies of the page lack are below, written after
+its description.
 
 With "fast", uvicorn runs on uvloop and httptools, which have to be installed; with "plain", on asyncio and h11.
 """
@@ -31,7 +31,7 @@ except ImportError:
 
 @dataclass
 class RankFileMetadata:
-    """The pages of one rank: a list of free ones, taken from its front."""
+    """The pages of one rank: a list of free ones, taken from the front."""
 
     rank: int
     num_pages: int
@@ -52,7 +52,7 @@ class RankFileMetadata:
 
 @dataclass
 class KeyMetadata:
-    """Which ranks hold a key, and where."""
+    """The ranks that hold a key, and the places."""
 
     key: str
     rank_to_page: dict = field(default_factory=dict)
@@ -88,7 +88,7 @@ def main():
     for name in ("GlobalMetadataState", "Hf3fsMetadataServer"):
         exec(class_text(text, name), scope)  # noqa: S102  that is what this program is for
     server = scope["Hf3fsMetadataServer"]()
-    # Named, so that what is missing is an error and no slower server.
+    # The names make a missing package an error instead of a slower server.
     how = {"loop": "uvloop", "http": "httptools"} if sys.argv[3] == "fast" else {"loop": "asyncio", "http": "h11"}
     uvicorn.run(server.app, host="127.0.0.1", port=int(sys.argv[2]), log_level="warning", access_log=False, **how)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the metadata service with the Python server whose wire it speaks, on this machine and in one run.
+"""Compares the metadata service with the Python server whose protocol it implements, on this machine in one run.
 
 Usage: run.py TROUPE [--seconds N] [--rounds N] [--server-text FILE] [--python NAME=PROGRAM[,plain]]… [--keys N,…]
 
-TROUPE is the program. All servers are loaded by wrk, turn by turn; medians of the rounds count. FILE has the source of
-the Python server: hf3fs_metadata_server.py, or a copy of the documentation page that shows it; without it, the service
-is measured alone. It runs once with each PROGRAM, a Python: on uvloop and httptools, or with `plain` on asyncio and
-h11. Beside each rate stand the cores that the server and wrk used meanwhile: they say what the limit is.
+TROUPE is the program. All servers are loaded by wrk in turn; the median of the rounds counts. FILE has the source of
+the Python server: hf3fs_metadata_server.py, or a copy of the documentation page that contains it; without it, the
+service is measured alone. It runs once with each PROGRAM, a Python: on uvloop and httptools, or with `plain` on asyncio
+and h11. The cores that the server and wrk used are printed with each rate: they show the bottleneck.
 """
 import argparse
 import http.client
@@ -35,7 +35,7 @@ def free_port():
 
 
 class Load:
-    """What a server did under load: requests per second, 99th percentile in microseconds, cores used."""
+    """A server's results under load: requests per second, 99th percentile in microseconds, cores used."""
 
     def __init__(self, rate, p99, server_cores, load_cores):
         self.rate, self.p99, self.server_cores, self.load_cores = rate, p99, server_cores, load_cores
@@ -72,7 +72,7 @@ class Server:
         return json.loads(text) if text else None
 
     def fill(self, first, count):
-        """Makes keys complete; all of one rank."""
+        """Completes keys of one rank."""
         for start in range(first, first + count, 2048):
             keys = [f"key-{i:012d}" for i in range(start, min(start + 2048, first + count))]
             given = self.post("/keys/batch_allocate", {"rank": 0, "keys": [[k, ""] for k in keys]})
@@ -105,7 +105,7 @@ class Server:
         return Load(requests / wall, p99, (self.cpu_seconds() - before) / wall, wrk_seconds / wall)
 
     def write_batches(self, first, batches, size):
-        """Seconds for one allocate and one confirm of so many new keys, half of which are given back; median."""
+        """The median seconds of one allocate and one confirm of so many new keys, half of which are released."""
         times = []
         for n in range(batches):
             keys = [[f"new-{first + n}-{i}", ""] for i in range(size)]
@@ -187,15 +187,15 @@ def compare(servers, args):
 def say_limits():
     cores = os.cpu_count()
     print(f"""
-  The Python server is one process with one event loop: when it uses 1.00 cores, that is its limit, however many there
-  are. Troupe has threads, and shares the {cores} cores with wrk, which is one thread: where the two use {cores:.2f}
-  cores together, the machine is the limit, and where wrk uses 1.00, wrk is; what Troupe could do alone is more then.
-  Where neither is so, others had the rest of the machine, and only `per core` means anything: requests per core
+  The Python server is one process with one event loop: 1.00 cores are its limit, however many the machine has.
+  Troupe has threads, and shares the {cores} cores with wrk, which is one thread: where the two use {cores:.2f}
+  cores together, the machine is the bottleneck, and where wrk uses 1.00, wrk is; Troupe alone could do more then.
+  Otherwise other programs used the rest of the machine, and only `per core` is meaningful: requests per core
   used.""", flush=True)
 
 
 def grow(program, args):
-    """One service with ever more keys: rate, memory, and how long it takes to come back after kill -9. So many
+    """One service with a growing number of keys: rate, memory, and the recovery time after kill -9. There are so many
     different batches that they do not stay in the processor's caches; answers get longer, as page numbers do."""
     with tempfile.TemporaryDirectory(dir=".") as directory:
         server = start_troupe(program, directory, "relaxed")

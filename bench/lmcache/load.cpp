@@ -1,5 +1,5 @@
-// Loads a server of LMCache's multi-process mode, whosever it is, as clients of that wire do: engine-driven, through
-// shared memory. bench/lmcache/run.py runs it. Prints one line of JSON.
+// Loads any server of LMCache's multi-process mode as clients of that protocol do: engine-driven, through shared
+// memory. bench/lmcache/run.py runs it. Prints one line of JSON.
 
 #include "lmcache/wire/msgpack_reader.hpp"
 #include "lmcache/wire/msgpack_writer.hpp"
@@ -53,7 +53,7 @@ public:
   client& operator=(const client&) = delete;
   ~client() { zmq_close(socket_); }
 
-  /// The third frame of the answer, empty where there is none.
+  /// Returns the third frame of the answer, empty where there is none.
   std::string call(std::uint64_t operation, const std::vector<std::string>& payloads) {
     send(msgpack_writer().natural(++last_).take(), true);
     send(msgpack_writer().natural(operation).take(), !payloads.empty());
@@ -102,7 +102,7 @@ struct slot {
   std::uint64_t length = 0;
 };
 
-/// Those of an answer to prepare_store or prepare_retrieve.
+/// The slots in an answer to prepare_store or prepare_retrieve.
 std::vector<slot> slots_of(const std::string& answer) {
   std::vector<slot> out;
   msgpack_reader in(std::as_bytes(std::span(answer)));
@@ -169,7 +169,7 @@ struct worker {
     pool = {static_cast<std::byte*>(at), bytes};
   }
 
-  /// How many bytes were stored.
+  /// Returns the number of stored bytes.
   std::uint64_t store(const std::string& key, const std::vector<std::byte>& from) {
     std::uint64_t bytes = 0;
     const auto answer = wire.call(16, {key, instance});
@@ -206,15 +206,15 @@ std::uint64_t number_in(const std::string& answer) {
   return in.natural();
 }
 
-/// Answers whatever is asked, without a look at it: the least that a server of this wire can do. A status is that all
-/// chunks of so many tokens are there. Runs until it is ended.
+/// Answers every request without parsing it: the least that a server of this protocol can do. A status says that all
+/// chunks of so many tokens are cached. Runs until the process is ended.
 void echo(void* context, const std::string& port, std::uint32_t tokens) {
   void* const socket = zmq_socket(context, ZMQ_ROUTER);
   if (zmq_bind(socket, ("tcp://127.0.0.1:" + port).c_str()) != 0)
     stop_with("cannot listen");
   const auto all = msgpack_writer().natural(tokens / chunk_tokens).take();
   for (;;) {
-    // Who asks, the number of the request, the operation, and what it says.
+    // The frames are the sender, the number of the request, the operation, and its payload.
     std::array<std::string, 3> head;
     zmq_msg_t frame;
     zmq_msg_init(&frame);
@@ -233,17 +233,17 @@ void echo(void* context, const std::string& port, std::uint32_t tokens) {
   }
 }
 
-/// A worker that has stored what is looked up. A server may know its pages only as long as it is there.
+/// A worker that has stored the chunks that are looked up. A server may keep its pages only while it is connected.
 std::unique_ptr<worker> storing(void* context, const std::string& port, std::uint32_t tokens) {
   auto out = std::make_unique<worker>(context, port, 32);
   const std::vector<std::byte> page(std::size_t{4} * chunk_tokens * 32 * 2);
-  // Not all at once: servers bound what one worker may have open.
+  // In parts: servers limit the open chunks of a worker.
   for (std::uint32_t part = 1; part * 16 * chunk_tokens < tokens + 16 * chunk_tokens; ++part)
     out->store(key_of(1, std::min(tokens, part * 16 * chunk_tokens), true, "s" + std::to_string(part)), page);
   return out;
 }
 
-/// A lookup, its status and the end of the request, again and again, by each of the clients.
+/// Each client repeats a lookup, its status and the end of the request.
 void measure_lookups(void* context, const std::string& port, std::uint32_t clients, std::uint32_t tokens,
                      double seconds) {
   std::vector<std::vector<double>> times(clients);
@@ -299,7 +299,7 @@ void measure_transfers(void* context, const std::string& port, std::uint32_t rou
   std::uint64_t read = 0;
   client scheduler(context, port);
   for (std::uint32_t i = 0; i < rounds; ++i) {
-    // LMCache reads only what a lookup has locked.
+    // LMCache reads only chunks that a lookup has locked.
     const auto request = "t" + std::to_string(i);
     const auto name = msgpack_writer().text(request).take();
     scheduler.call(8, {key_of(100 + i, chunks * chunk_tokens, false, request), msgpack_writer().natural(1).take()});

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""LMCache's own server and a node in its place, one after the other on this machine, under the same load: lookups with
-their status and the end of the request, and stores and retrieves through shared memory. Beside them, a server that
-answers without looking at what it is asked: what ZeroMQ and the load leave for a server to use.
+"""LMCache's own server and a node as its replacement, one after the other on this machine, under the same load: lookups
+with their status and the end of the request, and stores and retrieves through shared memory. A third server answers
+without parsing requests: it shows the upper bound that ZeroMQ and the load leave for a server.
 
 run.py TROUPE LOAD [--lmcache PROGRAM] [--seconds SECONDS]
 
@@ -33,7 +33,7 @@ def wait_for(port, process):
     until = time.monotonic() + READY_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
-            raise SystemExit(f"{process.args[0]} has ended with {process.returncode}")
+            raise SystemExit(f"{process.args[0]} ended with {process.returncode}")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
@@ -47,7 +47,7 @@ class server:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         env={**os.environ, **(environment or {})}, start_new_session=True)
         wait_for(port, self.process)
-        # It may listen before it serves.
+        # It may listen before it can serve.
         time.sleep(2)
 
     def __enter__(self):
@@ -74,7 +74,7 @@ def troupe(program, directory):
 def lmcache(program):
     port, page = free_port(), free_port()
     name = f"lmcache_bench_{os.getpid()}"
-    # Its defaults, but for what it needs to serve shared memory without a GPU.
+    # The defaults, except for serving shared memory without a GPU.
     return server("lmcache", [program, "server", "--transport", "zmq", "--host", "127.0.0.1", "--port", str(port),
                               "--chunk-size", "256", "--l1-size-gb", "3", "--l1-init-size-gb", "3",
                               "--no-l1-use-lazy", "--shm-name", name, "--supported-transfer-mode", "engine_driven",

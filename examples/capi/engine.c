@@ -18,7 +18,7 @@ enum { prompt_tokens = 4 * block_tokens + 10, prompt_blocks = 5, full_blocks = 4
 
 static troupe_error trouble = {.size = sizeof(troupe_error)};
 
-/* Ends the program where a call has failed: `trouble` says why. */
+/* Ends the program if a call has failed; `trouble` has the reason. */
 static void check(int32_t code, const char* what) {
   if (code == TROUPE_OK)
     return;
@@ -29,7 +29,7 @@ static void check(int32_t code, const char* what) {
 /* One layer's KV cache is [blocks, heads, tokens, K and V side by side], as vLLM registers it. */
 static uint8_t cache[layers][blocks][layer_bytes];
 
-/* In the place of a model: the KV of block `position` of a prompt. */
+/* Replaces a model: computes the KV of block `position` of a prompt. */
 static void compute(uint8_t* out, int layer, int position) {
   for (int i = 0; i < layer_bytes; ++i)
     out[i] = (uint8_t)(i * 7 + layer * 31 + position * 101 + i / 251);
@@ -72,7 +72,7 @@ static troupe_ids one_id(const char* id) {
   return (troupe_ids){.data = id, .length = strlen(id) + 1, .count = 1};
 }
 
-/* How many tokens of the prompt are in the cache. An engine schedules other requests while it does not know. */
+/* The number of tokens of the prompt in the cache. An engine schedules other requests until it is known. */
 static uint32_t ask(engine* x, const char* id, const uint32_t* prompt) {
   const troupe_request request = {.size = sizeof request, .id = id, .tokens = prompt, .token_count = prompt_tokens};
   troupe_matched found = {.size = sizeof found};
@@ -95,7 +95,7 @@ static troupe_finished step(engine* x, troupe_step scheduled, size_t* load_error
 
   check(troupe_worker_handle_preemptions(x->worker, meta.data, meta.length, &trouble), "preemptions");
   check(troupe_worker_bind(x->worker, meta.data, meta.length, &trouble), "bind");
-  /* Here is the forward pass. */
+  /* The forward pass runs here. */
   check(troupe_worker_start_load(x->worker, NULL, &trouble), "loads");
   check(troupe_worker_save(x->worker, NULL, &trouble), "saves");
   troupe_finished finished = {.size = sizeof finished};
@@ -118,14 +118,14 @@ static troupe_finished step(engine* x, troupe_step scheduled, size_t* load_error
   return finished;
 }
 
-/* A step in which nothing is computed, while something is under way. */
+/* A step without computation, while a transfer is in progress. */
 static troupe_finished idle_step(engine* x, size_t* load_errors) {
   const struct timespec moment = {.tv_nsec = 1000000};
   thrd_sleep(&moment, NULL);
   return step(x, (troupe_step){0}, load_errors);
 }
 
-/* The request is over: waits until its blocks are free. */
+/* Ends the request: waits until its blocks are free. */
 static void finish(engine* x, const char* id) {
   int32_t keep_blocks = 0;
   check(troupe_scheduler_finished(x->scheduler, id, &keep_blocks, &trouble), "end of a request");
@@ -136,7 +136,7 @@ static void finish(engine* x, const char* id) {
 
 static void run_prompt(engine* x, const char* id, const uint32_t* prompt, const uint32_t* where) {
   ask(x, id, prompt);
-  /* Nothing is loaded, to have something to compute. */
+  /* No tokens are loaded, so that the example computes all of them. */
   check(troupe_scheduler_allocated(x->scheduler, id, where, prompt_blocks, 0, &trouble), "blocks");
   for (int layer = 0; layer < layers; ++layer)
     for (int i = 0; i < full_blocks; ++i)
@@ -163,7 +163,7 @@ static int load_prompt(engine* x, const char* id, const uint32_t* prompt, const 
     return 0;
   check(troupe_scheduler_allocated(x->scheduler, id, where, prompt_blocks, found, &trouble), "blocks");
   size_t load_errors = 0;
-  while (idle_step(x, &load_errors).received.count == 0) /* the request is parked until it is named */
+  while (idle_step(x, &load_errors).received.count == 0) /* the request waits until it is reported */
     ;
   int right = load_errors == 0; /* such blocks would have to be computed */
   uint8_t expected[layer_bytes];
@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
   }
   engine x;
   start(&x, argv[1]);
-  /* Another prompt each time, so that the first request of a run finds nothing of the run before. */
+  /* Another prompt each time, so that the first request of a run does not find pages of an earlier run. */
   uint32_t prompt[prompt_tokens];
   struct timespec now;
   timespec_get(&now, TIME_UTC);

@@ -1,5 +1,5 @@
-/* Pages of host memory by key, in C: a pool of pages is saved under keys of its owner's own making, and read back into
- * other places of the pool.
+/* Pages of host memory by key, in C: a pool of pages is saved under keys that its owner chooses, and read back into other
+ * places of the pool.
  *
  *     build/release/troupe serve --config configs/single-node.json
  *     build/release/examples/troupe-example-c-pages data/single
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   if (troupe_pages_create(connection, &space, &options, &layer, 1, pages, &store, &error))
     return report("pool", &error);
 
-  /* Keys would be hashes of tokens. Others in each run, so that nothing is there yet. */
+  /* Real keys are hashes of tokens. Each run uses new keys, so that none is stored yet. */
   struct timespec now;
   timespec_get(&now, TIME_UTC);
   uint8_t keys[saved][key_bytes] = {{0}};

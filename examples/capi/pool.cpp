@@ -1,5 +1,4 @@
-/// The C interface from C++, with handles that clean up after themselves: two pools of host memory, which share what
-/// they hold by way of the node.
+/// The C interface from C++, with owning handles: two pools of host memory that share their pages through the node.
 ///
 ///     build/release/troupe serve --config configs/single-node.json
 ///     build/release/examples/troupe-example-cpp-pool data/single
@@ -25,7 +24,7 @@ struct destroyer {
 template <class T>
 using handle = std::unique_ptr<T, destroyer>;
 
-/// Calls `function` with the arguments and a place for an error, and throws what it says.
+/// Calls `function` with the arguments and an error object, and throws its text.
 template <class F, class... Ts>
 void call(F function, Ts... arguments) {
   troupe_error error{};

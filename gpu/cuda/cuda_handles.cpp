@@ -15,14 +15,14 @@ error to_error(cudaError_t code, std::string_view what) {
 result<void> check(cudaError_t code, std::string_view what) {
   if (code == cudaSuccess)
     return {};
-  // Else an error that concerned this call only would be reported by the next launch once more.
+  // Clears the error: the next launch would report it again otherwise.
   static_cast<void>(cudaGetLastError());
   return tl::unexpected(to_error(code, what));
 }
 
 namespace {
 
-/// Returns when what `f(stream)` has begun is done.
+/// Starts `f(stream)` and returns when its work is done.
 template <class F>
 result<void> on_own_stream(std::string_view what, F f) {
   auto own = make_stream(priority::low);
@@ -45,13 +45,13 @@ result<void> upload(void* memory, const void* from, std::size_t bytes) {
 }
 
 bool works() {
-  return on_own_stream("trying the device", [](cudaStream_t) { return cudaSuccess; }).has_value();
+  return on_own_stream("testing the device", [](cudaStream_t) { return cudaSuccess; }).has_value();
 }
 
 result<stream> make_stream(priority which) {
   int lowest = 0;
   int highest = 0;
-  if (auto ok = check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for stream priorities"); !ok)
+  if (auto ok = check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "querying stream priorities"); !ok)
     return tl::unexpected(ok.error());
   cudaStream_t out = nullptr;
   if (auto ok =

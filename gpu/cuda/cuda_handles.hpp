@@ -9,18 +9,18 @@
 #include <string_view>
 #include <type_traits>
 
-/// CUDA's handles as owners, and its errors as ours.
+/// Owners of CUDA's handles, and conversion of its errors.
 
 namespace troupe::cuda {
 
 /// "what: name of the error: its text", as `device_error`; `limit_exceeded` where memory is short.
 error to_error(cudaError_t code, std::string_view what);
 
-/// Success, or what went wrong.
+/// Success, or the converted error.
 result<void> check(cudaError_t code, std::string_view what);
 
-/// While it lives, this thread may call what has to do with no stream although an engine's thread captures a graph:
-/// such calls fail else, and end the capture. What they do cannot become a part of the graph.
+/// While it lives, this thread may make calls that involve no stream although an engine's thread captures a graph:
+/// otherwise such calls fail and end the capture. Their effects cannot become part of the graph.
 class beside_captures {
 public:
   beside_captures() noexcept { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
@@ -29,7 +29,7 @@ public:
   ~beside_captures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
 
 private:
-  /// The thread's own one, meanwhile.
+  /// Holds the thread's own mode meanwhile.
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
@@ -50,18 +50,18 @@ struct destroy_event {
 
 template <class T>
 using device_memory = std::unique_ptr<T[], free_device>;
-/// Locked, and readable by the device at the same address.
+/// Pinned memory that the device can access at the same address.
 template <class T>
 using pinned_memory = std::unique_ptr<T[], free_host>;
 using stream = std::unique_ptr<cudaStream_t, destroy_stream>;
 using event = std::unique_ptr<cudaEvent_t, destroy_event>;
 
-/// Zeroes memory of the current device, and returns when that is done. On a stream of its own, as nothing else is
-/// allowed while an engine captures a graph.
+/// Zeroes memory of the current device, and returns when that is done. Uses a stream of its own, which is the only
+/// permitted way while an engine captures a graph.
 result<void> zero(void* memory, std::size_t bytes);
-/// Copies from the host to the current device, likewise.
+/// Copies from the host to the current device in the same way.
 result<void> upload(void* memory, const void* from, std::size_t bytes);
-/// Whether the current device does anything any more; a fault of the GPU has ended the process' use of it.
+/// Whether the current device still works; a fault of the GPU ends its use in the process.
 bool works();
 
 /// Zeroed memory of the current device.
@@ -88,11 +88,11 @@ result<pinned_memory<T>> allocate_pinned(std::size_t count) {
   return pinned_memory<T>(static_cast<T*>(out));
 }
 
-/// Of the highest priority that the device has, or of the lowest.
+/// The highest priority of the device, or the lowest.
 enum class priority : std::uint8_t { high, low };
 result<stream> make_stream(priority which);
-/// What may wait for an event: other streams only, or also threads, which sleep. The device interrupts the processor
-/// for the latter, which takes it some microseconds.
+/// What may wait for an event: other streams only, or also sleeping threads, for which the device raises an interrupt
+/// that costs some microseconds.
 enum class awaited_by : std::uint8_t { streams, threads };
 result<event> make_event(awaited_by who);
 

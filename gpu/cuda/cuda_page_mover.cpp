@@ -23,23 +23,22 @@ namespace {
 
 using namespace cuda;
 
-/// The tensors must be memory of this device: a kernel that is handed anything else ends the whole process' use of it.
+/// Checks that the tensors are memory of this device: a kernel that gets any other memory ends the process's use of it.
 result<void> check_tensors(const kv_cache_view& view, int device) {
   for (std::size_t layer = 0; layer < view.layers.size(); ++layer) {
     const auto& tensor = view.layers[layer];
     for (const auto* at : {tensor.base, tensor.base + tensor.bytes - 1}) {
       cudaPointerAttributes where{};
-      if (auto ok = check(cudaPointerGetAttributes(&where, at), "asking where a tensor lies"); !ok)
+      if (auto ok = check(cudaPointerGetAttributes(&where, at), "querying the location of a tensor"); !ok)
         return ok;
       if (where.type != cudaMemoryTypeDevice || where.device != device)
-        return fail(errc::invalid_argument,
-                    fmt::format("layer {} does not lie in the memory of GPU {}", layer, device));
+        return fail(errc::invalid_argument, fmt::format("layer {} is not in the memory of GPU {}", layer, device));
     }
   }
   return {};
 }
 
-/// Pipelines of one direction; a call takes one for itself.
+/// A pool of pipelines of one direction; each call takes one exclusively.
 class pipeline_pool {
 public:
   void add(std::unique_ptr<page_pipeline> pipeline) { free_.push_back(std::move(pipeline)); }
@@ -68,14 +67,14 @@ private:
   std::vector<std::unique_ptr<page_pipeline>> free_;
 };
 
-/// What all movers of this process for one device share.
+/// Resources that all movers of this process for one device share.
 struct device_ways {
   shared_streams gathers;
   shared_streams scatters;
 
   shared_streams& of(move_direction direction) { return direction == move_direction::gather ? gathers : scatters; }
 
-  /// Of the current device, which is this one.
+  /// `device` must be the current device.
   static result<std::shared_ptr<device_ways>> of_device(int device) {
     static std::mutex mutex;
     static std::map<int, std::weak_ptr<device_ways>> known;
@@ -102,7 +101,7 @@ public:
 
   ~cuda_page_mover() override {
     const beside_captures free;
-    // Here, and not behind this body, where it would end an engine's capture.
+    // Released here, before the capture guard ends: later it would end an engine's capture.
     locks_.clear();
     gathering_.clear();
     scattering_.clear();
@@ -219,7 +218,7 @@ private:
     return done;
   }
 
-  /// Keeps the error if the device can do nothing more after it.
+  /// Keeps the error if the device is unusable after it.
   void note(const error& e) {
     if (works())
       return;
@@ -237,7 +236,7 @@ private:
   pipeline_pool scattering_;
   mutable std::mutex mutex_;
   std::map<std::byte*, locked_memory> locks_;
-  /// In order of address. Replaced as a whole: calls under way look at what they began with.
+  /// In order of address. Replaced as a whole: running calls keep the version with which they began.
   std::shared_ptr<const std::vector<locked_range>> prepared_ = std::make_shared<std::vector<locked_range>>();
   std::optional<error> failure_;
 };
@@ -262,7 +261,7 @@ result<std::vector<cuda_device>> cuda_devices() {
   std::vector<cuda_device> out;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
-    if (auto ok = check(cudaGetDeviceProperties(&properties, i), "asking for a GPU's properties"); !ok)
+    if (auto ok = check(cudaGetDeviceProperties(&properties, i), "querying a GPU's properties"); !ok)
       return tl::unexpected(ok.error());
     out.push_back({properties.name, properties.totalGlobalMem, numa_node_of(i)});
   }

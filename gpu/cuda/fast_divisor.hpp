@@ -6,8 +6,8 @@
 
 namespace troupe::cuda {
 
-/// Division by a number that is known before a kernel starts, as a multiplication: an integer division takes a GPU
-/// some twenty instructions, and addresses need one for every word that is moved.
+/// Division by a number that is known before a kernel starts, implemented as a multiplication: an integer division
+/// takes a GPU some twenty instructions, and addresses need one for every word.
 ///
 /// Exact for dividends below 2^31 (Granlund and Montgomery, "Division by invariant integers using multiplication").
 class fast_divisor {

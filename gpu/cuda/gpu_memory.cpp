@@ -45,7 +45,7 @@ result<std::byte*> gpu_memory::at(const piece& x) const {
 
 namespace {
 
-/// The stream of this thread: the copies of one do not wait for those of another.
+/// The stream of this thread, so that copies of one thread do not wait for those of another.
 const cudaStream_t own_stream = cudaStreamPerThread;
 
 result<void> copy_pieces(int device, const gpu_memory& memory, std::span<const gpu_memory::piece> pieces,
@@ -63,7 +63,7 @@ result<void> copy_pieces(int device, const gpu_memory& memory, std::span<const g
         cudaMemcpyAsync(to_gpu ? *there : host.data(), to_gpu ? host.data() : *there, host.size(), kind, own_stream),
         what);
   }
-  // Also after an error: the caller's memory may be gone when this has returned.
+  // Also after an error: the caller may free its memory after this returns.
   auto waited = cuda::check(cudaStreamSynchronize(own_stream), what);
   return done ? waited : done;
 }

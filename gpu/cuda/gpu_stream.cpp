@@ -22,7 +22,7 @@ struct gpu_stream::parts {
   int device = 0;
   cuda::stream queue;
   cuda::event written;
-  /// Bytes of writes that may not be done: the GPU reads them, so they stay until the stream was waited for.
+  /// Bytes of pending writes: the GPU reads them, so they stay until the stream was waited for.
   cuda::pinned_memory<std::byte> kept;
   std::size_t kept_bytes = 0;
   std::size_t used = 0;

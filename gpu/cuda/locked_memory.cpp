@@ -28,8 +28,8 @@ lock_table& all_locks() {
 } // namespace
 
 result<locked_memory> locked_memory::lock(std::span<std::byte> memory) {
-  // CUDA would have the kernel clear these pages while it holds its lock, and no thread of the process could launch
-  // anything: 45 ms for 64 MiB, where locking alone takes 4.
+  // Otherwise the kernel would clear these pages while CUDA holds its lock, and no thread of the process could launch
+  // anything: 45 ms for 64 MiB, where locking alone takes 4 ms.
   io::fault_in(memory);
   auto& table = all_locks();
   const std::lock_guard guard(table.mutex);

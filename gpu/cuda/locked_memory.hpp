@@ -8,12 +8,12 @@
 
 namespace troupe::cuda {
 
-/// Memory of the host that is locked and mapped for all GPUs. Any number of owners may have the same memory locked: it
-/// is locked by the first, and until the last of them is gone. Every thread may use it.
+/// Host memory that is locked and mapped for all GPUs. Several owners may lock the same memory: the first one locks it,
+/// and the last one unlocks it. Every thread may use it.
 class locked_memory {
 public:
-  /// Errors: `device_error`; `limit_exceeded` where memory is short. Ranges that overlap and are not the same are
-  /// refused by CUDA.
+  /// Errors: `device_error`; `limit_exceeded` where memory is short. CUDA refuses ranges that overlap without being
+  /// equal.
   static result<locked_memory> lock(std::span<std::byte> memory);
 
   locked_memory(locked_memory&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}

@@ -12,14 +12,14 @@ constexpr unsigned block_warps = 8;
 constexpr unsigned block_threads = warp_lanes * block_warps;
 constexpr unsigned null_block_id = ~0U;
 
-/// A launch as the parameter of a kernel.
+/// A launch, passed as the parameter of a kernel.
 template <std::size_t Pages, std::size_t Blocks>
 struct launch_of {
   device_plan plan;
   page_progress* progress;
   io::page_checksum* sums;
   std::uint32_t* verdicts;
-  /// Tiles that one thread block moves.
+  /// The number of tiles that one thread block moves.
   std::uint32_t block_tiles;
   page_job jobs[Pages];
   std::uint32_t blocks[Blocks];
@@ -28,15 +28,15 @@ using tiny_launch = launch_of<8, 16>;
 using small_launch = launch_of<48, 96>;
 using medium_launch = launch_of<160, 320>;
 using large_launch = launch_of<launch::most_pages, launch::most_blocks>;
-static_assert(sizeof(large_launch) <= 32764, "what devices since sm_70 take as parameters of a kernel");
+static_assert(sizeof(large_launch) <= 32764, "the limit for kernel parameters on devices since sm_70");
 
 __device__ io::page_checksum checksum_of(const uint4& word, unsigned index) {
   return io::checksum_of_word(index, word.x | static_cast<std::uint64_t>(word.y) << 32U,
                               word.z | static_cast<std::uint64_t>(word.w) << 32U);
 }
 
-/// Adds up what the threads of this block have, into the page's progress. True in one thread of the last block of the
-/// page, with the sum of the whole page; it leaves the progress as it was found.
+/// Adds the sums of the threads of this block to the page's progress. Returns true in one thread of the last block of
+/// the page, with the sum of the whole page; it then resets the progress.
 __device__ bool sum_up(page_progress& progress, unsigned parts, io::page_checksum& sum) {
   __shared__ io::page_checksum of_warp[block_warps];
   for (unsigned distance = warp_lanes / 2; distance > 0; distance /= 2) {
@@ -61,14 +61,14 @@ __device__ bool sum_up(page_progress& progress, unsigned parts, io::page_checksu
   return true;
 }
 
-/// What the kernel before in the stream has written is there.
+/// Waits until the writes of the previous kernel in the stream are visible.
 __device__ void wait_for_check() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-/// Where in the tensor the word `w` of a tile lies.
+/// The offset in the tensor of word `w` of a tile.
 __device__ std::uint64_t tensor_offset(const layer_plan& layer, const tile& t, unsigned w) {
   const auto in_runs = t.run_word + w;
   const auto run = layer.run_words.divide(in_runs);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(block_threads, 4) gather_tiles(const __grid_co
     }
     const auto page_word = t.page_word;
     const unsigned count = t.words;
-    // What the next round needs is on its way before this one waits for its words.
+    // Loads for the next round are issued before this round waits for its words.
     which += block_warps;
     if (which < end) {
       t = what.plan.tiles[which];
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(block_threads, 5) scatter_tiles(const __grid_c
   }
 }
 
-/// Where a byte of the page lies in the tensors; null where the block does not exist.
+/// The position of a byte of the page in the tensors; null where the block does not exist.
 template <class Launch>
 __device__ std::byte* locate(const Launch& what, std::uint64_t offset) {
   const auto& plan = what.plan;
@@ -182,7 +182,7 @@ __device__ std::byte* locate(const Launch& what, std::uint64_t offset) {
                                       head * layer.head_stride + token_in_block * layer.token_stride + in_content);
 }
 
-/// A word of the page, as far as the page reaches, in units of `Unit`.
+/// A word of the page, cut at the end of the page, in units of `Unit`.
 template <class Unit>
 struct units {
   static constexpr unsigned count = 16 / sizeof(Unit);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(block_threads) scatter_units(const __grid_cons
   }
 }
 
-/// With `Fetch`, pages come from memory of the host and are copied.
+/// With `Fetch`, pages are read from host memory and copied.
 template <bool Fetch, class Launch>
 __global__ void __launch_bounds__(block_threads) check_pages(const __grid_constant__ Launch what) {
   const auto& job = what.jobs[blockIdx.y];
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(block_threads) check_pages(const __grid_consta
       continue;
     if constexpr (Fetch)
       reinterpret_cast<uint4*>(job.page)[w] = x[i];
-    // Behind the page lies whatever a page before has left.
+    // The memory behind the page holds leftovers of an earlier page.
     if (rest != 0 && w == words - 1) {
       units<unsigned char> last;
       last.word = x[i];
@@ -279,8 +279,8 @@ unsigned blocks_for(std::uint64_t things, std::uint64_t a_block) {
   return static_cast<unsigned>((things + a_block - 1) / a_block);
 }
 
-/// Tiles that a thread block moves: so many that adding up its checksum is little of its work, but no fewer blocks than
-/// keep the device busy.
+/// The number of tiles per thread block: enough to make the checksum's reduction cheap, but no fewer blocks than keep
+/// the device busy.
 std::uint32_t tiles_a_block(const launch& what) {
   constexpr std::uint64_t blocks_wanted = 2048;
   constexpr std::uint32_t most_rounds = 8;
@@ -301,8 +301,8 @@ Launch parameter_of(const launch& what) {
   return out;
 }
 
-/// Starts a kernel behind a check of the same stream, while that check is still running: it waits for the check's end
-/// itself, and what a start costs is over by then.
+/// Starts a kernel after a check in the same stream while that check still runs: the kernel itself waits for its end,
+/// which hides the cost of the launch.
 template <class Launch>
 void start_early(void (*kernel)(Launch), const dim3& grid, cudaStream_t stream, const Launch& parameter) {
   cudaLaunchAttribute early{};

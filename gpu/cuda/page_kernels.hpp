@@ -9,40 +9,39 @@
 #include <cuda_runtime_api.h>
 #include <vector>
 
-/// The kernels that move pages, and the plans they follow. docs/page-mover.md explains both.
+/// The kernels that move pages, and their plans. docs/page-mover.md explains both.
 ///
-/// Nothing here waits: every function puts work into a stream.
+/// No function waits: each puts work into a stream.
 
 namespace troupe::cuda {
 
-/// A layer's tensor, as far as all of its tiles share it.
+/// The properties of a layer's tensor that all of its tiles share.
 struct layer_plan {
   std::uint64_t base = 0;
   std::uint64_t block_stride = 0;
   std::uint64_t token_stride = 0;
-  /// Words of a run: what is contiguous in the tensor as well as in the page.
+  /// Words of a run, which is contiguous both in the tensor and in the page.
   fast_divisor run_words;
 };
 
-/// Words that one lane of a warp has under way at once, and all lanes.
+/// The words that one lane of a warp has in flight at once, and those of all lanes.
 inline constexpr std::uint32_t lane_words = 4;
 inline constexpr std::uint32_t tile_words = 32 * lane_words;
 
-/// What one warp moves: up to `tile_words` words that follow each other in the page, all of one layer, part, head and
-/// block.
+/// The work of one warp: up to `tile_words` consecutive words of the page, all of one layer, part, head and block.
 struct tile {
-  /// From the block's begin to the run that the first word belongs to.
+  /// Bytes from the start of the block to the run of the first word.
   std::uint64_t offset = 0;
   std::uint32_t layer = 0;
-  /// Of the first word, in the page and in its run.
+  /// The index of the first word, in the page and in its run.
   std::uint32_t page_word = 0;
   std::uint32_t run_word = 0;
   std::uint16_t words = 0;
-  /// Of the blocks that make up the page.
+  /// The index among the blocks of the page.
   std::uint16_t block = 0;
 };
 
-/// A layer for the general kernel, which serves what is not made of whole aligned words: everything in bytes.
+/// A layer for the general kernel, for data that is not made of whole aligned words: everything in bytes.
 struct general_layer {
   std::uint64_t base = 0;
   std::uint64_t block_stride = 0;
@@ -54,12 +53,12 @@ struct general_layer {
   std::uint32_t heads = 0;
 };
 
-/// How the pages of one cache are moved, as the host computes it once. Either tiles or general layers are there.
+/// How the pages of one cache are moved, computed once by the host. It has either tiles or general layers.
 struct page_plan {
   std::vector<layer_plan> layers;
   std::vector<tile> tiles;
   std::vector<general_layer> general;
-  /// The widest access that all addresses allow: 16 with tiles, else 8, 4, 2 or 1.
+  /// The widest access that all addresses permit: 16 with tiles, else 8, 4, 2 or 1.
   std::uint32_t unit = 16;
   std::uint32_t block_tokens = 0;
   std::uint32_t blocks_per_page = 1;
@@ -80,11 +79,11 @@ struct device_plan {
   std::uint32_t block_tokens = 0;
   std::uint32_t blocks_per_page = 1;
   std::uint64_t page_bytes = 0;
-  /// Whether the device can start a kernel before the one in front of it has ended (from sm_90 on).
+  /// Whether the device can start a kernel before the previous one has ended (from sm_90 on).
   bool starts_early = false;
 };
 
-/// What one page sums up to while it is computed, and how many thread blocks are through. All zero before and after
+/// The partial checksum of a page in progress, and the number of finished thread blocks. All zero before and after
 /// every launch.
 struct page_progress {
   unsigned long long low = 0;
@@ -93,16 +92,16 @@ struct page_progress {
 };
 
 struct page_job {
-  /// Where the device reads or writes the page; 16-byte aligned.
+  /// The page's address for the device; 16-byte aligned.
   std::byte* page = nullptr;
-  /// Scatter only: whether the page has to have the checksum `expected`.
+  /// Scatter only: whether the page must have the checksum `expected`.
   std::uint32_t checked = 0;
   io::page_checksum expected{};
-  /// Fetch only: where the device reads the page in memory of the host; 16-byte aligned.
+  /// Fetch only: the device's address of the page in host memory; 16-byte aligned.
   const std::byte* source = nullptr;
 };
 
-/// Pages of one launch and their blocks: everything a kernel is told, small enough to be passed as its parameter, so
+/// The pages of one launch and their blocks: all arguments of a kernel, small enough to be passed as its parameter, so
 /// that a launch needs no copy of its own.
 struct launch {
   static constexpr std::size_t most_pages = 480;
@@ -112,7 +111,7 @@ struct launch {
   std::uint32_t pages = 0;
   /// One per page, in device memory.
   page_progress* progress = nullptr;
-  /// One per page, in memory that the host reads: what the pages sum up to.
+  /// The checksums, one per page, in memory that the host reads.
   io::page_checksum* sums = nullptr;
   /// One per page, in device memory: 0 where a page may be scattered.
   std::uint32_t* verdicts = nullptr;
@@ -121,16 +120,17 @@ struct launch {
   const std::uint32_t* blocks = nullptr;
 };
 
-/// Block → page, with the checksum computed on the way into `sums`.
+/// Gathers blocks into pages, with their checksums into `sums`.
 cudaError_t launch_gather(const launch& what, cudaStream_t stream);
 
-/// The checksum of pages in device memory into `sums`, and whether it is the expected one into `verdicts`.
+/// Computes the checksums of pages in device memory into `sums`, and sets `verdicts` by comparing them with the
+/// expected ones.
 cudaError_t launch_check(const launch& what, cudaStream_t stream);
 
-/// The same for pages in memory of the host, which are copied to device memory on the way.
+/// The same for pages in host memory, which are copied to device memory at the same time.
 cudaError_t launch_fetch(const launch& what, cudaStream_t stream);
 
-/// Page → block, of the pages whose verdict is 0.
+/// Scatters pages into blocks, where the verdict is 0.
 cudaError_t launch_scatter(const launch& what, cudaStream_t stream);
 
 } // namespace troupe::cuda

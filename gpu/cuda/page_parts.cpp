@@ -6,26 +6,26 @@ namespace troupe::cuda {
 
 namespace {
 
-/// What is gathered before anything is on the bus: on it for longer than the kernel of a whole part takes.
+/// The size of the first gather: its copy over PCIe takes longer than the kernel of a whole part.
 constexpr std::uint64_t first_gathered_bytes = std::uint64_t{3} << 20U;
 
-/// The end of a scatter: while these are copied, the kernels of the part before are at work; and while the kernel of
-/// their own is, another one fetches the rest.
+/// The size of the last copy of a scatter: during the copy the kernels of the previous part run, and during its own
+/// kernel another one fetches the rest.
 constexpr std::uint64_t last_copied_bytes = std::uint64_t{3} << 20U;
 constexpr std::uint64_t last_fetched_bytes = std::uint64_t{1} << 20U;
 
-/// Where so much is ahead, what a call does besides copying is hidden by the copies of others.
+/// With this many bytes ahead, the overhead of a call is hidden by the copies of others.
 constexpr std::uint64_t hiding_bytes = std::uint64_t{4} << 20U;
 
-/// Then lists of at most this size go in one part. Each part costs the bus some microseconds while both directions are
-/// busy.
+/// In that case lists of at most this size are one part. Each part costs some microseconds of PCIe time while both
+/// directions are busy.
 constexpr std::uint64_t longest_whole_bytes = std::uint64_t{16} << 20U;
 
-/// One page is fetched also where it is larger than that, up to this size.
+/// A single page above that size is fetched by a kernel as well, up to this size.
 constexpr std::uint64_t largest_fetched_page = std::uint64_t{4} << 20U;
 
-/// Bytes between two pages that are copied along: the bus moves as many in the time that it takes to begin another
-/// copy. Where others are ahead, that time is theirs.
+/// The largest gap between two pages that is copied with them: copying so many bytes takes as long as beginning another
+/// copy. With other calls ahead no gap is copied, since the time would be taken from them.
 constexpr std::uint64_t widest_gap = 16384;
 
 bool holds(const locked_range& range, const block_move& move) noexcept {
@@ -96,7 +96,7 @@ bool part_cutter::follows(std::size_t at) const noexcept {
       static_cast<std::uint64_t>(b.page - a.page) % io::checksum_word_bytes != 0)
     return false;
   const auto gap = static_cast<std::uint64_t>(b.page - end);
-  // What is read along must be memory, what is written along must be spare.
+  // A gather overwrites the gap, so it must be spare. A scatter reads it, so it must be in the same locked range.
   return gap == 0 || (direction_ == move_direction::gather
                           ? gap <= a.spare_behind + b.spare_before
                           : places[at].range != nullptr && places[at].range == places[at - 1].range);

@@ -7,28 +7,28 @@
 #include <span>
 #include <vector>
 
-/// How a list of pages is cut into parts that cross the bus one after the other. No call of CUDA: what crosses when is
-/// a rule, and tested as one.
+/// The division of a list of pages into parts that are copied over PCIe one after the other. Plain rules without CUDA
+/// calls, tested as such.
 
 namespace troupe::cuda {
 
-/// Memory of the host that is locked and mapped for devices.
+/// Host memory that is locked and mapped for devices.
 struct locked_range {
   std::byte* host = nullptr;
   std::size_t bytes = 0;
-  /// The same byte for a device.
+  /// The device's address of the first byte.
   std::byte* device = nullptr;
 };
 
-/// What is known of a page's memory.
+/// The location of a page's memory.
 struct page_place {
-  /// The page as a device sees it; null if it is not locked.
+  /// The device's address of the page; null if it is not locked.
   std::byte* device = nullptr;
-  /// Which of the locked ranges it lies in.
+  /// The locked range that contains it.
   const locked_range* range = nullptr;
 };
 
-/// Pages and where they lie.
+/// Pages and their locations.
 struct page_list {
   std::span<const block_move> moves;
   std::span<const page_place> places;
@@ -38,62 +38,62 @@ struct page_list {
   }
 };
 
-/// Where pages lie. `locked`: in order of address, none in another; must outlive what is returned.
+/// The locations of pages. `locked` is in order of address, without overlaps; it must outlive the result.
 std::vector<page_place> locate_pages(std::span<const block_move> moves, std::span<const locked_range> locked);
 
-/// Pages that one stream takes across the bus together.
+/// Pages that one stream copies together.
 struct page_part {
-  /// The first page, as a position in the list, and how many follow each other.
+  /// The position of the first page in the list, and the number of consecutive pages.
   std::size_t first = 0;
   std::size_t pages = 0;
-  /// Where each page lies in staging memory.
+  /// The offset of each page in staging memory.
   std::vector<std::uint64_t> offsets;
-  /// Whether a page is one piece with the one before: staging memory repeats their distance.
+  /// Whether a page is copied in one piece with the previous one: staging memory repeats their distance.
   std::vector<bool> joined;
-  /// Whether the kernel itself reads or writes memory of the host, instead of a copy.
+  /// Whether the kernel itself accesses host memory, instead of a copy.
   bool direct = false;
 };
 
-/// What a page takes of staging memory, where every page that is no one piece with the one before begins at a multiple
-/// of this many bytes.
+/// The staging memory of a page: every page that is not one piece with the previous one begins at a multiple of this
+/// alignment.
 constexpr std::uint64_t staged_bytes(std::uint64_t bytes) noexcept {
   constexpr std::uint64_t alignment = 256;
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// What parts must fit into.
+/// The limits of a part.
 struct part_limits {
   std::uint64_t page_bytes = 0;
-  /// Of staging memory for one part.
+  /// Bytes of staging memory for one part.
   std::uint64_t staging_bytes = 0;
-  /// Of one launch.
+  /// Pages of one launch.
   std::size_t pages = 0;
-  /// Lists of at most this size are moved by kernels alone, if these can reach the pages.
+  /// Lists of at most this size are moved by kernels alone, if these can access the pages.
   std::uint64_t direct_bytes = 0;
-  /// What is to cross the bus in this direction before. Where it is nothing, the end of a scatter may be fetched by a
-  /// kernel, which is there sooner than a copy, and slows the copies of others down. Where it is enough, a short list
-  /// goes in one part, and no byte between pages is copied along.
+  /// Bytes in this direction that other calls copy first. If 0, a kernel may fetch the end of a scatter, which starts
+  /// sooner than a copy but slows the copies of others down. If large enough, a short list is one part, and no byte
+  /// between pages is copied.
   std::uint64_t bytes_ahead = 0;
 };
 
-/// Cuts a list of one direction, from the front to the end.
+/// Divides a list of one direction into parts, from the front to the end.
 class part_cutter {
 public:
   part_cutter(move_direction direction, const part_limits& limits, const page_list& pages);
 
   bool done() const noexcept { return left() == 0; }
-  /// Pages that no part has yet.
+  /// Pages that are in no part yet.
   std::size_t left() const noexcept { return pages_.moves.size() - next_; }
 
-  /// The next part; at least one page. Not to be called when done.
+  /// The next part, with at least one page. Must not be called when done.
   page_part next();
 
 private:
-  /// Whether a kernel can read and write these pages where they lie.
+  /// Whether a kernel can access these pages in place.
   bool reachable(std::size_t first, std::size_t pages) const noexcept;
-  /// Whether page `at` can be copied in one piece with the one before it.
+  /// Whether page `at` can be copied in one piece with the previous one.
   bool follows(std::size_t at) const noexcept;
-  /// The next pages, at most so many and of about so many bytes.
+  /// The next pages, within these limits.
   page_part take(std::size_t pages, std::uint64_t bytes, bool direct);
   std::size_t pages_in(std::uint64_t bytes) const noexcept { return bytes / limits_.page_bytes; }
 
@@ -102,7 +102,7 @@ private:
   page_list pages_;
   std::size_t next_ = 0;
   bool all_direct_ = false;
-  /// Others are at work while this list is not on the bus.
+  /// Other calls use PCIe while this list does not.
   bool hidden_ = false;
   bool whole_ = false;
   /// Pages at the end of a scatter that a kernel fetches.

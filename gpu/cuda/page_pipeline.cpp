@@ -8,23 +8,22 @@ namespace troupe::cuda {
 
 namespace {
 
-/// Pages between two waits: room for their checksums is taken once.
+/// The most pages between two waits: memory for their checksums is allocated once.
 constexpr std::size_t most_sums = 4096;
 
-/// Lists of at most this size are waited for awake altogether, which takes less than 2 ms. A processor that has slept
-/// takes some ten microseconds more for the next calls: 1 % of 64 MiB.
+/// Lists of at most this size are waited for by polling throughout, which takes less than 2 ms. A processor that has
+/// slept takes some ten microseconds more for the next calls: 1 % of 64 MiB.
 constexpr std::uint64_t awake_list_bytes = std::uint64_t{96} << 20U;
 
-/// What is left of a longer list when the thread that sleeps over it is woken: more than the bus moves until the thread
-/// runs.
+/// The rest of a longer list when the sleeping thread is woken: more than PCIe copies until the thread runs.
 constexpr std::uint64_t awake_bytes = std::uint64_t{16} << 20U;
 
-/// Of asking the device again and again for the end; from then on, with pauses.
+/// The longest uninterrupted polling of the device; afterwards there are pauses.
 constexpr auto longest_spin = std::chrono::milliseconds(2);
 constexpr auto spin_pause = std::chrono::microseconds(20);
 
-/// The same for lists that have others before them, together with these: there are several threads then, and each that
-/// asks the device holds the others up.
+/// The same for lists with others ahead, counted together: there are several threads then, and each polling thread
+/// delays the others.
 constexpr std::uint64_t awake_together_bytes = std::uint64_t{32} << 20U;
 
 result<void> record(const event& what, cudaStream_t in) {
@@ -35,7 +34,7 @@ result<void> await(cudaStream_t in, cudaEvent_t what, std::string_view text = "w
   return check(cudaStreamWaitEvent(in, what, 0), text);
 }
 
-/// Takes what was made, or says why it was not.
+/// Stores the result, or returns its error.
 template <class T>
 result<void> keep(T& to, result<T> made) {
   if (!made)
@@ -53,8 +52,8 @@ public:
     bytes_.push_back(bytes);
   }
 
-  /// All at once: copies that are asked for one by one follow each other with a pause of several microseconds while
-  /// the bus is busy in the other direction as well, since each ends before the next begins.
+  /// Copies all pieces with one call: separate copies have a gap of several microseconds between them while the other
+  /// direction is busy as well, since each ends before the next begins.
   cudaError_t copy(cudaStream_t in) {
 #if CUDART_VERSION >= 13000
     if (bytes_.size() > 1) {
@@ -98,7 +97,7 @@ kernel_arguments arguments_of(const page_part& part, const page_list& pages, std
 } // namespace
 
 result<page_streams> page_streams::make(move_direction direction) {
-  // Loads have an engine waiting for them, saves have not.
+  // An engine waits for loads, but not for saves.
   const auto urgency = direction == move_direction::scatter ? priority::high : priority::low;
   page_streams out;
   auto ok = keep(out.copies, make_stream(urgency));
@@ -141,11 +140,11 @@ result<void> page_pipeline::run(std::span<block_move> moves, const call_surround
                                 const device_events& events) {
   const auto places = locate_pages(moves, around.locked);
   const page_list pages{moves, places};
-  // Once at least: an empty list waits for the engine, too.
+  // Runs once at least: an empty list waits for the engine, too.
   for (std::size_t first = 0; first == 0 || first < moves.size(); first += most_sums) {
     const auto count = std::min(moves.size() - first, most_sums);
     auto submitted = submit(pages.sub(first, count), around, events);
-    // Also after a failure: the caller's memory may be used no more when this returns.
+    // Also after a failure: the caller may free its memory when this returns.
     auto waited = submitted ? wait() : wait_for_streams();
     if (!submitted)
       return submitted;
@@ -171,8 +170,8 @@ result<void> page_pipeline::submit(const page_list& pages, const call_surroundin
     return ok;
   if (streams_ == &own_)
     return submit_parts(pages, around);
-  // Whole: the kernel that scatters is to be right behind the one that checks, and a part waits for nothing of a call
-  // that began later.
+  // Held for the whole submission: the kernel that scatters must directly follow the one that checks, and a part must
+  // not wait for a call that began later.
   const std::lock_guard guard(shared_->submitting);
   return submit_parts(pages, around);
 }
@@ -201,8 +200,8 @@ result<void> page_pipeline::submit_parts(const page_list& pages, const call_surr
       if (auto ok = wake_behind(copied ? streams_->copies.get() : queue); !ok)
         return ok;
   }
-  // No copy of a gather ends before its kernel, no kernel of a scatter before its copy; and a part that is not among
-  // the last two ends before the one that has its staging memory begins.
+  // A copy of a gather ends after its kernel, and a kernel of a scatter after its copy. A part before the last two has
+  // ended before the part that reuses its staging memory begins. So waiting for the last two is enough.
   for (std::size_t i = 0; i < std::min(number, ends_.size()); ++i)
     ends_[i] = halves_[(number - 1 - i) % halves_.size()].emptied.get();
   return {};
@@ -232,8 +231,8 @@ result<void> page_pipeline::await_engine(const device_events& events) {
   if (cudaEventQuery(ready) == cudaSuccess)
     return {};
   static_cast<void>(cudaGetLastError());
-  // The engine may take as long as it likes: then others must not wait behind this call. And its event may be of the
-  // kind that is waited for awake.
+  // The engine may take arbitrarily long: other calls must not wait behind this one. Besides, its event may be of the
+  // polling kind.
   streams_ = &own_;
   if (auto ok = await(own_.kernels.get(), ready, "waiting for the engine's event"); !ok)
     return ok;
@@ -269,7 +268,7 @@ result<void> page_pipeline::submit_scatter(std::size_t number, cudaStream_t queu
   auto& with = halves_[number % halves_.size()];
   auto* const copies = streams_->copies.get();
   if (!part.direct) {
-    // The bus first: what a kernel is told can be put together while it is busy.
+    // The copy is submitted first: the kernel's arguments are prepared while it runs.
     if (number >= halves_.size())
       if (auto ok = await(copies, with.emptied.get()); !ok)
         return ok;

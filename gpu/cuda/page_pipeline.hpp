@@ -16,23 +16,23 @@
 
 namespace troupe::cuda {
 
-/// What a kernel is told about the pages of a part.
+/// The kernel arguments for the pages of a part.
 struct kernel_arguments {
   std::vector<page_job> jobs;
   std::vector<std::uint32_t> blocks;
 };
 
-/// What a call needs to know of the others.
+/// What a call has to know about other calls.
 struct call_surroundings {
   /// Memory that is locked for the device.
   std::span<const locked_range> locked;
   /// Lists of at most this size are moved by kernels alone.
   std::uint64_t direct_bytes = 0;
-  /// Of calls of this direction that began before and are under way.
+  /// Bytes of earlier calls of this direction that are in progress.
   std::uint64_t bytes_ahead = 0;
 };
 
-/// The streams that pages of one direction go through.
+/// The streams for pages of one direction.
 struct page_streams {
   stream copies;
   stream kernels;
@@ -40,40 +40,40 @@ struct page_streams {
   static result<page_streams> make(move_direction direction);
 };
 
-/// The streams of all calls of one direction, but for those that wait for an engine. Calls go through them whole, one
-/// behind the other. With streams for each call, two calls at once took 8 % longer than one after the other: each
-/// stream in which something waits for another one costs the copy that is on the bus 1 to 2 %. So the kernels of all
-/// calls share a stream as well. Only a scatter that nobody is before has another one for every other part: where it
-/// ends, the kernels of its last parts are at work side by side.
+/// The streams of all calls of one direction, except those that wait for an engine. Calls are submitted as a whole, one
+/// after the other. With separate streams for each call, two concurrent calls took 8 % longer than one after the other:
+/// each stream with a wait for another stream costs the running copy 1 to 2 %. So the kernels of all calls share a
+/// stream as well. Only a scatter without calls ahead uses a second one for every other part, so that the kernels of
+/// its last parts run side by side.
 struct shared_streams {
   page_streams streams;
-  /// Held by whoever puts a call into them.
+  /// Held while a call is submitted.
   std::mutex submitting;
-  /// Of calls that are under way.
+  /// Bytes of calls in progress.
   std::atomic<std::uint64_t> bytes{0};
 };
 
 /// Carries out calls of one direction, one at a time. It has staging memory for two parts, so that the bytes of one are
-/// on the bus while the kernel of the next is at work.
+/// copied while the kernel of the next runs.
 ///
-/// For one thread at a time; the device must be current in it.
+/// Used by one thread at a time, in which the device must be current.
 class page_pipeline {
 public:
-  /// `shared`: of all pipelines of this direction and device; outlives them.
+  /// `shared` belongs to all pipelines of this direction and device, and outlives them.
   static result<std::unique_ptr<page_pipeline>> create(const device_plan& plan, move_direction direction,
                                                        std::uint64_t part_bytes, shared_streams& shared);
 
-  /// Moves pages of a valid list and waits for the end, also where something fails: then nothing is under way any
-  /// more. Sets checksums and verdicts of the moves.
+  /// Moves the pages of a valid list and waits for the end, also after a failure: nothing is in progress when it
+  /// returns. Sets checksums and verdicts of the moves.
   result<void> run(std::span<block_move> moves, const call_surroundings& around, const device_events& events);
 
 private:
-  /// What the kernels of every other part work with.
+  /// The resources for the kernels of every other part.
   struct half {
     device_memory<std::byte> pages;
     device_memory<page_progress> progress;
     device_memory<std::uint32_t> verdicts;
-    /// A part is in staging memory, and is out of it again.
+    /// The part was copied into staging memory, and was moved out of it.
     event filled;
     event emptied;
   };
@@ -82,13 +82,13 @@ private:
       : plan_(plan), direction_(direction), shared_(&shared), streams_(&own_) {}
 
   result<void> allocate(std::uint64_t part_bytes);
-  /// Puts all work for these pages into the streams.
+  /// Submits all work for these pages to the streams.
   result<void> submit(const page_list& pages, const call_surroundings& around, const device_events& events);
-  /// The same, into the streams of this call.
+  /// The same, to the streams of this call.
   result<void> submit_parts(const page_list& pages, const call_surroundings& around);
-  /// Has the kernels of this call wait for the engine, in streams of their own, where that is not ready yet.
+  /// Makes the kernels of this call wait for the engine, in separate streams, if the engine is not ready yet.
   result<void> await_engine(const device_events& events);
-  /// `queue`: for the kernels. `wakes`: the thread that sleeps over the call is woken when this part is under way.
+  /// `queue` is for the kernels. `wakes`: this part wakes the sleeping thread of the call when it starts.
   result<void> submit_gather(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
                              bool wakes);
   result<void> submit_scatter(std::size_t number, cudaStream_t queue, const page_part& part, const page_list& pages,
@@ -97,26 +97,26 @@ private:
   launch launch_with(const half& with, const page_part& part, const kernel_arguments& arguments) const;
   result<void> copy_pages(const half& with, const page_part& part, const page_list& pages) const;
   result<void> wait();
-  /// Of all streams of this call, whatever else is in them.
+  /// Waits for all streams of this call, including work of others.
   result<void> wait_for_streams() const;
   device_plan plan_;
   move_direction direction_;
-  /// Of each half's staging memory.
+  /// Bytes of each half's staging memory.
   std::uint64_t staging_bytes_ = 0;
   std::size_t most_pages_ = 0;
   shared_streams* shared_;
-  /// For calls that wait for an engine, which may take as long as it likes.
+  /// For calls that wait for an engine, which may take arbitrarily long.
   page_streams own_;
-  /// Those of this call.
+  /// The streams of this call.
   page_streams* streams_;
   std::array<half, 2> halves_;
-  /// What happens last in the call; null where there is nothing.
+  /// The last events of the call; null where there are none.
   std::array<cudaEvent_t, 2> ends_{};
-  /// Happens a little before the end of a call that takes long or has others before it, or when the engine lets a call
-  /// begin; what is left then is waited for awake.
+  /// Occurs shortly before the end of a call that is long or has others ahead, or when the engine lets a call begin;
+  /// the rest is waited for by polling.
   event wake_up_;
   bool will_sleep_ = false;
-  /// Written by kernels, one per page of a call.
+  /// Checksums that kernels write, one per page of a call.
   pinned_memory<io::page_checksum> sums_;
 };
 

@@ -16,7 +16,7 @@ std::uint64_t address_of(const std::byte* p) noexcept {
   return reinterpret_cast<std::uint64_t>(p);
 }
 
-/// The widest access that suits all addresses and sizes.
+/// The widest access that all addresses and sizes permit.
 std::uint32_t widest_unit(const std::vector<page_nest>& nests) noexcept {
   std::uint64_t bits = word;
   for (const auto& nest : nests)
@@ -26,13 +26,13 @@ std::uint32_t widest_unit(const std::vector<page_nest>& nests) noexcept {
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
-/// The tiles of what lies in one block under one part and head, which is contiguous in the page.
+/// Adds the tiles of the part of a block under one part and head, which is contiguous in the page.
 void add_tiles(std::vector<tile>& tiles, const page_nest& nest, tile first) {
   const auto run_words = nest.run_bytes / word;
   const auto words = run_words * nest.token.count;
   const auto begin = first.offset;
   const auto page_word = first.page_word;
-  // Runs of whole tiles: no tile reaches from one run into the next.
+  // Each run consists of whole tiles: no tile spans two runs.
   for (std::uint64_t at = 0; at < words;) {
     const auto run = at / run_words;
     auto length = std::min<std::uint64_t>(tile_words, words - at);

@@ -12,10 +12,11 @@ namespace troupe {
 namespace {
 
 constexpr std::uint64_t copied_bytes = std::uint64_t{256} << 20U;
-/// Others use the bus as well, so the middle of some counts; the first is not counted, since it wakes the device.
+/// The number of rounds. Other programs use PCIe as well, so the median counts; the first round wakes the device and is
+/// ignored.
 constexpr int copied_rounds = 5;
 
-/// One direction: a piece of host memory, one of the device's, and a stream of its own.
+/// One direction: a piece of host memory, a piece of device memory, and a stream.
 struct lane {
   cuda::pinned_memory<std::byte> host;
   cuda::device_memory<std::byte> device;

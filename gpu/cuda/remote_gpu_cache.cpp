@@ -26,10 +26,10 @@ using handle_bytes = std::array<std::byte, 64>;
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(handle_bytes));
 static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(handle_bytes));
 
-/// How long the work of an engine in front of a copy may take.
+/// How long the engine's work before a copy may take.
 constexpr std::chrono::seconds event_patience{60};
 
-/// Where an allocation begins and its bytes, as the driver knows them.
+/// The start and size of an allocation, from the driver.
 result<std::pair<std::byte*, std::uint64_t>> allocation_around(void* address) {
   using address_range = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
   void* found = nullptr;
@@ -44,12 +44,12 @@ result<std::pair<std::byte*, std::uint64_t>> allocation_around(void* address) {
   std::size_t bytes = 0;
   const auto ask = reinterpret_cast<address_range>(found);
   if (ask == nullptr || ask(&base, &bytes, reinterpret_cast<CUdeviceptr>(address)) != CUDA_SUCCESS)
-    return fail(errc::device_error, "the driver does not say where memory of another process ends");
+    return fail(errc::device_error, "the driver does not report the size of another process's memory");
   return std::pair(reinterpret_cast<std::byte*>(base), std::uint64_t{bytes});
 }
 
-/// An allocation of another process, mapped. A process has one mapping of each, which the first close may end, so it
-/// is closed by its last owner.
+/// A mapped allocation of another process. A process has only one mapping of each, which the first close may end, so
+/// the last owner closes it.
 class mapped_allocation {
 public:
   static result<mapped_allocation> open(int device, const handle_bytes& handle) {
@@ -96,7 +96,7 @@ public:
     all.mappings.erase(known);
   }
 
-  /// `out_of_range` where it does not lie in the allocation as a whole.
+  /// Error: `out_of_range` where the range is not entirely in the allocation.
   result<std::byte*> at(std::uint64_t offset, std::uint64_t bytes) const {
     if (offset > bytes_ || bytes > bytes_ - offset)
       return fail(errc::out_of_range, fmt::format("{} bytes at {} of GPU memory that has {}", bytes, offset, bytes_));
@@ -129,8 +129,7 @@ private:
   std::uint64_t bytes_ = 0;
 };
 
-/// Asks again and again, since an event of a process that has died may never happen: a stream that waited for it would
-/// never go on.
+/// Polls, since an event of a dead process may never occur: a stream that waited for it would be stuck.
 template <class Happened>
 result<void> await(Happened happened) {
   const auto begin = std::chrono::steady_clock::now();
@@ -141,7 +140,7 @@ result<void> await(Happened happened) {
     if (*done)
       return {};
     if (std::chrono::steady_clock::now() - begin > event_patience)
-      return fail(errc::timeout, "the event of another process has not happened");
+      return fail(errc::timeout, "the event of another process did not occur in time");
     std::this_thread::sleep_for(pause);
   }
 }
@@ -156,7 +155,7 @@ result<void> await_cuda_event(std::string_view handle) {
   return await([&]() -> result<bool> {
     const auto code = cudaEventQuery(opened);
     if (code != cudaErrorNotReady)
-      return check(code, "asking for an event of another process").map([] { return true; });
+      return check(code, "querying an event of another process").map([] { return true; });
     static_cast<void>(cudaGetLastError());
     return false;
   });
@@ -169,8 +168,8 @@ std::uint64_t big_endian_at(std::string_view bytes, std::size_t at) noexcept {
   return out;
 }
 
-/// A version, a handle of memory, where in it a number lies, and what that becomes when the event happens. What engines
-/// send that share nothing but the GPU.
+/// A version, a memory handle, the offset of a number in it, and its value once the event has occurred. Engines that
+/// share nothing but the GPU send these.
 constexpr std::size_t counted_event_bytes = 1 + 64 + 8 + 8;
 constexpr char counted_event_version = 1;
 
@@ -232,7 +231,7 @@ result<int> device_called(std::string_view uuid) {
   return fail(errc::unsupported, fmt::format("this process sees no GPU {} among its {}", uuid.substr(0, 64), count));
 }
 
-/// Runs as layers, whose tokens are as many bytes as they come to: a block is bytes in one piece.
+/// Represents runs as layers, with the bytes of a block divided evenly over its tokens: a block is contiguous.
 result<kv_cache_view> view_of(const remote_layout& layout, const std::vector<std::byte*>& bases) {
   const auto run_bytes = layout.runs.front().bytes;
   if (run_bytes % layout.block_tokens != 0 ||
@@ -300,7 +299,7 @@ result<std::unique_ptr<remote_cache>> open_remote_gpu_cache(const remote_layout&
   for (const auto& x : layout.memories) {
     const auto* handle = std::get_if<gpu_memory_handle>(&x);
     if (handle == nullptr)
-      return fail(errc::invalid_argument, "a KV cache that does not lie in memory of a GPU");
+      return fail(errc::invalid_argument, "a KV cache that is not in the memory of a GPU");
     const auto named = device_called(handle->device);
     if (!named)
       return tl::unexpected(named.error());

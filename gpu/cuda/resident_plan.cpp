@@ -34,7 +34,7 @@ result<resident_plan> resident_plan::create(const page_plan& plan) {
   out.view_.tiles = out.tiles_.get();
   out.view_.general = out.general_.get();
   out.view_.tile_count = static_cast<std::uint32_t>(plan.tiles.size());
-  // Only the general kernel, whose plan has one entry per layer, looks for a layer.
+  // Only the general kernel, whose plan has one entry per layer, searches for a layer.
   out.view_.layer_count = static_cast<std::uint32_t>(plan.general.size());
   out.view_.unit = plan.unit;
   out.view_.block_tokens = plan.block_tokens;
@@ -42,10 +42,10 @@ result<resident_plan> resident_plan::create(const page_plan& plan) {
   out.view_.page_bytes = plan.page_bytes;
   int device = 0;
   int major = 0;
-  if (auto ok = check(cudaGetDevice(&device), "asking for the GPU in use"); !ok)
+  if (auto ok = check(cudaGetDevice(&device), "querying the current GPU"); !ok)
     return tl::unexpected(ok.error());
   if (auto ok = check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-                      "asking what the GPU can do");
+                      "querying the abilities of the GPU");
       !ok)
     return tl::unexpected(ok.error());
   out.view_.starts_early = major >= 9;

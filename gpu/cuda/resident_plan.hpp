@@ -5,12 +5,12 @@
 
 namespace troupe::cuda {
 
-/// A plan in the memory of the device that was current when it was made.
+/// A plan in the memory of the device that was current at its construction.
 class resident_plan {
 public:
   static result<resident_plan> create(const page_plan& plan);
 
-  /// For launches, as long as this object lives.
+  /// The plan for launches, valid while this object lives.
   const device_plan& view() const noexcept { return view_; }
 
 private:

@@ -6,18 +6,17 @@
 #include <cstdint>
 #include <span>
 
-/// What goes over a connection between a node and memory of a client. All numbers are little-endian.
+/// The frames of a connection between a node and the memory of a client. All numbers are little-endian.
 ///
-///     node, once           hello:   16 bytes that say what this is, 32 of the token by which it is let in
-///     node                 order:   kind, number, where in the memory, how many bytes; a put is followed by them
-///     client, in order     answer:  kind and number of the order, how many bytes; that of a get is followed by them
+///     node, once           hello:   16 bytes that identify the protocol, 32 of the token that authorizes the node
+///     node                 order:   kind, number, offset in the memory, length; a put is followed by its bytes
+///     client, in order     answer:  kind and number of the order, length; the answer to a get is followed by its bytes
 ///
-/// The client answers a put when the bytes are where they belong. Anything else that either side hears ends the
-/// connection.
+/// The client answers a put when its bytes are in place. Any other message ends the connection.
 
 namespace troupe::io::tcp {
 
-static_assert(std::endian::native == std::endian::little, "frames are sent as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "frames are sent as they are in memory");
 
 inline constexpr std::size_t token_bytes = 32;
 using connection_token = std::array<std::byte, token_bytes>;
@@ -53,13 +52,13 @@ std::span<std::byte> bytes_of(Frame& x) {
   return std::as_writable_bytes(std::span(&x, 1));
 }
 
-/// Whether the order is one, and lies within that many bytes.
+/// Whether the order is valid, and lies within that many bytes.
 constexpr bool is_sound(const order& x, std::uint64_t memory_bytes) {
   return (x.kind == order_kind::put || x.kind == order_kind::get) && x.length > 0 && x.offset <= memory_bytes &&
          x.length <= memory_bytes - x.offset;
 }
 
-/// Whether they are the same, in a time that does not tell how much of them is.
+/// Compares in constant time, so that the duration does not reveal a common prefix.
 inline bool same_token(const connection_token& a, const connection_token& b) {
   unsigned differ = 0;
   for (std::size_t i = 0; i < token_bytes; ++i)

@@ -8,14 +8,14 @@ namespace troupe::io::tcp {
 
 namespace {
 
-/// In one call of the system, and for one connection before it is the next one's turn.
+/// The most pieces of one system call, and of one connection before the next one's turn.
 constexpr std::size_t pieces_most = 32;
 constexpr std::size_t bytes_in_a_row = std::size_t{2} << 20U;
 
-/// Pieces of memory, some of whose first bytes were moved already.
+/// A list of pieces of memory without the bytes that were moved already.
 class pieces {
 public:
-  /// Takes `bytes` of `from` off where that many were moved before.
+  /// Adds `from` without its first `moved` bytes, and subtracts those from `moved`.
   void add(std::span<std::byte> from, std::size_t& moved) {
     const auto skip = std::min(moved, from.size());
     moved -= skip;
@@ -84,7 +84,7 @@ void tcp_connection::move(remote_direction direction, const std::vector<remote_m
   const auto kind = direction == remote_direction::put ? order_kind::put : order_kind::get;
   for (const auto& x : moves)
     if (!is_sound({kind, 0, x.there, x.here.size()}, name_.bytes))
-      return end(fail(errc::out_of_range, "this is not the memory of the other end"));
+      return end(fail(errc::out_of_range, "the range is outside the memory of the other end"));
   if (moves.empty())
     return end({});
   const auto all = std::make_shared<batch>(batch{std::move(end), moves.size()});
@@ -124,7 +124,7 @@ std::size_t tcp_connection::send_some() {
     return 0;
   const auto put = stream_.write(out.all());
   if (put.ended) {
-    fail_with({errc::unreachable, "the connection to the memory of the other end is lost"});
+    fail_with({errc::unreachable, "the connection to the memory of the other end was lost"});
     return 0;
   }
   moved_.fetch_add(put.bytes, std::memory_order_relaxed);
@@ -152,7 +152,7 @@ std::size_t tcp_connection::hear_some() {
     if (x.words.kind == order_kind::get)
       in.add(x.here, skip);
   }
-  // Nothing is to come: then one byte tells of the end of the connection.
+  // No answer is expected: one byte is read to detect the end of the connection.
   std::byte unasked{};
   std::size_t none = 0;
   const bool idle = in.all().empty();
@@ -160,8 +160,8 @@ std::size_t tcp_connection::hear_some() {
     in.add({&unasked, 1}, none);
   const auto got = stream_.read(in.all());
   if (got.ended || (idle && got.bytes > 0)) {
-    fail_with({errc::unreachable, got.ended ? "the connection to the memory of the other end is lost"
-                                            : "the other end says what nobody has asked for"});
+    fail_with({errc::unreachable, got.ended ? "the connection to the memory of the other end was lost"
+                                            : "the other end sent an unexpected message"});
     return 0;
   }
   moved_.fetch_add(got.bytes, std::memory_order_relaxed);
@@ -173,7 +173,7 @@ std::size_t tcp_connection::hear_some() {
     if (x.heard < x.to_hear())
       break;
     if (x.reply != answer{x.words.kind, x.words.number, x.words.length}) {
-      fail_with({errc::unreachable, "the other end answers what was not asked"});
+      fail_with({errc::unreachable, "the other end sent an answer to another order"});
       return 0;
     }
     end_first();
@@ -193,7 +193,7 @@ void tcp_connection::fail_with(error why) {
   if (failure_)
     return;
   failure_ = std::move(why);
-  // From here on nothing is read into memory of this process; what is to be sent the kernel has copied, or not.
+  // From here on nothing is read into memory of this process; the kernel holds copies of what it still sends.
   if (stream_)
     stream_.abort();
   sent_ = 0;

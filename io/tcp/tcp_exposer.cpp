@@ -27,21 +27,21 @@ namespace {
 using namespace tcp;
 using time_source = std::chrono::steady_clock;
 
-/// Until who has connected has said who it is.
+/// The time within which a new connection must authenticate.
 constexpr auto hello_time = std::chrono::seconds(5);
-/// Of whom nothing is known yet.
+/// The most connections that have not authenticated.
 constexpr std::size_t callers_most = 16;
-/// Where there is no descriptor for somebody who waits at the door, poll would say so without end.
+/// The pause when no descriptor is left for a waiting connection, which poll would otherwise report again at once.
 constexpr auto door_rest = std::chrono::milliseconds(100);
 
 iovec piece(std::span<std::byte> x) {
   return {x.data(), x.size()};
 }
 
-/// Everything below `run` belongs to its thread, which lives as long as the object does.
+/// Memory of this process with a listener. All members below `run` belong to its thread, which lives as long as the
+/// object.
 ///
-/// Invariant: bytes of the memory are written and read by that thread alone. So when it has ended, nothing that is on
-/// its way can reach them.
+/// Invariant: only that thread reads and writes bytes of the memory. So nothing can reach them after it has ended.
 class tcp_exposed_memory final : public exposed_memory {
 public:
   tcp_exposed_memory(private_memory memory, listener door, connection_token token, bool encrypted,
@@ -65,7 +65,7 @@ public:
   result<void> start() {
     stop_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!stop_)
-      return tl::unexpected<error>(system_error(errno, "cannot make an event descriptor"));
+      return tl::unexpected<error>(system_error(errno, "cannot create an event descriptor"));
     auto started = start_thread("the thread that exposes memory", [this] { run(); });
     if (!started)
       return tl::unexpected<error>(started.error());
@@ -78,7 +78,7 @@ public:
   const remote_memory_name& name() const noexcept override { return name_; }
 
 private:
-  /// Who has connected and not said yet who it is.
+  /// A connection that has not authenticated yet.
   struct caller {
     tcp_stream stream;
     hello words;
@@ -94,7 +94,7 @@ private:
       serve(node);
   }
 
-  /// Empty when the memory is to go.
+  /// Empty when the memory is being destroyed.
   tcp_stream wait_for_node() {
     std::vector<caller> callers;
     bool door_rests = false;
@@ -160,10 +160,10 @@ private:
     }
   }
 
-  /// Returns when the memory is to go, too.
+  /// Returns also when the memory is being destroyed.
   void wait(const tcp_stream& node, bool writing) const {
     auto events = node.events(writing);
-    // What there is to be read stays there while an answer is on its way out.
+    // Nothing is read while an answer is being sent.
     if (writing && (events & POLLOUT) != 0)
       events = POLLOUT;
     std::array<pollfd, 2> what{{{stop_.get(), POLLIN, 0}, {node.descriptor(), events, 0}}};
@@ -207,7 +207,7 @@ private:
 
   private_memory memory_;
   unique_descriptor door_;
-  /// Ends what waits; also a stream of orders without a pause ends then.
+  /// Ends the waits, and also a stream of orders without a pause.
   unique_descriptor stop_;
   std::atomic<bool> stopping_ = false;
   connection_token token_;
@@ -223,10 +223,10 @@ public:
 
   result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) override {
     if (bytes == 0 || bytes % page_alignment != 0)
-      return fail(errc::invalid_argument, "exposed memory is whole pages");
+      return fail(errc::invalid_argument, "exposed memory must be whole pages");
     connection_token token;
     if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
-      return tl::unexpected<error>(system_error(errno, "cannot make a token"));
+      return tl::unexpected<error>(system_error(errno, "cannot generate a token"));
     auto memory = private_memory::get(bytes);
     if (!memory)
       return tl::unexpected<error>(std::move(memory.error()));

@@ -5,19 +5,18 @@
 #include <cstdint>
 #include <memory>
 
-/// Memory of another host, over TCP. The node connects to a listener of the client, proves that it was told of the
-/// memory by a token, and says what to write to it and what to read, encrypted where that is wanted; the client's own
-/// thread does both, and touches nothing else than this memory. So the node can do nothing to the process but that, and
-/// nobody else anything.
+/// Access to memory of another host over TCP. The node connects to a listener of the client, authenticates with a
+/// token, and sends orders to write and read the memory, encrypted if configured. The client's own thread carries them
+/// out and touches no other memory. So an authenticated node can only access this memory, and other processes nothing.
 
 namespace troupe::io {
 
-/// The client's end: memory with a listener, and a thread, each. The listener is on `address`, an address of this host
-/// in the byte order of the host, and is gone once the node has come. Says whether pages are encrypted on their way.
+/// Makes the client's end: each memory has a listener and a thread. The listener is on `address`, an address of this
+/// host in host byte order, and is closed once the node has connected. `encrypted`: whether transfers are encrypted.
 std::shared_ptr<memory_exposer> make_tcp_exposer(std::uint32_t address, bool encrypted);
 
-/// The node's end: that many threads for all peers, at least one. Memory of which pages are not encrypted on their way
-/// is refused where they have to be: `unsupported`. Errors: `io_error`.
+/// Makes the node's end, with `threads` for all peers, at least one. With `encrypted`, peers without encryption are
+/// refused: `unsupported`. Errors: `io_error`.
 result<std::shared_ptr<remote_mover>> make_tcp_mover(unsigned threads, bool encrypted);
 
 } // namespace troupe::io

@@ -19,7 +19,7 @@ namespace {
 
 using tcp::tcp_connection;
 
-/// A thread that serves connections, and sleeps while nothing moves.
+/// A thread that serves connections, and sleeps while it has no work.
 class tcp_loop {
 public:
   explicit tcp_loop(unique_descriptor wake) : wake_(std::move(wake)), thread_([this] { run(); }) {
@@ -32,7 +32,7 @@ public:
     thread_.join();
   }
 
-  /// Has the thread do it, in the order of the calls.
+  /// Runs `what` on the thread, in the order of the calls.
   void post(std::function<void()> what) {
     {
       const std::lock_guard guard(mutex_);
@@ -41,7 +41,7 @@ public:
     signal_event(wake_.get());
   }
 
-  /// From its thread: served until it has no connection any more.
+  /// Serves `x` until it has no connection any more. Called on the thread.
   void serve(std::shared_ptr<tcp_connection> x) { connections_.push_back(std::move(x)); }
 
 private:
@@ -49,7 +49,7 @@ private:
     tcp::block_broken_pipes();
     while (!stopping_ || !connections_.empty()) {
       run_queue();
-      // Those that were not closed end here, so that nothing waits for them.
+      // Connections that are still open end here, so that their callers do not wait.
       if (stopping_)
         for (const auto& x : connections_)
           x->close([] {});
@@ -84,7 +84,7 @@ private:
   unique_descriptor wake_;
   std::mutex mutex_;
   std::vector<std::function<void()>> queue_;
-  // Below: of the thread.
+  // The members below belong to the thread.
   bool stopping_ = false;
   std::vector<std::shared_ptr<tcp_connection>> connections_;
   std::thread thread_;
@@ -128,7 +128,7 @@ public:
     for (unsigned i = 0; i < std::max(threads, 1U); ++i) {
       unique_descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
       if (!wake)
-        return tl::unexpected<error>(system_error(errno, "cannot make an event descriptor"));
+        return tl::unexpected<error>(system_error(errno, "cannot create an event descriptor"));
       try {
         loops_.push_back(std::make_unique<tcp_loop>(std::move(wake)));
       } catch (const std::system_error& e) {
@@ -141,12 +141,11 @@ public:
   result<std::shared_ptr<remote_peer>> connect(const remote_memory_name& name,
                                                std::function<void(const error&)> lost) override {
     if (!tcp::names_tcp_memory(name))
-      return fail(errc::invalid_argument, "this names no memory that is reached over TCP: node and client want "
+      return fail(errc::invalid_argument, "this is not a name of memory over TCP: node and client are configured for "
                                           "different transports (remote.transport)");
     if (encrypted_ && !tcp::is_encrypted(name))
-      return fail(errc::unsupported,
-                  "this node moves pages encrypted only, and the client does not: set remote.encrypt "
-                  "for it");
+      return fail(errc::unsupported, "this node requires encryption, and the client has none: set remote.encrypt "
+                                     "for the client");
     auto& loop = *loops_[next_++ % loops_.size()];
     return std::make_shared<tcp_peer>(loop, name, std::move(lost));
   }

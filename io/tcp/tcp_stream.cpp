@@ -36,7 +36,7 @@ bool passes(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == EINPROGRESS;
 }
 
-/// The one context of all: TLS 1.3 with keys that both ends have already, no certificates, nothing to come back to.
+/// The shared context: TLS 1.3 with pre-shared keys, without certificates and without resumption.
 SSL_CTX* context() {
   static SSL_CTX* const made = [] {
     auto* const out = SSL_CTX_new(TLS_method());
@@ -53,10 +53,10 @@ SSL_CTX* context() {
   return made;
 }
 
-/// What a key is called on the wire. There is but one for a connection.
+/// The name of the key in the protocol. There is only one for a connection.
 constexpr std::string_view key_name = "troupe memory 1";
 
-/// A session that was never held, but has the token as its key. Null where there is no memory.
+/// A synthetic session with the token as its key. Null without memory.
 SSL_SESSION* session_of(SSL* connection, const connection_token& token) {
   constexpr std::array<unsigned char, 2> aes_128_gcm_sha256{0x13, 0x01};
   auto* const out = SSL_SESSION_new();
@@ -99,12 +99,12 @@ public:
   short events(bool writing) const noexcept {
     return static_cast<short>(POLLIN | ((writing && !write_waits_to_read_) || read_waits_to_write_ ? POLLOUT : 0));
   }
-  // OpenSSL takes one record at a time from the socket, and of one that has not come whole nothing can be read: whoever
-  // counts that as more (SSL_has_pending does) asks again and again until the rest is there.
+  // OpenSSL takes one record at a time from the socket and delivers only complete ones. SSL_has_pending also counts an
+  // incomplete record, which would make the caller poll in a busy loop.
   bool has_more() const noexcept { return SSL_pending(connection_) > 0; }
 
 private:
-  /// Goes on until all is moved, or nothing can be at the moment. `other` is set when that is since it waits for the
+  /// Continues until everything is moved, or nothing can be moved at the moment. `other` is set when that waits for the
   /// other direction, as in a handshake.
   template <class Move>
   outcome all_of(std::span<const iovec> what, bool& other, int wants_other, const Move& move_some) {
@@ -127,7 +127,7 @@ private:
     return out;
   }
 
-  /// Nothing more can be moved now. What was moved is told first, the end the next time.
+  /// Nothing more can be moved now. Moved bytes are reported first, the end of the stream the next time.
   bool is_stopped(int done, bool& other, int wants_other, outcome& out) const {
     if (done == 1)
       return false;
@@ -137,7 +137,7 @@ private:
     return true;
   }
 
-  /// The other end has shown that it has the token. With a certificate in its place anybody could be there.
+  /// Whether the other end has proved that it has the token. A certificate in its place would prove nothing.
   bool is_proven(bool& other, int wants_other, outcome& out) {
     if (proven_)
       return true;
@@ -149,7 +149,7 @@ private:
     return proven_;
   }
 
-  // A key of AES-GCM is good for 2^24.5 records (RFC 8446, 5.5), and OpenSSL counts them for nobody.
+  // A key of AES-GCM is limited to 2^24.5 records (RFC 8446, 5.5), and OpenSSL does not count them.
   void count_records(std::size_t bytes) {
     records_ += (bytes + SSL3_RT_MAX_PLAIN_LENGTH - 1) / SSL3_RT_MAX_PLAIN_LENGTH;
     if (records_ >= records_of_a_key_ && SSL_key_update(connection_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1)
@@ -160,7 +160,7 @@ private:
   connection_token token_;
   std::uint64_t records_of_a_key_;
   std::uint64_t records_ = 0;
-  /// Nothing is moved before.
+  /// Nothing is moved before this is true.
   bool proven_ = false;
   bool read_waits_to_write_ = false;
   bool write_waits_to_read_ = false;
@@ -193,7 +193,7 @@ tcp_stream::tcp_stream(unique_descriptor connection) : descriptor_(std::move(con
   if (!descriptor_)
     return;
   set(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  // A peer that is gone without a word is noticed also while nothing moves.
+  // Keep-alive detects a peer that disappeared without a reset also while nothing moves.
   set(descriptor_.get(), SOL_SOCKET, SO_KEEPALIVE, 1);
   set(descriptor_.get(), IPPROTO_TCP, TCP_KEEPIDLE, 2);
   set(descriptor_.get(), IPPROTO_TCP, TCP_KEEPINTVL, 2);
@@ -224,14 +224,14 @@ std::uint32_t tcp_stream::peer_address() const {
 result<void> tcp_stream::encrypt(role mine, const connection_token& token, std::uint64_t records_of_a_key) {
   auto* const connection = context() != nullptr ? SSL_new(context()) : nullptr;
   if (connection == nullptr)
-    return fail(errc::io_error, "TLS cannot be started");
+    return fail(errc::io_error, "cannot start TLS");
   encryption_.reset(new encryption(connection, token, records_of_a_key));
   if (SSL_set_fd(connection, descriptor()) != 1)
-    return fail(errc::io_error, "TLS cannot be started");
+    return fail(errc::io_error, "cannot start TLS");
   SSL_set_app_data(connection, encryption_.get());
   if (mine == role::asks) {
-    // Who asks offers the key, and OpenSSL would go on without it where the answer is a certificate, any certificate.
-    // None is trusted here, so that this is the end.
+    // The side that connects offers the key, and OpenSSL would continue without it if the other side answers with any
+    // certificate. No certificate is trusted here, so that ends the connection.
     SSL_set_verify(connection, SSL_VERIFY_PEER, nullptr);
     SSL_set_psk_use_session_callback(connection, [](SSL* x, const EVP_MD*, const unsigned char** name,
                                                     std::size_t* name_bytes, SSL_SESSION** session) {

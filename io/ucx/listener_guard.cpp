@@ -26,7 +26,7 @@ std::set<std::pair<int, std::uint64_t>> open_sockets() {
   return out;
 }
 
-/// The port at this end, in the byte order of the network; nothing for sockets that have none.
+/// The local port, in network byte order; nothing for sockets without one.
 std::uint16_t port_of(int descriptor) {
   sockaddr_storage name{};
   socklen_t length = sizeof name;
@@ -37,7 +37,7 @@ std::uint16_t port_of(int descriptor) {
   return name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&name)->sin6_port : std::uint16_t{0};
 }
 
-/// Nothing for sockets that do not listen.
+/// The port; nothing for sockets that do not listen.
 std::uint16_t listens_on(int descriptor) {
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -59,7 +59,7 @@ listener_guard::listener_guard(admitted_peers who) : who_(std::move(who)) {
 }
 
 result<std::size_t> listener_guard::apply(std::span<const std::uint8_t> address) {
-  // Looks at the sender of each packet, 12 bytes into its IP header.
+  // Checks the sender of each packet, 12 bytes into its IP header.
   std::vector<sock_filter> program;
   const auto count = static_cast<std::uint8_t>(std::min<std::size_t>(who_.addresses.size(), 200));
   program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(SKF_NET_OFF) + 12));
@@ -74,7 +74,7 @@ result<std::size_t> listener_guard::apply(std::span<const std::uint8_t> address)
     if (port == 0 || !is_in(address, port))
       continue;
     if (::setsockopt(x.first, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
-      return tl::unexpected<error>(system_error(errno, "cannot keep others from the listener of UCX"));
+      return tl::unexpected<error>(system_error(errno, "cannot restrict access to the listener of UCX"));
     ports_.insert(port);
     ++guarded;
   }
@@ -82,7 +82,7 @@ result<std::size_t> listener_guard::apply(std::span<const std::uint8_t> address)
 }
 
 void listener_guard::shut() {
-  // A listener that is shut down UCX takes for a fault of its own, and ends the process.
+  // UCX treats a listener that is shut down as an internal error, and ends the process.
   std::array nothing{sock_filter BPF_STMT(BPF_RET | BPF_K, 0)};
   const sock_fprog filter{static_cast<unsigned short>(nothing.size()), nothing.data()};
   for (const auto& x : open_sockets()) {

@@ -11,33 +11,33 @@
 
 namespace troupe::io {
 
-/// Who may connect to a listener: these IPv4 addresses, in the byte order of the host; nobody, if there are none.
+/// The IPv4 addresses that may connect to a listener, in host byte order; none if empty.
 struct admitted_peers {
   std::vector<std::uint32_t> addresses{};
 };
 
-/// UCX opens a listener on each interface, in whatever process has a worker, and over TCP it writes wherever who
-/// connects tells it to: it knows no authentication, and keys of memory are not looked at. So before the address of a
-/// worker is told to anybody, the kernel is told to drop what comes from elsewhere: a filter on the listener that sees
-/// each packet, so that no connection comes about.
+/// Restricts the listeners of UCX with packet filters. UCX opens a listener on each interface in every process with a
+/// worker, and over TCP a connection may write anywhere: UCX has no authentication and does not check memory keys. So
+/// before the address of a worker is published, a filter on the listener drops all packets of other senders, so that
+/// they cannot connect.
 ///
-/// Made before the worker is, applied after it.
+/// Constructed before the worker is, applied after it.
 class listener_guard {
 public:
   explicit listener_guard(admitted_peers who);
 
-  /// To the listeners that have appeared since, and whose ports are in the address of the worker: how many those are.
-  /// Errors: `io_error` where the kernel takes no filter.
+  /// Applies the filter to the listeners that have appeared since construction and whose ports are in the address of
+  /// the worker; returns their number. Errors: `io_error` where the kernel refuses the filter.
   result<std::size_t> apply(std::span<const std::uint8_t> address);
 
-  /// Nobody can connect any more, and the connections that came about end.
+  /// Refuses all new connections, and ends the existing ones.
   void shut();
 
 private:
   admitted_peers who_;
-  /// Of the listeners, in the byte order of the network; what they accept has them as well.
+  /// The ports of the listeners, in network byte order; accepted connections have the same ones.
   std::set<std::uint16_t> ports_;
-  /// Sockets that were there before, by descriptor and inode.
+  /// The sockets that existed before, by descriptor and inode.
   std::set<std::pair<int, std::uint64_t>> before_;
 };
 

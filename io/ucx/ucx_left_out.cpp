@@ -5,7 +5,7 @@ namespace troupe::io {
 namespace {
 
 tl::unexpected<error> left_out() {
-  return fail(errc::unsupported, "this program was built without UCX, by which pages move between hosts: install "
+  return fail(errc::unsupported, "this program was built without UCX, which transfers pages between hosts: install "
                                  "libucx-dev, configure and build again");
 }
 

@@ -13,7 +13,7 @@ namespace troupe::io {
 
 namespace {
 
-/// The library would print a trace and end the process by them in ways of its own.
+/// On these signals the library would print a trace and end the process.
 constexpr std::array error_signals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 class kept_signal_handlers {
@@ -33,13 +33,13 @@ private:
   std::array<struct sigaction, error_signals.size()> before_{};
 };
 
-/// As `ucs_log_func_t`, of which only what is used here matters: 0 says that nobody else need print it.
+/// The parts of `ucs_log_func_t` that are used here. The result 0 means that the message is handled.
 using log_handler = int (*)(const char* file, unsigned line, const char* function, int level, const void* component,
                             const char* format, std::va_list arguments);
 constexpr int level_error = 1;
 constexpr int level_warning = 2;
 
-/// It would print to stdout, where programs expect something else. Peers that are lost are no errors of ours.
+/// UCX would print to stdout, which other programs parse. Lost peers are not errors of this node.
 int log_line(const char*, unsigned, const char*, int level, const void*, const char* format, std::va_list arguments) {
   std::array<char, 512> line{};
   static_cast<void>(std::vsnprintf(line.data(), line.size(), format, arguments));
@@ -64,7 +64,7 @@ result<const ucx_library*> load_once() {
   void* const library = ::dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = ::dlerror();
-    return fail(errc::unsupported, std::string("UCX, by which pages move between hosts, is not there: ") +
+    return fail(errc::unsupported, std::string("UCX, which transfers pages between hosts, is not installed: ") +
                                        (why != nullptr ? why : "libucp.so.0") + "; install libucx0");
   }
   static ucx_library out;
@@ -76,7 +76,7 @@ result<const ucx_library*> load_once() {
   if (find_in(library, "ucs_log_push_handler", push_log_handler))
     push_log_handler(log_line);
   if (!whole)
-    return fail(errc::unsupported, "the UCX of this system lacks functions that are needed; version 1.12 has them");
+    return fail(errc::unsupported, "the UCX of this system is too old: version 1.12 is needed");
   return &out;
 }
 

@@ -4,7 +4,7 @@
 
 #include <ucp/api/ucp.h>
 
-/// The functions of UCX that are used, out of a library that is loaded at run time.
+/// The functions of UCX that are used, from a library that is loaded at run time.
 
 #define TROUPE_UCP_FUNCTIONS(X)                                                                                        \
   X(ucp_config_read)                                                                                                   \
@@ -42,7 +42,7 @@ struct ucx_library {
 #undef TROUPE_UCP_MEMBER
   decltype(&::ucs_status_string) ucs_status_string = nullptr;
 
-  /// Loads it with the first call, and never lets it go. What it does to handlers of signals as it is loaded is undone.
+  /// Loads the library with the first call, and never unloads it. Restores the signal handlers that it replaces.
   /// Errors: `unsupported`.
   static result<const ucx_library*> load();
 

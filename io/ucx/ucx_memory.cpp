@@ -27,8 +27,8 @@ namespace troupe::io {
 
 namespace {
 
-/// A context and a worker of UCX, and the one thread that ever calls them once they are made. It sleeps on the event
-/// descriptor of the worker while nothing happens.
+/// A context and a worker of UCX, and the thread that makes all calls on them after their creation. It sleeps on the
+/// event descriptor of the worker while nothing happens.
 class ucx_engine {
 public:
   static result<std::unique_ptr<ucx_engine>> start(const ucx_options& options, admitted_peers who);
@@ -46,7 +46,8 @@ public:
   ucp_context_h context() const noexcept { return context_; }
   const std::vector<std::uint8_t>& address() const noexcept { return address_; }
 
-  /// Has the thread do it, in the order of the calls. False, and it is not done, when the thread is ending.
+  /// Runs `what` on the thread, in the order of the calls. Returns false, without running it, when the thread is
+  /// ending.
   bool post(std::function<void()> what) {
     {
       const std::lock_guard guard(mutex_);
@@ -58,8 +59,8 @@ public:
     return true;
   }
 
-  /// From its thread: nothing progresses any more. `shut` says whether the worker may end; else it is left as it is,
-  /// which nobody ever calls again. Then `ended` is called. What is posted is done as before.
+  /// Stops progress; called on the thread. `shut` says whether the worker may be destroyed; otherwise it is leaked and
+  /// never called again. Then `ended` is called. Posted functions run as before.
   void halt(std::function<bool()> shut, std::function<void()> ended) {
     if (std::exchange(halted_, true))
       return;
@@ -67,7 +68,7 @@ public:
     on_halted_ = std::move(ended);
   }
 
-  /// After `stop`: the worker is left as it is, and nobody can talk to it any more.
+  /// To be called after `stop`: the worker is leaked, and cannot be reached any more.
   void abandon() {
     if (guard_)
       guard_->shut();
@@ -142,19 +143,19 @@ result<std::unique_ptr<ucx_engine>> ucx_engine::start(const ucx_options& options
 result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
   ucp_config_t* config = nullptr;
   if (const auto status = api_->ucp_config_read(nullptr, nullptr, &config); status != UCS_OK)
-    return tl::unexpected<error>(api_->failed(status, "reading its configuration"));
+    return tl::unexpected<error>(api_->failed(status, "reading the configuration"));
   const auto set = [&](const char* name, const std::string& value) {
     return api_->ucp_config_modify(config, name, value.c_str());
   };
   auto status = set("TLS", options.transports);
   if (status == UCS_OK && !options.interfaces.empty())
     status = set("NET_DEVICES", options.interfaces);
-  // Whoever does not answer must not hold up the others.
+  // A peer that does not respond must not block the others.
   static_cast<void>(set("CONN_NB", "y"));
-  // With several events of one epoll_wait in hand, UCX 1.13 touches a connection that it has destroyed for the one
-  // before: seen where a network went away under several peers.
+  // When one epoll_wait returns several events, UCX 1.13 uses a connection that it has destroyed for an earlier event:
+  // seen where a network failed under several peers.
   static_cast<void>(set("MAX_POLL", "1"));
-  // So that there is one kind of address to admit.
+  // This leaves only one kind of address to admit.
   static_cast<void>(set("AF_PRIO", "inet"));
   static_cast<void>(set("KEEPALIVE_INTERVAL", "2s"));
   static_cast<void>(set("KEEPIDLE", "2s"));
@@ -174,29 +175,29 @@ result<void> ucx_engine::open(const ucx_options& options, admitted_peers who) {
   how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   how.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   if (status = api_->ucp_worker_create(context_, &how, &worker_); status != UCS_OK)
-    return tl::unexpected<error>(api_->failed(status, "making a worker"));
+    return tl::unexpected<error>(api_->failed(status, "creating a worker"));
   ucp_worker_attr_t facts{};
   facts.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
   facts.address_flags = UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
   if (status = api_->ucp_worker_query(worker_, &facts); status != UCS_OK)
-    return tl::unexpected<error>(api_->failed(status, "asking for an address"));
+    return tl::unexpected<error>(api_->failed(status, "getting an address"));
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(facts.address);
   address_.assign(bytes, bytes + facts.address_length);
   api_->ucp_worker_release_address(worker_, facts.address);
   const auto listeners = guard_->apply(address_);
   if (!listeners)
     return tl::unexpected<error>(listeners.error());
-  // It only warns of an interface that is not there, or not up, which may change. Those of RDMA have a port behind a
-  // colon.
+  // UCX only warns of an interface that does not exist or is down, which may change. RDMA interfaces have a port behind
+  // a colon.
   if (*listeners == 0 && !options.interfaces.empty() && options.interfaces.find(':') == std::string::npos)
     return fail(::if_nametoindex(options.interfaces.c_str()) != 0 ? errc::unreachable : errc::io_error,
-                "UCX knows no transport of \"" + options.transports + "\" on \"" + options.interfaces +
+                "UCX has no transport of \"" + options.transports + "\" on \"" + options.interfaces +
                     "\" (remote.ucx_transports, remote.ucx_interfaces)");
   if (status = api_->ucp_worker_get_efd(worker_, &events_); status != UCS_OK)
-    return tl::unexpected<error>(api_->failed(status, "asking for its events"));
+    return tl::unexpected<error>(api_->failed(status, "getting the event descriptor"));
   wake_ = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_)
-    return tl::unexpected<error>(system_error(errno, "cannot make an event descriptor"));
+    return tl::unexpected<error>(system_error(errno, "cannot create an event descriptor"));
   return {};
 }
 
@@ -214,7 +215,7 @@ bool ucx_engine::run_queue() {
 void ucx_engine::sleep() {
   if (worker_ != nullptr && api_->ucp_worker_arm(worker_) == UCS_ERR_BUSY)
     return;
-  // One below 0 is not looked at.
+  // poll ignores a descriptor below 0.
   std::array<pollfd, 2> what{{{worker_ != nullptr ? events_ : -1, POLLIN, 0}, {wake_.get(), POLLIN, 0}}};
   static_cast<void>(::poll(what.data(), what.size(), -1));
   if ((what[1].revents & POLLIN) != 0)
@@ -223,7 +224,7 @@ void ucx_engine::sleep() {
 
 void ucx_engine::run() {
   for (;;) {
-    // What is to be done is looked for between any two steps: a stream of pages must not keep a close waiting.
+    // The queue is checked between any two steps: a stream of pages must not delay a close.
     while (run_queue() || (!halted_ && api_->ucp_worker_progress(worker_) != 0)) {
     }
     if (halted_ && worker_ != nullptr) {
@@ -232,7 +233,7 @@ void ucx_engine::run() {
       } else {
         worker_ = nullptr;
         context_ = nullptr;
-        // Others than TCP may have an adapter that is still at it: then nobody is told that it has ended, ever.
+        // With transports other than TCP an adapter may still be transferring: then the end is never reported.
         if (!copied_by_kernel_)
           on_halted_ = nullptr;
       }
@@ -255,9 +256,9 @@ class ucx_exposed_memory final : public exposed_memory {
 public:
   explicit ucx_exposed_memory(std::unique_ptr<ucx_engine> engine) : engine_(std::move(engine)) {}
 
-  // The worker stops first: what does not progress writes nothing that comes over TCP, where there is nobody else who
-  // could stop it, since keys are not looked at; an adapter looks at the key, which ends next. It is not destroyed: UCX
-  // 1.13 ends the whole process where the network went away while the node was connecting.
+  // The worker stops first: without progress nothing is written over TCP, which is the only protection there, since UCX
+  // does not check keys. An RDMA adapter checks the key, which is destroyed next. The worker is not destroyed: UCX 1.13
+  // ends the whole process if the network fails while the node connects.
   ~ucx_exposed_memory() override {
     engine_->stop();
     if (mapped_ != nullptr)
@@ -305,7 +306,7 @@ public:
 
   result<std::shared_ptr<exposed_memory>> expose(std::uint64_t bytes, std::span<const std::uint32_t> from) override {
     if (bytes == 0 || bytes % page_alignment != 0)
-      return fail(errc::invalid_argument, "exposed memory is whole pages");
+      return fail(errc::invalid_argument, "exposed memory must be whole pages");
     auto engine = ucx_engine::start(options_, admitted_peers{{from.begin(), from.end()}});
     if (!engine)
       return tl::unexpected<error>(std::move(engine.error()));
@@ -321,7 +322,7 @@ private:
 
 // -- the node's end ---------------------------------------------------------------------------------------------------
 
-/// Everything below belongs to the thread of the engine.
+/// One connection to a peer. All members below belong to the thread of the engine.
 class ucx_endpoint : public std::enable_shared_from_this<ucx_endpoint> {
 public:
   ucx_endpoint(ucx_engine& engine, remote_memory_name name, std::function<void(const error&)> lost)
@@ -352,7 +353,7 @@ public:
       return end(tl::unexpected<error>(*failure_));
     for (const auto& x : moves)
       if (x.there > name_.bytes || name_.bytes - x.there < x.here.size())
-        return end(fail(errc::out_of_range, "this is not the memory of the other end"));
+        return end(fail(errc::out_of_range, "the range is outside the memory of the other end"));
     auto* const batch = new moving{shared_from_this(), std::move(end), 1, std::nullopt};
     open_.insert(batch);
     for (const auto& x : moves) {
@@ -366,7 +367,7 @@ public:
                       : api().ucp_get_nbx(endpoint_, x.here.data(), x.here.size(), there, key_, &how));
     }
     if (direction == remote_direction::put) {
-      // A put has ended when its bytes may be used again here. They are there when the flush has ended.
+      // A finished put means that its bytes may be reused here. They have arrived when the flush has ended.
       ucp_request_param_t how{};
       how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
       how.cb.send = one_ended;
@@ -388,7 +389,7 @@ public:
   }
 
 private:
-  /// A call of `move`.
+  /// One call of `move`.
   struct moving {
     std::shared_ptr<ucx_endpoint> owner;
     remote_end end;
@@ -418,7 +419,7 @@ private:
     if (--batch->parts > 0)
       return;
     if (batch->failed) {
-      // The rest of it may be under way: it ends with the worker.
+      // The rest of it may be in progress: it ends with the worker.
       broken(*batch->failed);
       return;
     }
@@ -429,12 +430,12 @@ private:
 
   void broken(ucs_status_t status) {
     fail_with({errc::unreachable,
-               std::string("the memory of the other end cannot be reached: ") + api().ucs_status_string(status)});
+               std::string("the memory of the other end is unreachable: ") + api().ucs_status_string(status)});
   }
 
-  // After a failure nothing of this peer progresses any more: UCX 1.13 comes back to connections that it has destroyed,
-  // where a network went away, and cannot end a worker that has requests. What does not progress touches no memory:
-  // the kernel has copied what it sends.
+  // After a failure this peer makes no more progress: UCX 1.13 uses destroyed connections where a network failed, and
+  // cannot destroy a worker that has requests. Without progress no memory is touched: the kernel has copied what it
+  // sends.
   void fail_with(error why) {
     if (failure_)
       return;
@@ -444,7 +445,7 @@ private:
       tell(*failure_);
   }
 
-  /// Whether nothing is left that would keep the worker from ending.
+  /// Whether the worker may be destroyed.
   bool shut() {
     if (!open_.empty())
       return false;
@@ -463,7 +464,7 @@ private:
     return done;
   }
 
-  /// Nothing of it touches memory here any more.
+  /// This peer no longer uses memory of this process.
   void ended() {
     closed_ = true;
     for (auto* const batch : std::exchange(open_, {})) {
@@ -480,7 +481,7 @@ private:
   ucp_ep_h endpoint_ = nullptr;
   ucp_rkey_h key_ = nullptr;
   std::optional<error> failure_;
-  /// Whose ends were not called.
+  /// Moves whose `end` was not called.
   std::unordered_set<moving*> open_;
   bool closing_ = false;
   bool closed_ = false;
@@ -488,7 +489,7 @@ private:
   std::atomic<std::uint64_t> parts_ended_{0};
 };
 
-/// With an engine of its own, which ends with it or before.
+/// A peer with an engine of its own, which ends with it or before.
 class ucx_peer final : public remote_peer {
 public:
   ucx_peer(std::unique_ptr<ucx_engine> engine, const remote_memory_name& name, std::function<void(const error&)> lost)
@@ -525,10 +526,10 @@ public:
 
   result<std::shared_ptr<remote_peer>> connect(const remote_memory_name& name,
                                                std::function<void(const error&)> lost) override {
-    // What these hold is read by the library without a look at their lengths.
+    // The library reads these without checking their lengths.
     if (name.address.size() < address_bytes_least || name.key.size() < key_bytes_least || name.bytes == 0 ||
         name.base + name.bytes < name.base)
-      return fail(errc::invalid_argument, "this names no memory");
+      return fail(errc::invalid_argument, "the name of the memory is not valid");
     auto engine = ucx_engine::start(options_, admitted_peers{});
     if (!engine)
       return tl::unexpected<error>(std::move(engine.error()));
@@ -551,7 +552,7 @@ result<std::shared_ptr<memory_exposer>> make_ucx_exposer(const ucx_options& opti
 }
 
 result<std::shared_ptr<remote_mover>> make_ucx_mover(const ucx_options& options) {
-  // What does not work is known at once.
+  // A failure of the configuration is reported at once.
   if (auto trial = ucx_engine::start(options, admitted_peers{}); !trial)
     return tl::unexpected<error>(std::move(trial.error()));
   return std::make_shared<ucx_mover>(options);

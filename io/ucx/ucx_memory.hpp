@@ -5,25 +5,24 @@
 #include <memory>
 #include <string>
 
-/// Memory of another host, through UCX, which knows TCP, RDMA over InfiniBand and Ethernet, and more. The library is
-/// loaded when the first of these is made, so that processes which never leave their host run nothing of it.
+/// Access to memory of another host through UCX, which supports TCP, RDMA over InfiniBand and Ethernet, and more. The
+/// library is loaded when the first of these is made, so processes that use only their own host never load it.
 
 namespace troupe::io {
 
 struct ucx_options {
-  /// As UCX_TLS.
+  /// The value of UCX_TLS.
   std::string transports = "tcp,self";
-  /// As UCX_NET_DEVICES; empty: whichever UCX chooses.
+  /// The value of UCX_NET_DEVICES; empty: UCX chooses.
   std::string interfaces{};
 };
 
-/// The client's end: memory with an address and a thread of its own each. Errors: `unsupported` where this was built
-/// without UCX, or the library cannot be loaded.
+/// Makes the client's end: each memory has an address and a thread. Errors: `unsupported` where this was built without
+/// UCX, or the library cannot be loaded.
 result<std::shared_ptr<memory_exposer>> make_ucx_exposer(const ucx_options& options);
 
-/// The node's end: an address and a thread of its own for each peer, so that what goes wrong with one, also within
-/// UCX, is not the others'. Errors: as above; `io_error` where UCX cannot be started
-/// this way.
+/// Makes the node's end: each peer has an address and a thread, so that a failure of one, also within UCX, does not
+/// affect the others. Errors: as above; `io_error` where UCX cannot start with these options.
 result<std::shared_ptr<remote_mover>> make_ucx_mover(const ucx_options& options);
 
 } // namespace troupe::io

@@ -13,10 +13,10 @@ namespace troupe::io::usrbio {
 
 namespace {
 
-// The library tells a semaphore that cannot be opened by a null pointer. That is what this system gives it.
+// The library signals a semaphore that cannot be opened by a null pointer, which is SEM_FAILED on this system.
 static_assert(SEM_FAILED == nullptr);
 
-/// Of the first thing that it cannot do, the name.
+/// Resolves functions of the library, and keeps the name of the first missing one.
 class symbols {
 public:
   explicit symbols(void* library) : library_(library) {}
@@ -45,7 +45,7 @@ result<void> cap_descriptors() {
     return {};
   if (::setrlimit(RLIMIT_NOFILE, &wanted) != 0)
     return tl::unexpected(system_error(errno, "cannot lower the limit of open files"));
-  log::get("io")->info("the limit of open files is now {}: 3FS's client library makes a table of that size",
+  log::get("io")->info("limit of open files lowered to {}: 3FS's client library allocates a table of that size",
                        wanted.rlim_max);
   return {};
 }
@@ -66,13 +66,13 @@ result<std::shared_ptr<const client_library>> client_library::load(const std::st
     return found->second;
   if (auto done = cap_descriptors(); !done)
     return tl::unexpected(std::move(done.error()));
-  // It has threads of its own: no process gets rid of it.
+  // It has threads of its own, so it can never be unloaded.
   void* const opened = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (opened == nullptr) {
     const char* const why = ::dlerror();
     return fail(errc::unsupported, "3FS's client library cannot be loaded (" +
                                        std::string(why == nullptr ? path : std::string(why)) +
-                                       "); install it, or say where it is with storage.usrbio_library");
+                                       "); install it, or set its path in storage.usrbio_library");
   }
   const std::shared_ptr<client_library> made(new client_library);
   made->path_ = path;
@@ -92,9 +92,9 @@ result<std::shared_ptr<const client_library>> client_library::load(const std::st
   from.find(f.submit_ios, "hf3fs_submit_ios");
   from.find(f.wait_for_ios, "hf3fs_wait_for_ios");
   if (!from.missing().empty())
-    return fail(errc::unsupported, "'" + path + "' is no client library of 3FS, or one that is too old: it has no " +
+    return fail(errc::unsupported, "'" + path + "' is not a client library of 3FS, or too old: it lacks " +
                                        from.missing() +
-                                       "; install a newer one, or say where it is with "
+                                       "; install a newer one, or set its path in "
                                        "storage.usrbio_library");
   loaded.emplace(path, made);
   return std::shared_ptr<const client_library>(made);

@@ -10,8 +10,9 @@
 
 namespace troupe::io::usrbio {
 
-/// How many descriptors a process may have that loads the library. It makes a table with an entry for each one that the
-/// hard limit allows, zeroed, before `main` or in `dlopen`: a container that allows a thousand million pays gigabytes.
+/// The most descriptors of a process that loads the library. The library allocates a zeroed table with an entry for
+/// each descriptor that the hard limit allows, before `main` or in `dlopen`: with a limit of 10^9, as in some
+/// containers, that takes gigabytes.
 inline constexpr rlim_t most_descriptors = rlim_t{1} << 20U;
 
 /// The limits to load it with.
@@ -20,10 +21,11 @@ rlimit capped(rlimit found) noexcept;
 /// 3FS's client library, loaded at run time.
 class client_library {
 public:
-  /// Loads it, or gives the one that is loaded: once a process has it, it keeps it. Lowers the limit of descriptors to
-  /// `most_descriptors` where that is higher, for good, as the library trusts that there is none beyond its table.
+  /// Loads the library, or returns the loaded one: it is never unloaded. Lowers the limit of descriptors to
+  /// `most_descriptors` if it is higher, for good, since the library relies on having no descriptor beyond its table.
   ///
-  /// `path`: a path, or a name as `dlopen` finds it. Errors: `unsupported` where it is missing, or lacks a function.
+  /// `path`: a path, or a name that `dlopen` finds. Errors: `unsupported` where the library is missing, or lacks a
+  /// function.
   static result<std::shared_ptr<const client_library>> load(const std::string& path);
 
   const client_functions& functions() const noexcept { return functions_; }

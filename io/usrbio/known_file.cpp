@@ -13,7 +13,8 @@ namespace troupe::io::usrbio {
 
 namespace {
 
-// Numbers that the library still has from descriptors that were closed without its knowing.
+// The most attempts to skip numbers that the library still has from descriptors that were closed without a
+// deregistration.
 constexpr int most_stale_numbers = 64;
 
 } // namespace
@@ -56,10 +57,10 @@ result<void> known_file::register_duplicate_of(int descriptor) {
       return {};
     }
     if (code != EINVAL)
-      return tl::unexpected(system_error(code, "3FS's client library does not take '" + path_ + "'"));
+      return tl::unexpected(system_error(code, "3FS's client library refuses '" + path_ + "'"));
     stale.push_back(std::move(made));
   }
-  return fail(errc::io_error, "3FS's client library does not take '" + path_ + "': it has all numbers in use");
+  return fail(errc::io_error, "3FS's client library refuses '" + path_ + "': it has all numbers in use");
 }
 
 void known_file::withdraw() noexcept {
@@ -70,7 +71,7 @@ void known_file::withdraw() noexcept {
     own_.reset();
     return;
   }
-  // Stays open, and keeps nobody out: a lock on a file system that is gone is none.
+  // It stays open without its lock, which has no meaning on an unmounted file system.
   ::flock(own_.get(), LOCK_UN);
   static_cast<void>(own_.release());
 }
@@ -94,9 +95,9 @@ result<unique_descriptor> known_file::opened_again() const {
   if (!made || ::fstat(made.get(), &status) != 0)
     return tl::unexpected(system_error(errno, "cannot open '" + path_ + "' again"));
   if (status.st_ino != inode_)
-    return fail(errc::io_error, "'" + path_ + "' is another file since 3FS's daemon was restarted");
-  // The lock went with the daemon, and somebody may have been faster. Who only reads had none: it would keep the owner
-  // of the file out.
+    return fail(errc::io_error, "'" + path_ + "' was replaced while 3FS's daemon restarted");
+  // The lock was lost with the daemon, and another process may have taken it. A reader had none: it would keep the
+  // owner of the file out.
   if (!is_read_only() && ::flock(made.get(), LOCK_EX | LOCK_NB) != 0)
     return tl::unexpected(system_error(errno, "cannot lock '" + path_ + "' again"));
   return made;
@@ -109,7 +110,7 @@ result<void> renew_all(std::span<const std::unique_ptr<known_file>> files, const
       continue;
     if (!file->is_read_only())
       return done;
-    log::get("io")->warn("{}: {}; it has to be opened anew", engine, done.error().text);
+    log::get("io")->warn("{}: {}; the file must be opened again", engine, done.error().text);
   }
   return {};
 }

@@ -12,10 +12,10 @@ namespace troupe::io::usrbio {
 
 /// A file that is registered with the client library.
 ///
-/// What is registered is a duplicate of the caller's descriptor, so that it is taken back before it is closed whatever
-/// the caller does: the library asks the daemon for each, by the descriptor, and after the close nothing would happen.
-/// Where the daemon is gone, nothing happens either; the duplicate then stays open for good, since the library would
-/// refuse its number ever after.
+/// A duplicate of the caller's descriptor is registered, so that it is deregistered before it is closed whatever the
+/// caller does: the library makes a request to the daemon for each, by the descriptor, which fails after the close.
+/// Without a daemon the deregistration fails as well; the duplicate then stays open for good, since the library would
+/// refuse its number from then on.
 class known_file {
 public:
   /// Error: `invalid_argument` where the file is not on 3FS, `io_error`.
@@ -25,14 +25,15 @@ public:
   known_file& operator=(const known_file&) = delete;
   ~known_file();
 
-  /// Of what is registered; -1 after a renewal that failed.
+  /// The registered descriptor; -1 after a renewal that failed.
   int descriptor() const noexcept { return own_.get(); }
 
-  /// It is somebody else's, who may have the lock on it.
+  /// Whether the file belongs to another node, which may hold the lock on it.
   bool is_read_only() const noexcept;
 
-  /// Registers the same file anew, with another daemon. Where the descriptor went with the last one, the file is opened
-  /// again by its path; it must be the same one, and is locked unless it is only read. Error: `io_error`, `busy`.
+  /// Registers the same file with a new daemon. Where the descriptor became invalid with the last one, the file is
+  /// opened again by its path; it must be the same file, and is locked unless it is only read. Errors: `io_error`,
+  /// `busy`.
   result<void> renew();
 
 private:
@@ -49,8 +50,8 @@ private:
   int flags_ = 0;
 };
 
-/// Renews all of them that are there. An own file comes back, or the error says why not; one that is only read is
-/// somebody else's, and may be gone for good: its transfers fail then, until whoever reads it opens it anew.
+/// Renews all registered files. Returns an error if an own file cannot be renewed. A read-only file belongs to another
+/// node, and may have been removed for good: its transfers fail until the reader opens it again.
 result<void> renew_all(std::span<const std::unique_ptr<known_file>> files, const std::string& engine);
 
 } // namespace troupe::io::usrbio

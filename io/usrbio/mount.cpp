@@ -25,14 +25,14 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// A daemon that dies is noticed after that at the latest, and asking it costs one call.
+// The longest time until a dead daemon is noticed; a probe costs one call.
 constexpr auto probe_interval = std::chrono::milliseconds(200);
 constexpr auto shortest_pause = std::chrono::milliseconds(100);
 constexpr auto longest_pause = std::chrono::seconds(5);
 
 using id_bytes = std::array<std::uint8_t, 16>;
 
-/// As 3FS writes it: 8-4-4-4-12 digits.
+/// The identifier in 3FS's format: 8-4-4-4-12 digits.
 std::string text_of(const std::uint8_t* id) {
   std::string out;
   for (int i = 0; i < 16; ++i) {
@@ -49,7 +49,7 @@ id_bytes random_id() {
   id_bytes out{};
   while (::getrandom(out.data(), out.size(), 0) != static_cast<ssize_t>(out.size())) {
   }
-  // A version 4 one.
+  // Marks it as a version 4 UUID.
   out[6] = static_cast<std::uint8_t>((out[6] & 0x0fU) | 0x40U);
   out[8] = static_cast<std::uint8_t>((out[8] & 0x3fU) | 0x80U);
   return out;
@@ -62,7 +62,7 @@ std::string without_dashes(std::string text) {
 
 tl::unexpected<error> not_here(const std::string& path) {
   return fail(errc::unsupported, "'" + path +
-                                     "' is not on 3FS, or 3FS's daemon does not answer there; give a directory of "
+                                     "' is not on 3FS, or 3FS's daemon does not respond there; give a directory of "
                                      "a 3FS mount, or set io.engine to \"auto\"");
 }
 
@@ -70,7 +70,7 @@ result<std::string> find_place(const client_functions& client, const usrbio_opti
   const auto wanted = options.mount_point.empty() ? options.directory.string() : options.mount_point;
   if (wanted.empty())
     return fail(errc::invalid_argument, "the io engine usrbio needs a directory or storage.mount_point");
-  // Asked first, as the library has no way to say that there is none but to end the process.
+  // Checked first, since the library ends the process where the file is missing.
   if (::access("/proc/self/mountinfo", R_OK) != 0)
     return tl::unexpected(system_error(errno, "cannot read /proc/self/mountinfo"));
   if (::access(wanted.c_str(), F_OK) != 0)
@@ -82,7 +82,7 @@ result<std::string> find_place(const client_functions& client, const usrbio_opti
   if (static_cast<std::size_t>(length) > text.size())
     return fail(errc::unsupported, "the mount point of '" + wanted +
                                        "' has a path of more than 255 characters, "
-                                       "which 3FS's client library cannot take");
+                                       "which 3FS's client library does not support");
   return std::string(text.data());
 }
 
@@ -163,12 +163,12 @@ result<std::shared_ptr<const shared_region>> mount::share(const shared_mapping& 
   const auto code =
       client().iovwrap(&made->memory_, memory.base, id.data(), place_.c_str(), memory.bytes, block_bytes, -1);
   if (code < 0)
-    return tl::unexpected(system_error(-code, "3FS does not take " + memory.path + " as memory of transfers"));
+    return tl::unexpected(system_error(-code, "3FS refuses " + memory.path + " as transfer memory"));
   const auto link = virtual_directory() + "/" + text_of(id.data()) +
                     (block_bytes != 0 ? ".b" + std::to_string(block_bytes) : std::string());
   if (::symlink(memory.path.c_str(), link.c_str()) != 0)
     return tl::unexpected(
-        system_error(errno, "3FS's daemon does not take " + memory.path + " as memory of transfers (" + link + ")"));
+        system_error(errno, "3FS's daemon refuses " + memory.path + " as transfer memory (" + link + ")"));
   made->link_ = link;
   known = {session, made};
   return std::shared_ptr<const shared_region>(made);
@@ -225,12 +225,12 @@ void mount::keep_watch() {
     if (session() != 0) {
       pause = probe_interval;
       if (!probe()) {
-        log::get("io")->error("3FS's daemon of {} is gone: pages there are out of reach until it is back", place_);
+        log::get("io")->error("3FS daemon lost: {}; its pages are unavailable until it returns", place_);
         set_session(0);
         pause = shortest_pause;
       }
     } else if (begin_session()) {
-      log::get("io")->info("3FS's daemon of {} is back", place_);
+      log::get("io")->info("3FS daemon returned: {}", place_);
       pause = probe_interval;
     } else {
       pause = std::min<clock::duration>(pause * 2, longest_pause);

@@ -20,12 +20,12 @@
 
 namespace troupe::io::usrbio {
 
-/// One daemon, from when it is there until it is gone; 0: there is none. Each daemon has another number.
+/// The number of one life of a daemon; 0: there is none. Each daemon has another number.
 using session_number = std::uint64_t;
 
 class mount;
 
-/// Memory in /dev/shm that a daemon was told of; not a byte of it is copied. What names it goes with the object.
+/// Memory in /dev/shm that was registered with a daemon, without a copy. Its name is removed with the object.
 class shared_region {
 public:
   shared_region(const shared_region&) = delete;
@@ -42,15 +42,14 @@ private:
   std::string link_;
 };
 
-/// Where 3FS is mounted, and whether its daemon is there. One object for each mount point of a process, which has a
-/// thread: whatever asks the daemon may take as long as that likes. Thread-safe.
+/// A mount point of 3FS, and the state of its daemon. A process has one object for each mount point, with a thread,
+/// since calls to the daemon may block indefinitely. Thread-safe.
 ///
-/// A daemon is gone when the directory that was opened with it is no directory of 3FS any more, or when the path leads
-/// to another one: a file system that is mounted anew has another number for as long as the old directory is open. A
-/// daemon that only takes its time is there.
+/// A daemon counts as lost when the directory that was opened with it is no longer a directory of 3FS, or when the path
+/// leads to another one: a new mount has another number while the old directory is open. A slow daemon is not lost.
 class mount {
 public:
-  /// Of the mount point that the options name, or on which the directory lies.
+  /// Opens the mount point in the options, or the one that contains the directory.
   ///
   /// Errors: `unsupported` (no library, not 3FS), `invalid_argument`.
   static result<std::shared_ptr<mount>> open(const usrbio_options& options);
@@ -62,29 +61,29 @@ public:
   const client_functions& client() const noexcept { return library_->functions(); }
   const std::string& place() const noexcept { return place_; }
 
-  /// As far as is known.
+  /// The last known session.
   session_number session() const noexcept { return session_.load(std::memory_order_acquire); }
 
-  /// Has `changed` called, by the mount's thread, when a session has ended or begun; until `unwatch`, which waits for a
-  /// call that is under way.
+  /// Registers `changed`, which the mount's thread calls when a session has ended or begun, until `unwatch`, which
+  /// waits for a running call.
   std::uint64_t watch(std::function<void()> changed);
   void unwatch(std::uint64_t watcher);
 
-  /// Has the daemon look now, instead of in a while: a transfer has failed in a way that makes one wonder.
+  /// Probes the daemon now instead of at the next interval, after a suspicious failure of a transfer.
   void look();
 
-  /// The region of all of the file in which the memory lies, for this session: the same for all who ask. Error:
-  /// `io_error` where the daemon does not take it.
+  /// The region of the whole file that contains the memory, for this session; all callers share it. Error: `io_error`
+  /// where the daemon refuses it.
   result<std::shared_ptr<const shared_region>> share(const shared_mapping& memory, std::uint64_t block_bytes,
                                                      session_number session);
 
-  /// Takes away all names of a ring or of memory: the library forgets those of rings that have flags.
+  /// Removes all names of a ring or of memory: the library forgets those of rings that have flags.
   void unlink_names(const iov& memory) const noexcept;
 
 private:
   mount(std::shared_ptr<const client_library> library, std::string place);
 
-  /// Looks once. False if there is no daemon.
+  /// Probes once. Returns false if there is no daemon.
   bool probe();
   bool begin_session();
   void set_session(session_number session);
@@ -94,8 +93,8 @@ private:
   const std::shared_ptr<const client_library> library_;
   const std::string place_;
 
-  // Of the thread, and of `open` before there is one. Open as long as the session lasts: the daemon takes down what a
-  // process made when this is closed, and so also of a daemon that the library itself never told of this process.
+  // Used by the thread, and by `open` before the thread starts. Open while the session lasts: when it is closed, the
+  // daemon removes what the process has registered, even if the library never registered the process with it.
   unique_descriptor held_;
   session_number last_session_ = 0;
   std::atomic<session_number> session_{0};

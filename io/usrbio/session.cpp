@@ -39,7 +39,7 @@ result<void> session::make_copies() {
       mount_->client().iovcreate(&copies_, mount_->place().c_str(), copies_count * copy_bytes, copy_bytes, -1);
   if (code < 0) {
     copies_ = {};
-    return tl::unexpected(system_error(-code, "3FS's daemon of " + mount_->place() + " takes no memory for copies"));
+    return tl::unexpected(system_error(-code, "3FS's daemon of " + mount_->place() + " refuses memory for copies"));
   }
   make_private(copies_.base);
   for (auto i = copies_count; i-- > 0;)

@@ -11,10 +11,10 @@
 
 namespace troupe::io::usrbio {
 
-/// What an engine has of one daemon: two rings, and memory for copies. Belongs to the engine's thread.
+/// The resources of an engine at one daemon: two rings, and memory for copies. Belongs to the engine's thread.
 class session {
 public:
-  /// Error: what the daemon refused.
+  /// Returns the daemon's error.
   static result<std::unique_ptr<session>> open(const std::shared_ptr<mount>& at, session_number number,
                                                std::uint32_t depth);
 
@@ -25,18 +25,18 @@ public:
   session_number number() const noexcept { return number_; }
   transfer_ring& ring(operation of) noexcept { return of == operation::read ? *reads_ : *writes_; }
 
-  /// Memory of the daemon's for a copy, of `copy_bytes`; nothing where all is in use.
+  /// Memory of `copy_bytes` for a copy, which the daemon can access; nothing where all is in use.
   static constexpr std::uint64_t copy_bytes = std::uint64_t{1} << 20U;
   std::optional<std::uint32_t> take_copy();
   void give_copy(std::uint32_t which);
   std::byte* copy(std::uint32_t which) const noexcept;
-  /// Error: it was asked for and the daemon refused.
+  /// Allocates memory for copies; returns the daemon's error.
   result<void> make_copies();
   const iov& copies() const noexcept { return copies_; }
 
-  /// Transfers that the daemon has.
+  /// Transfers that the daemon has not answered.
   std::uint32_t under_way = 0;
-  /// Set once the daemon is gone: when its transfers are over in any case.
+  /// Set when the daemon is lost: the time at which its transfers count as ended.
   timestamp over = timestamp::max();
 
 private:
@@ -50,16 +50,16 @@ private:
   std::vector<std::uint32_t> free_copies_;
 };
 
-/// Memory that an engine was told of.
+/// Memory that is registered with an engine.
 struct known_buffer {
-  /// Where it is a part of a file in /dev/shm; else its bytes are copied.
+  /// Its place in a file in /dev/shm; otherwise its bytes are copied.
   std::optional<shared_mapping> mapping;
   std::shared_ptr<const shared_region> region;
 };
 
-/// Of a transfer that has left the queue.
+/// A transfer that has left the queue.
 struct flight {
-  /// Whose daemon has it; null: it is unsent.
+  /// The session whose daemon has it; null: it is unsent.
   session* of = nullptr;
   std::optional<std::uint32_t> copy;
   std::uint64_t length = 0;

@@ -37,8 +37,8 @@ constexpr std::string_view directory = "/dev/shm/";
 
 } // namespace
 
-// The kernel cuts a mapping into several where parts are locked, bound to a node or advised about: they lie side by
-// side and go on in the file where the one before ends.
+// The kernel splits a mapping where parts are locked, bound to a node or advised about. The parts are adjacent, and
+// each continues in the file where the previous one ends.
 std::optional<shared_mapping> shared_mapping_of(std::span<const std::byte> memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const auto end = begin + memory.size();
@@ -60,7 +60,7 @@ std::optional<shared_mapping> shared_mapping_of(std::span<const std::byte> memor
   if (!first || reached < end)
     return std::nullopt;
   struct stat status {};
-  // One that was deleted has another name here, and one that took its name another number.
+  // A deleted file has another name here, and a file that replaced it has another inode.
   if (::stat(first->path.c_str(), &status) != 0 || status.st_ino != first->inode)
     return std::nullopt;
   shared_mapping out;

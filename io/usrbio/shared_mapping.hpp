@@ -13,19 +13,19 @@ namespace troupe::io::usrbio {
 struct shared_mapping {
   /// "/dev/shm/…"
   std::string path;
-  /// Of the file.
+  /// The device and inode of the file.
   dev_t device = 0;
   ino_t inode = 0;
   std::uint64_t bytes = 0;
-  /// Where the first byte of the file is, or would be, in this process.
+  /// The address in this process of the first byte of the file, mapped or not.
   std::byte* base = nullptr;
 };
 
-/// The file in /dev/shm in which all of this memory lies; nothing if it lies elsewhere, or the file has lost its name.
+/// The file in /dev/shm that contains all of this memory; nothing if there is none, or if it has lost its name.
 std::optional<shared_mapping> shared_mapping_of(std::span<const std::byte> memory);
 
-/// Whether another user could open the memory at this address by a name: then it is made this user's alone. False if
-/// that cannot be done.
+/// Restricts the memory at this address to this user if another user could open it by a name. Returns false if that
+/// fails.
 bool make_private(const void* memory);
 
 } // namespace troupe::io::usrbio

@@ -30,14 +30,14 @@ using usrbio::known_buffer;
 using usrbio::session;
 using usrbio::transfer_ring;
 
-// Between two looks at the rings while transfers are under way: from short after something has happened to long. Short
-// next to what a transfer of a page takes, long next to what a look costs.
+// The pause between polls of the rings while transfers are in progress, from the shortest after an event to the
+// longest. Short compared to the transfer of a page, long compared to the cost of a poll.
 constexpr auto shortest_pause = std::chrono::microseconds(20);
 constexpr auto longest_pause = std::chrono::microseconds(500);
-// Where the daemon is gone, and what it had is only waited out.
+// The pause while the daemon is lost and its transfers are waited out.
 constexpr auto quarantine_pause = std::chrono::milliseconds(20);
 
-// Between two tries to get rings from a daemon that is there and gives none.
+// The pause between attempts to get rings from a daemon that refuses them.
 constexpr auto first_retry = std::chrono::milliseconds(100);
 constexpr auto last_retry = std::chrono::seconds(10);
 
@@ -45,14 +45,15 @@ constexpr std::size_t batch = 64;
 
 } // namespace
 
-/// What the engine's thread does and owns; the engine's `commands_`, `woken_` and `ended_` are where threads meet.
+/// The loop of the engine's thread and its state; the engine's `commands_`, `woken_` and `ended_` are shared with
+/// callers.
 ///
-/// Every row of the table waits here, or is running. One that runs is unsent or under way; under way it belongs to one
-/// session, and ends by a result that names it in a ring of that session, or when that session is over. Until then its
-/// memory and its place in the file are the daemon's: giving up only means that the answer will say so.
+/// Every row of the table waits here or runs. A running row is unsent or in progress. In progress it belongs to one
+/// session, and ends by a result that names it in a ring of that session, or when that session has ended. Until then
+/// the daemon may use its memory and its place in the file: a cancellation only changes the answer.
 ///
-/// A session is over when its daemon is gone and its quarantine has passed. It goes on being looked at meanwhile, since
-/// a daemon that was cut off from its mount may still answer.
+/// A session has ended when its daemon is lost and its quarantine has passed. Its rings are polled meanwhile, since a
+/// daemon that was cut off from its mount may still answer.
 class usrbio_engine::loop {
 public:
   loop(usrbio_engine& engine, std::unique_ptr<session> first)
@@ -103,7 +104,7 @@ public:
       return id;
     auto& made = buffers_[*id];
     made.mapping = usrbio::shared_mapping_of(bytes);
-    // Without a daemon it waits for the next one.
+    // Without a daemon the file is registered when the next one appears.
     auto told = current_ ? tell(made, *current_) : result<void>{};
     if (!told) {
       made = {};
@@ -137,7 +138,7 @@ private:
     std::swap(taken_.calls, engine_.commands_.calls);
     taken_.stop = engine_.commands_.stop;
     engine_.woken_ = false;
-    // Decided under the lock under which commands are left: none comes after the last round.
+    // Decided under the lock under which commands are queued: none comes after the last round.
     const bool idle = taken_.requests.empty() && taken_.calls.empty() && table_.empty() && done_.empty();
     engine_.ended_ = taken_.stop && idle;
     return !engine_.ended_;
@@ -158,7 +159,7 @@ private:
   }
 
   void accept(const request& what) {
-    // The daemon is not relied on to find what lies outside of its memory: it looks only at the first of several.
+    // The daemon is not trusted to find ranges outside its memory: it checks only the first of several.
     const auto code = stopping_ ? errc::shutting_down : resources_.check(what);
     if (code == errc::ok)
       table_.add(what, what.op == operation::read ? queue_name::concurrent : queue_name::serial);
@@ -230,7 +231,7 @@ private:
       pause_ = shortest_pause;
   }
 
-  // False if there is no room, in the ring or for a copy. Otherwise the row is under way, or has ended.
+  // Returns false if there is no room in the ring or for a copy. Otherwise the row is in progress, or has ended.
   bool send(index i) {
     auto& r = table_.at(i);
     auto& f = flights_[i];
@@ -290,7 +291,7 @@ private:
     if (now < next_try_)
       return;
     if (const auto opened = open_session(there); !opened) {
-      log::get("io")->warn("{}: {}; trying again in {} ms", engine_.options_.name, opened.error().text,
+      log::get("io")->warn("{}: {}; retrying in {} ms", engine_.options_.name, opened.error().text,
                            std::chrono::duration_cast<std::chrono::milliseconds>(retry_).count());
       next_try_ = now + retry_;
       retry_ = std::min<duration>(retry_ * 2, last_retry);
@@ -298,7 +299,7 @@ private:
       return;
     }
     retry_ = first_retry;
-    log::get("io")->info("{}: pages move by USRBIO again", engine_.options_.name);
+    log::get("io")->info("{}: USRBIO transfers resumed", engine_.options_.name);
   }
 
   result<void> open_session(usrbio::session_number number) {
@@ -328,8 +329,8 @@ private:
   }
 
   void retire() {
-    reap(); // what it has answered is true, whatever became of it
-    log::get("io")->error("{}: 3FS's daemon is gone with {} transfers under way", engine_.options_.name,
+    reap(); // its answers are valid although it is lost
+    log::get("io")->error("{}: 3FS daemon lost with {} transfers in progress", engine_.options_.name,
                           current_->under_way);
     current_->over = later(clock::now(), engine_.options_.usrbio.quarantine);
     retired_.push_back(std::move(current_));
@@ -351,7 +352,7 @@ private:
   }
 
   void abandon(session& of) {
-    log::get("io")->error("{}: {} transfers that 3FS's daemon never answered are given up", engine_.options_.name,
+    log::get("io")->error("{}: {} transfers failed: the 3FS daemon never answered them", engine_.options_.name,
                           of.under_way);
     table_.for_each([&](index i, const operation_table::row& r) {
       if (!is_under_way(i) || flights_[i].of != &of)
@@ -394,7 +395,7 @@ private:
     if (r == nullptr || flights_[i].of != &of)
       return unmatched(handle, x.result);
     auto& f = flights_[i];
-    // More than was asked for is no result.
+    // A result above the requested length is invalid.
     const auto outcome = x.result > static_cast<std::int64_t>(f.length) ? -EIO : x.result;
     if (f.copy && r->what.op == operation::read && outcome > 0)
       std::memcpy(r->what.data + r->done, of.copy(*f.copy), static_cast<std::size_t>(outcome));
@@ -452,11 +453,11 @@ private:
   std::vector<std::unique_ptr<usrbio::known_file>> files_;
   std::vector<known_buffer> buffers_;
   operation_table table_;
-  /// By row.
+  /// Indexed by row.
   std::vector<flight> flights_;
-  /// Handles, by direction: of rows that run and are to be sent, again or as soon as there is room.
+  /// Handles, by direction: running rows that are to be sent again, or sent when there is room.
   std::array<std::vector<std::uint64_t>, 2> unsent_;
-  /// By direction: under way in the session; prepared and not submitted.
+  /// By direction: transfers in progress in the session; prepared and not submitted.
   std::array<std::uint32_t, 2> sent_{};
   std::array<bool, 2> prepared_{};
   std::unique_ptr<session> current_;
@@ -481,7 +482,7 @@ result<std::unique_ptr<engine>> usrbio_engine::start(const engine_options& optio
   if (!first)
     return tl::unexpected(std::move(first.error()));
   std::unique_ptr<usrbio_engine> made(new usrbio_engine(options, std::move(sink), std::move(*at)));
-  // Made before its thread, which then owns it: nobody calls before that runs.
+  // Made before its thread, which then owns it: no call arrives before that runs.
   auto running = std::make_shared<loop>(*made, std::move(*first));
   made->loop_ = running.get();
   try {
@@ -489,7 +490,7 @@ result<std::unique_ptr<engine>> usrbio_engine::start(const engine_options& optio
       ::pthread_setname_np(::pthread_self(), self->options_.name.substr(0, 15).c_str());
       ::prctl(PR_SET_TIMERSLACK, 5000UL, 0UL, 0UL, 0UL);
       owned->run();
-      owned.reset(); // here, as the library is told of what goes
+      owned.reset(); // here, since the destructor deregisters with the library
     });
   } catch (const std::system_error& e) {
     made->ended_ = true;
@@ -523,12 +524,12 @@ bool usrbio_engine::leave(Append append) {
 }
 
 bool usrbio_engine::call(const std::function<void(loop&)>& what) {
-  // From within the sink, where waiting for this thread would be waiting for oneself.
+  // Within the sink this is the engine's thread, which must not wait for itself.
   if (std::this_thread::get_id() == engine_thread_) {
     what(*loop_);
     return true;
   }
-  // Shared: the engine's thread may still be inside set_value when the wait is over.
+  // Shared: the engine's thread may still be inside set_value when the wait has ended.
   const auto promise = std::make_shared<std::promise<void>>();
   auto finished = promise->get_future();
   const bool left = leave([&](commands& c) {

@@ -15,16 +15,16 @@
 
 namespace troupe::io {
 
-/// An engine on USRBIO, the rings in shared memory through which 3FS's daemon is asked for transfers, past the kernel.
-/// One thread owns two rings, one for reads and one for writes, and does everything that touches them.
+/// An engine on USRBIO, the rings in shared memory through which 3FS's daemon receives transfer requests without the
+/// kernel. One thread owns two rings, one for reads and one for writes, and makes all calls on them.
 ///
-/// Memory that lies in a file of /dev/shm is the daemon's as it is. Other memory goes through a part of /dev/shm that
-/// the library makes, by one copy.
+/// Memory in a file of /dev/shm is registered with the daemon directly. Other memory is copied through a part of
+/// /dev/shm that the library makes.
 ///
-/// The same contract as of all engines, with what a daemon adds to it: a transfer under way cannot be cancelled, and
-/// ends when the daemon says so. When the daemon dies, what was under way ends as `io_error` once it is certain that
-/// nothing is written to its memory any more (`usrbio_options::quarantine`), and what is submitted until the next one
-/// is there ends so at once.
+/// It has the contract of all engines, with two additions. A transfer in progress cannot be cancelled, and ends when
+/// the daemon answers. When the daemon dies, transfers in progress end as `io_error` once it is certain that their
+/// memory is no longer written to (`usrbio_options::quarantine`); transfers that are submitted before the next daemon
+/// appears end so at once.
 class usrbio_engine final : public engine {
 public:
   /// Errors: `unsupported` (no client library, or too old; not on 3FS), `io_error`.
@@ -46,7 +46,7 @@ public:
 private:
   class loop;
 
-  /// What callers leave for the engine's thread.
+  /// The queue from callers to the engine's thread.
   struct commands {
     std::vector<request> requests;
     std::vector<std::uint64_t> cancelled_tags;
@@ -68,7 +68,7 @@ private:
   std::mutex mutex_;
   std::condition_variable left_;
   commands commands_;
-  /// Something was left, or the daemon came or went.
+  /// A command was queued, or the daemon appeared or was lost.
   bool woken_ = false;
   bool ended_ = false;
 

@@ -115,7 +115,7 @@ void world::ask_etcd(std::size_t i, const cluster::etcd_request& x, const etcd_a
     return;
   const auto life = nodes_[i].life;
   const auto refuse = [this, i, life, then] {
-    run_on(i, life, [then] { then(fail(errc::unreachable, "nobody listens there")); });
+    run_on(i, life, [then] { then(fail(errc::unreachable, "connection refused")); });
   };
   if (list_->away > now_)
     return after(refused_after, refuse);

@@ -52,7 +52,7 @@ void world::perform(std::size_t i, const cluster::say_hello& x) {
   if (!lives(whom)) {
     later_on(i, milliseconds(1), [this, i, x, given_up, answered] {
       *answered = true;
-      on_hello(i, x.peer, x.number, fail(errc::unreachable, "nobody listens there"));
+      on_hello(i, x.peer, x.number, fail(errc::unreachable, "connection refused"));
     });
     return;
   }
@@ -140,7 +140,7 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
   if (!lives(at)) {
     later_on(i, milliseconds(1), [ended, then] {
       if (!std::exchange(*ended, true))
-        then(fail(errc::unreachable, "nobody listens there"));
+        then(fail(errc::unreachable, "connection refused"));
     });
     return;
   }

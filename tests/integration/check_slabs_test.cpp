@@ -114,7 +114,7 @@ TEST_CASE("check-slabs lists each page that does not match the index") {
   const auto words = run(program_with({"check-slabs", "--config", left.file().string()}));
   CHECK(words.code == 1);
   CHECK(words.out.find("rank 0: 30 pages in 64 slots, all sound\n") != std::string::npos);
-  CHECK(words.out.find("2 unsound (1 corrupt, 1 of something else, 0 unreadable)") != std::string::npos);
+  CHECK(words.out.find("2 unsound (1 corrupt, 1 of another identity, 0 unreadable)") != std::string::npos);
   CHECK(words.out.find("key " + to_string(left.key(3)) + ", corrupt") != std::string::npos);
 }
 

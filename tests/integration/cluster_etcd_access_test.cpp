@@ -159,7 +159,7 @@ TEST_CASE("nodes find each other through an etcd with client certificates and on
   std::filesystem::permissions(made.path("nameless.key"), std::filesystem::perms::others_read,
                                std::filesystem::perm_options::add);
   third_with("ca", made.path("ca.pem"));
-  nodes.wait_for_trouble(2, "can be used by everybody on this machine");
+  nodes.wait_for_trouble(2, "is accessible to all users of this machine");
   const auto checked = run(program_with({"check-config", (nodes.scratch.path() / "2" / "node.json").string()}));
   CHECK(checked.code != 0);
   CHECK(checked.err.find("cluster.etcd: key") != std::string::npos);
@@ -261,7 +261,7 @@ TEST_CASE("nodes authenticate to etcd and again after token expiry and a passwor
 
   seen = nodes.node(0).log_mark();
   std::filesystem::permissions(password, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
-  nodes.wait_for_trouble(0, "can be used by everybody on this machine", seen);
+  nodes.wait_for_trouble(0, "is accessible to all users of this machine", seen);
   write_private(password.string(), "second-secret\n");
   nodes.node(0).program().wait_for_line(stream::err, "answers again", seen);
 

@@ -158,8 +158,8 @@ TEST_CASE("a replay that waits for a node reports reason and duration in its own
     CHECK(x.err.find("troupe serve") != std::string::npos);
     return x.err;
   };
-  CHECK(said("127.0.0.1:1").find("no server listens there") != std::string::npos);
-  CHECK(said("127.0.0.1:1", {"--engine"}).find("no server listens there") != std::string::npos);
+  CHECK(said("127.0.0.1:1").find("connection refused") != std::string::npos);
+  CHECK(said("127.0.0.1:1", {"--engine"}).find("connection refused") != std::string::npos);
   for (const auto how : {listener::manner::silent, listener::manner::http, listener::manner::garbage}) {
     const listener other(how);
     CHECK(said("127.0.0.1:" + std::to_string(other.port())).find("has not admitted this client yet") !=

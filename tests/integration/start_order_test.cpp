@@ -76,7 +76,7 @@ TEST_CASE("a node stopped during startup ends at once and starts normally afterw
   REQUIRE(slab >= 0);
   REQUIRE(::flock(slab, LOCK_EX | LOCK_NB) == 0);
   process starting(program_with({"serve", "--config", file.string()}));
-  starting.wait_for_line(stream::err, "is in use: waiting");
+  starting.wait_for_line(stream::err, "slab in use: ");
   starting.send(signal_number);
   CHECK(starting.wait() == 0);
   CHECK(starting.text(stream::out).empty());

@@ -104,7 +104,7 @@ TEST_CASE("the documented versions equal those that the program prints", "[compa
   says("| claims (`data_dir/claims`) | " + number("claim ([0-9]+)") + " |");
   // The first entry is that of this version.
   const auto changes = source_text("CHANGELOG.md");
-  const auto on_the_wire = changes.substr(changes.find("### On the wire"));
+  const auto on_the_wire = changes.substr(changes.find("### Protocols"));
   CHECK(on_the_wire.find("version " + protocol) != std::string::npos);
 }
 

@@ -65,7 +65,7 @@ TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns")
   CHECK(without.count("load_failures") > 0);
 
   served.start();
-  node.program().wait_for_line(stream::err, "pages move by USRBIO again");
+  node.program().wait_for_line(stream::err, "USRBIO transfers resumed");
   // Missed pages are computed and saved again, and found pages are right.
   const auto back = play();
   check_report(back, shape);

@@ -53,7 +53,7 @@ TEST_CASE("an error for an unavailable port states the cause and the way out", "
                                                     ("127.0.0.1:" + std::to_string(taken->port())).c_str()}) == "");
   CHECK(missing(why_not("203.0.113.1", 4600), {"no interface of this machine has that address", "203.0.113.1:4600",
                                                "actors.host", "ip address"}) == "");
-  CHECK(missing(why_not("no such host", 4600), {"no address", "no such host", "actors.host"}) == "");
+  CHECK(missing(why_not("no such host", 4600), {"not an address", "no such host", "actors.host"}) == "");
 }
 
 TEST_CASE("a port that another process has taken in the meantime is detected when listening begins", "[base][socket]") {

@@ -192,7 +192,7 @@ TEST_CASE("etcd over TLS: a server that requires a client certificate gets one, 
   CHECK(one.ask());
   fs::permissions(key, fs::perms::others_read, fs::perm_options::add);
   const auto open = one.refusal();
-  CHECK(contains(open, "can be used by everybody on this machine: chmod o= it"));
+  CHECK(contains(open, "is accessible to all users of this machine: chmod o= it"));
   CHECK(contains(open, "(cluster.etcd.tls)"));
   CHECK(etcd_access(x.config).check().error().text == open);
   fs::permissions(key, fs::perms::others_read, fs::perm_options::remove);
@@ -245,8 +245,8 @@ TEST_CASE("A login at etcd reads the password file each time", "[cluster][etcd]"
   fs::permissions(*config.password_file, fs::perms::others_read, fs::perm_options::add);
   const auto open = one.log_in();
   REQUIRE_FALSE(open);
-  CHECK(
-      contains(open.error().text, "can be used by everybody on this machine: chmod o= it, and consider its password"));
+  CHECK(contains(open.error().text,
+                 "is accessible to all users of this machine: chmod o= it, and consider its password"));
   CHECK(contains(open.error().text, "(cluster.etcd.password_file)"));
   CHECK_FALSE(contains(open.error().text, "second"));
   CHECK(etcd_access(config).check().error().text == open.error().text);

@@ -122,7 +122,7 @@ TEST_CASE("membership: a node that does not answer is unreachable, is retried wi
     REQUIRE(at - now <= 80 * ms);
     longest = std::max(longest, at - now);
     now = at;
-    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "nobody listens"), now);
+    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "connection refused"), now);
   }
   CHECK(longest >= 40 * ms);
   CHECK(x.effects.take<peer_news>().empty());
@@ -181,7 +181,7 @@ TEST_CASE("membership: a node that is unreachable from the start is reported aft
   auto now = t0;
   std::size_t told = 0;
   for (int i = 0; i < 10; ++i) {
-    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "nobody listens"), now);
+    x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "connection refused"), now);
     told += x.effects.take<peer_news>().size();
     CHECK(told == (i < 2 ? 0U : 1U));
     now = x.members.next_event();
@@ -213,7 +213,7 @@ TEST_CASE("membership: nodes of a list are added and removed, but a reachable no
   const auto hellos = x.effects.take<say_hello>();
   REQUIRE(hellos.size() == 2);
   x.members.on_answer(1, hellos[0].number, x.welcome("a", 5), t0);
-  x.members.on_answer(2, hellos[1].number, fail(errc::unreachable, "nobody listens"), t0);
+  x.members.on_answer(2, hellos[1].number, fail(errc::unreachable, "connection refused"), t0);
   CHECK(x.members.is_usable(1));
   x.effects.take<peer_news>();
   // The list is lost: nodes that answer stay, and so do those of the config; others are removed.

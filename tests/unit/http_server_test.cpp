@@ -401,7 +401,7 @@ TEST_CASE("A server that cannot start reports the cause", "[http]") {
   config.host = "203.0.113.1";
   CHECK(refused(config).starts_with("cannot listen on 203.0.113.1:0: no interface of this machine has that address; "));
   config.host = "no such host";
-  CHECK(refused(config).starts_with("\"no such host\" is no address, and no name of one that can be looked up ("));
+  CHECK(refused(config).starts_with("\"no such host\" is not an address, and not a name that can be resolved ("));
   config = test_config();
   config.tokens_file = "/nonexistent/tokens";
   CHECK(refused(config).starts_with("tokens file \"/nonexistent/tokens\""));

@@ -66,11 +66,11 @@ TEST_CASE("huge pages that the kernel reserves but does not provide: ordinary on
   REQUIRE(made);
   CHECK(host.made == 1);
   CHECK_FALSE((*made)->of_huge_pages());
-  CHECK((*made)->describe() == "4 KiB pages, huge ones where the kernel likes");
+  CHECK((*made)->describe() == "4 KiB pages, huge ones where the kernel joins them");
   const auto refused = arena::create(host.with(huge_page_choice::two_mib));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == errc::limit_exceeded);
-  CHECK(missing(refused.error().text, {"8 MiB takes 4 huge pages of 2 MiB", "limit of a control group",
+  CHECK(missing(refused.error().text, {"8 MiB takes 4 huge pages of 2 MiB", "a control group limit",
                                        "set memory.huge_pages to \"auto\""}) == "");
   // A host that keeps its word.
   host.given = 1;

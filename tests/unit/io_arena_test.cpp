@@ -220,7 +220,7 @@ TEST_CASE("an arena uses huge pages where the host has enough, otherwise ordinar
     WARN("skipped in part: this host has no huge pages (sysctl vm.nr_hugepages=64)");
   auto made = arena::create({4 * mebibyte, 2 * mebibyte});
   REQUIRE(made);
-  CHECK((*made)->describe() == (free < 2 ? "4 KiB pages, huge ones where the kernel likes" : "2 MiB huge pages"));
+  CHECK((*made)->describe() == (free < 2 ? "4 KiB pages, huge ones where the kernel joins them" : "2 MiB huge pages"));
   const auto bytes = (*made)->provide(1);
   REQUIRE(bytes);
   CHECK(std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; }));

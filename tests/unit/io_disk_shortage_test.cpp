@@ -18,7 +18,7 @@ TEST_CASE("a full disk and an exhausted quota have different errors", "[io][slab
   x.spare_bytes = 256U << 20U;
   CHECK(missing(lack_of_disk(x).text, {"of which 256 MiB are to stay free (storage.spare_bytes)"}) == "");
   x.free_bytes.reset();
-  CHECK(missing(lack_of_disk(x).text, {"too little is free"}) == "");
+  CHECK(missing(lack_of_disk(x).text, {"too little free space"}) == "");
   x.free_bytes = std::uint64_t{40} << 30U;
   x.code = EDQUOT;
   e = lack_of_disk(x);

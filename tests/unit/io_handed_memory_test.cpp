@@ -49,7 +49,7 @@ TEST_CASE("memory that was passed over a socket is mapped without access to the 
   const auto nothing = finder.find(8192, name);
   REQUIRE_FALSE(nothing);
   CHECK(nothing.error().code == errc::unreachable);
-  CHECK(nothing.error().text.find("handed") != std::string::npos);
+  CHECK(nothing.error().text.find("no node has sent") != std::string::npos);
   connection->got(copies_of(made->name()), false);
   const auto found = finder.find(8192, name);
   REQUIRE(found);

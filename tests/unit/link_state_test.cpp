@@ -57,7 +57,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one atte
     d.state.on_found(number - 1); // of the try before, late
     d.state.on_not_found(number - 1, {errc::unsupported, "a web server"}, now);
     CHECK(d.state.next_event() == timestamp::max());
-    d.state.on_not_found(number, {errc::unreachable, "nobody listens there"}, now);
+    d.state.on_not_found(number, {errc::unreachable, "connection refused"}, now);
     const auto pause = d.state.next_event() - now;
     const auto step = std::min<duration>(1600ms, 200ms * (1 << i));
     CHECK(pause >= step / 2);

@@ -287,13 +287,13 @@ TEST_CASE("Keys sort, scroll, pause, hide ranks and quit", "[screens]") {
 
 TEST_CASE("With an unreachable node the last data stays on the screen with a notice", "[screens]") {
   top_screen x(false);
-  x.miss("nobody listens");
+  x.miss("connection refused");
   CHECK_FALSE(x.is_reached());
-  CHECK(x.plain_line() == "unreachable: nobody listens");
-  CHECK(has(joined(x.lines(80, 24)), "unreachable: nobody listens"));
+  CHECK(x.plain_line() == "unreachable: connection refused");
+  CHECK(has(joined(x.lines(80, 24)), "unreachable: connection refused"));
   x.observe(node({space("chat", 1000, 0, {})}), at(0s));
   CHECK(x.is_reached());
-  x.miss("nobody listens");
+  x.miss("connection refused");
   CHECK(has(joined(x.lines(80, 24)), "a-node: unreachable"));
   CHECK(has(joined(x.lines(80, 24)), "chat"));
   x.observe(node({}), at(2s));

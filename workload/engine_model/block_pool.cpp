@@ -99,15 +99,15 @@ std::string block_pool::check(std::span<const std::uint32_t> held) const {
       ++unheld;
   }
   if (unheld != free_)
-    return std::to_string(unheld) + " blocks are held by nobody, and " + std::to_string(free_) + " count as free";
+    return std::to_string(unheld) + " blocks have no holder, and " + std::to_string(free_) + " count as free";
   std::uint32_t listed = 0;
   for (auto i = least_recent_; i != none && listed <= free_; i = blocks_[i].after) {
     if (blocks_[i].references != 0)
-      return "block " + std::to_string(i) + " is among the free ones and held";
+      return "block " + std::to_string(i) + " is in the free list and held";
     ++listed;
   }
   if (listed != free_)
-    return "the list of free blocks has not as many entries as there are free blocks";
+    return "the length of the free list is not the number of free blocks";
   return {};
 }
 

@@ -12,9 +12,9 @@
 
 namespace troupe::engine {
 
-/// vLLM's block pool with its prefix cache: blocks are counted by the requests that hold them, free ones wait in the
-/// order in which they will be taken, and keep what they hold until then, so that a request with the same prefix can
-/// have them back. Block 0 stands for no block and is never given out.
+/// A model of vLLM's block pool with its prefix cache. Blocks are reference-counted by the requests that hold them;
+/// free ones are queued in the order of reuse and keep their content until then, so that a request with the same prefix
+/// can reuse it. Block 0 means no block and is never allocated.
 class block_pool {
 public:
   using block_id = connector::block_id;
@@ -23,26 +23,26 @@ public:
   explicit block_pool(std::uint32_t blocks);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(blocks_.size()); }
-  /// Blocks that can be given out at all.
+  /// The number of blocks that can be allocated.
   std::uint32_t capacity() const noexcept { return size() - 1; }
   std::uint32_t free_blocks() const noexcept { return free_; }
   std::uint32_t references(block_id block) const noexcept { return blocks_[block].references; }
-  /// The block that holds the prefix with this hash; of several, the one that came first.
+  /// The block that holds the prefix with this hash; of several, the first one.
   std::optional<block_id> find(content hash) const;
-  /// One more request holds the block, which may have been free.
+  /// Adds a holder to the block, which may have been free.
   void touch(block_id block);
-  /// The free block that was used least recently, which is forgotten by the prefix cache. There must be one.
+  /// Allocates the least recently used free block, which is removed from the prefix cache. There must be one.
   block_id allocate();
-  /// One request less holds it.
+  /// Removes a holder.
   void release(block_id block);
-  /// The block is full and holds the prefix with this hash from now on.
+  /// Marks the block as full and holding the prefix with this hash.
   void cache(block_id block, content hash);
-  /// The block holds nothing of use any more.
+  /// Removes the block's content from the prefix cache.
   void evict(block_id block) { forget(block); }
-  /// Forgets all prefixes.
+  /// Removes all prefixes.
   void reset_prefix_cache();
 
-  /// What contradicts `held`, the number of requests that hold each block; empty if nothing does.
+  /// The contradiction to `held`, the number of requests that hold each block; empty if there is none.
   std::string check(std::span<const std::uint32_t> held) const;
 
 private:
@@ -52,7 +52,7 @@ private:
     std::uint32_t references = 0;
     bool cached = false;
     content hash = 0;
-    /// Neighbours among free blocks.
+    /// The adjacent entries of the free list.
     block_id before = none;
     block_id after = none;
     /// The next block with the same hash.

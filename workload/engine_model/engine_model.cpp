@@ -31,7 +31,7 @@ std::uint32_t engine_model::step() {
   return tokens;
 }
 
-/// A forward pass that needs a load runs however the load ends. Whether what it has computed counts is decided here.
+/// A forward pass that needs a load runs however the load ends. This decides whether its output counts.
 void engine_model::take_output(const outcome& done) {
   scheduler_.update_from_output(done.step, done.output);
   bool counts = done.wrong.empty();
@@ -43,7 +43,7 @@ void engine_model::take_output(const outcome& done) {
   memory_.judge(counts);
 }
 
-/// The same on all workers, so it is done once.
+/// Sampling gives the same result on all workers, so it is done once.
 void engine_model::sample(step_part& part) {
   auto& r = *part.who;
   part.start = r.worker_computed;
@@ -66,7 +66,7 @@ connector::worker_output engine_model::execute(std::uint32_t worker, outcome& no
   if (step.has_sync_kv_loads)
     half.start_load_kv(memory_.written(worker));
   if (step.total_tokens > 0) {
-    // One layer stands for all: what matters is that these hooks are called between the others.
+    // One layer represents all: only the order of the hooks matters.
     half.wait_for_layer_load("0");
     for (const auto& x : step.parts)
       forward(worker, x, now.wrong);
@@ -96,7 +96,7 @@ std::string engine_model::find_wrong(std::uint32_t worker, const step_part& part
   for (std::uint32_t first = 0; first < part.start; first += block_tokens) {
     const auto block = r.blocks[first / block_tokens];
     if (block == null_block)
-      continue; // beyond the window
+      continue; // outside the window
     const auto count = std::min(block_tokens, part.start - first);
     if (!memory_.holds(worker, block, 0, std::span(r.truth.contents).subspan(first, count)))
       return "worker " + std::to_string(worker) + " computes " + r.spec.id + " from position " +
@@ -112,13 +112,13 @@ void engine_model::forward(std::uint32_t worker, const step_part& part, std::vec
   std::string why;
   if (part.first || options().check_every_step)
     why = find_wrong(worker, part);
-  // Tokens that are known after the step, and drafts that were wrong.
+  // The tokens that are known after the step, without wrong drafts.
   const auto right = part.start + part.tokens - (part.drafts - part.accepted);
   row_.assign(r.truth.contents.begin() + part.start, r.truth.contents.begin() + part.start + part.tokens);
   for (auto i = right - part.start; i < part.tokens; ++i)
     row_[i] = wrong_draft(row_[i]);
   if (!why.empty()) {
-    // Wrong KV makes wrong KV.
+    // KV that is computed from wrong KV is wrong.
     for (auto& x : row_)
       x = wrong_draft(x);
     wrong.push_back({part.who.get(), std::move(why)});

@@ -16,13 +16,13 @@
 
 namespace troupe::engine {
 
-/// An engine as a connector sees it: a scheduler, workers with paged KV cache, and steps in which every hook is called
-/// in the order of vLLM 0.32. It computes no tensors: what would be KV is a number that says what it depends on, so
-/// that each forward pass can tell whether it reads the right KV, on every worker, which is when its output is the same
-/// as without any cache.
+/// A model of an engine as a connector sees it: a scheduler, workers with paged KV cache, and steps in which every hook
+/// is called in the order of vLLM 0.32. It computes no tensors: KV is represented by a number that says what it depends
+/// on, so that each forward pass can check on every worker whether it reads the right KV, which means that its output
+/// is the same as without any cache.
 ///
-/// What must not happen is collected in `violations`, and the engine goes on. Properties that it checks itself: "P4",
-/// a forward pass reads wrong KV, and "engine", something that would make a real engine's assertions fail.
+/// Violations are collected in `violations`, and the engine continues. It checks two properties itself: "P4", a forward
+/// pass reads wrong KV, and "engine", a state that would fail an assertion of a real engine.
 ///
 /// Plain state; the connector's halves and the device outlive it.
 class engine_model {
@@ -30,12 +30,13 @@ public:
   engine_model(const engine_options& options, connector::scheduler_half& scheduler,
                std::span<connector::worker_half* const> workers, device& memory);
 
-  /// False if the engine has a request of this id, or if it could never fit.
+  /// Returns false if the engine has a request of this id, or if it could never fit.
   bool add(request_spec spec) { return scheduler_.add(std::move(spec)); }
-  /// Between steps; with `async_scheduling`, an output is outstanding then. False if there is nothing to abort.
+  /// Called between steps; with `async_scheduling`, an output is outstanding then. Returns false if there is nothing to
+  /// abort.
   bool abort(std::string_view id) { return scheduler_.abort(id); }
 
-  /// One step, from schedule to output. How many tokens it has computed.
+  /// Runs one step, from schedule to output. Returns the number of computed tokens.
   std::uint32_t step();
 
   bool idle() const noexcept { return scheduler_.idle(); }
@@ -48,11 +49,12 @@ public:
   /// See `scheduler::reset_prefix_cache`.
   bool reset_prefix_cache(bool reset_running_requests) { return scheduler_.reset_prefix_cache(reset_running_requests); }
 
-  /// Every block is free or held by exactly those requests that list it. What contradicts that; empty if nothing does.
+  /// Checks that every block is free or held by exactly those requests that list it. Returns the contradiction; empty
+  /// if there is none.
   std::string check_pool() const;
 
 private:
-  /// A forward pass has read wrong KV.
+  /// A read of wrong KV by a forward pass.
   struct wrong_read {
     const request* who = nullptr;
     std::string text;
@@ -66,7 +68,7 @@ private:
   static void sample(step_part& part);
   connector::worker_output execute(std::uint32_t worker, outcome& now);
   void forward(std::uint32_t worker, const step_part& part, std::vector<wrong_read>& wrong);
-  /// Why the KV that this part of a step builds upon is wrong; empty if it is right.
+  /// The reason why the KV that this part of a step depends on is wrong; empty if it is right.
   std::string find_wrong(std::uint32_t worker, const step_part& part);
   void take_output(const outcome& done);
 

@@ -72,7 +72,7 @@ scheduled_step scheduler::schedule() {
   preempted_.clear();
   listed_.clear();
   schedule_running(step);
-  // Whoever has just been preempted would come back at once.
+  // A request that was just preempted would be resumed at once.
   if (preempted_.empty())
     schedule_waiting(step);
   step.finished = std::exchange(finished_ids_, {});
@@ -86,7 +86,7 @@ void scheduler::schedule_running(scheduled_step& step) {
   for (std::size_t i = 0; i < running_.size() && budget_ > 0;) {
     const auto r = running_[i];
     const auto under_way = r->num_tokens + r->num_output_placeholders;
-    // All that may be said is being computed.
+    // All permitted output is being computed.
     if (r->num_output_placeholders > 0 && under_way >= r->prompt_tokens() + r->spec.max_tokens) {
       ++i;
       continue;
@@ -154,7 +154,7 @@ scheduler::turn scheduler::try_waiting(std::size_t position, scheduled_step& ste
     external = *matched.tokens;
     synchronous = !matched.asynchronous;
     if (matched.asynchronous && external == 0)
-      violations_.add("engine", r.spec.id + ": no tokens are to be loaded between steps");
+      violations_.add("engine", r.spec.id + ": a load between steps has no tokens");
     if (local + external >= r.num_tokens && external > 0) {
       violations_.add("engine", r.spec.id + ": " + std::to_string(local + external) + " of " +
                                     std::to_string(r.num_tokens) + " tokens would be there, and none to compute");
@@ -164,7 +164,7 @@ scheduler::turn scheduler::try_waiting(std::size_t position, scheduled_step& ste
   if (external > 0 && !synchronous) {
     bool others = false;
     if (!may_hold_for_load(blocks_for(local + external), others)) {
-      // Others will start to run, and may be preempted then. Alone it will never get better.
+      // Other requests will run, and may be preempted then. Without others waiting would never help.
       if (others)
         return turn::skipped;
       ++statistics_.hits_declined;

@@ -16,11 +16,11 @@
 
 namespace troupe::engine {
 
-/// One request's part in a step, for the workers and for what comes of it.
+/// One request's part of a step, for the workers and for the handling of its output.
 struct step_part {
   std::shared_ptr<request> who;
   std::uint32_t tokens = 0;
-  /// Of `tokens`, the last ones, which are guesses.
+  /// The last ones of `tokens`, which are drafts.
   std::uint32_t drafts = 0;
   /// `request::num_preemptions` when it was scheduled.
   std::uint32_t preemptions = 0;
@@ -29,24 +29,24 @@ struct step_part {
   /// The forward pass needs a load of this step.
   bool loads = false;
 
-  // Filled in by the forward pass.
+  // Set by the forward pass.
   std::uint32_t start = 0;
   std::uint32_t accepted = 0;
   std::uint32_t sampled = 0;
 };
 
-/// What a step has to do.
+/// The work of a step.
 struct scheduled_step {
   std::vector<step_part> parts;
   std::uint32_t total_tokens = 0;
   bool has_sync_kv_loads = false;
-  /// Requests that have finished since the step before.
+  /// Requests that have finished since the previous step.
   std::vector<std::string> finished;
   connector::connector_metadata metadata;
 };
 
-/// vLLM's v1 scheduler as far as a connector can tell: which requests run, with which blocks, and when it asks or
-/// tells the connector what. Facts that are not vLLM's own are marked.
+/// A model of vLLM's v1 scheduler as seen by a connector: which requests run, with which blocks, and when the connector
+/// is called. Deviations from vLLM are marked.
 class scheduler {
 public:
   using request_table = std::unordered_map<std::string, std::shared_ptr<request>>;
@@ -54,33 +54,34 @@ public:
   scheduler(const engine_options& options, connector::scheduler_half& connector, violations& found,
             engine_statistics& statistics);
 
-  /// False if the engine has a request of this id, or if it could never fit.
+  /// Returns false if the engine has a request of this id, or if it could never fit.
   bool add(request_spec spec);
-  /// False if the engine has no such request, or if it has finished.
+  /// Returns false if the engine has no such request, or if it has finished.
   bool abort(std::string_view id);
 
   scheduled_step schedule();
-  /// What came of a step, when its output is there.
+  /// Handles the output of a step.
   void update_from_output(const scheduled_step& step, const connector::worker_output& output);
 
-  /// Whether what the last output said of the request was of no use, because it was computed upon a load that failed.
+  /// Whether the last output of the request was dropped, because it was computed from a failed load.
   bool was_spoilt(const request* x) const { return spoilt_.contains(x); }
 
-  /// Nothing to do and nothing to tell anybody.
+  /// There is nothing to do and nothing to report.
   bool idle() const noexcept { return requests_.empty() && finished_ids_.empty(); }
   const request* find(std::string_view id) const;
-  /// All that hold blocks or wait for some, finished ones included whose blocks are kept for the connector.
+  /// All requests that hold blocks or wait for some, including finished ones whose blocks are kept for the connector.
   const request_table& requests() const noexcept { return requests_; }
   const std::deque<std::shared_ptr<request>>& waiting() const noexcept { return waiting_; }
   const std::vector<std::shared_ptr<request>>& running() const noexcept { return running_; }
   const block_pool& pool() const noexcept { return pool_; }
   const engine_options& options() const noexcept { return options_; }
-  /// Between steps. With `reset_running_requests` all that run are preempted first, and may come back in the next step.
-  /// False, and nothing is forgotten, while blocks are in use, as those of requests that are loaded or saved.
+  /// Called between steps. With `reset_running_requests` all running requests are preempted first, and may resume in
+  /// the next step. Returns false, and resets nothing, while blocks are in use, as those of requests that are loaded or
+  /// saved.
   bool reset_prefix_cache(bool reset_running_requests);
 
 private:
-  /// Calls f(request as the connector sees it).
+  /// Calls f with the connector's view of each request.
   template <class F>
   auto with_view(const request& r, F f) const;
   enum class turn : std::uint8_t { taken, skipped, no_blocks };
@@ -100,7 +101,7 @@ private:
   bool may_hold_for_load(std::size_t blocks, bool& others) const;
   void free_blocks(request& r);
   void preempt(const std::shared_ptr<request>& r);
-  /// Takes a running request out between two steps; whatever is computed of it is of no use.
+  /// Preempts a running request between two steps; its output in progress is dropped.
   void preempt_between_steps(const std::shared_ptr<request>& r);
   void end_load(request& r);
 
@@ -124,11 +125,11 @@ private:
   std::vector<std::string> finished_ids_;
   /// Since the last step was scheduled.
   std::vector<std::shared_ptr<request>> preempted_between_steps_;
-  /// Of the output that is being taken: whose outputs are of no use, and who ends with an error.
+  /// For the output being handled: requests whose outputs are dropped, and requests that end with an error.
   std::unordered_set<const request*> spoilt_;
   std::vector<std::shared_ptr<request>> failed_;
 
-  // Of the step that is being scheduled.
+  // State of the step that is being scheduled.
   std::uint32_t budget_ = 0;
   std::vector<std::shared_ptr<request>> preempted_;
   struct listed {

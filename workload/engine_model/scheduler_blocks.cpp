@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-// What the scheduler does with blocks, and with what becomes of requests.
+// The scheduler's handling of blocks, and of the outcome of requests.
 
 namespace troupe::engine {
 
@@ -12,7 +12,7 @@ std::vector<block_id> scheduler::get_computed_blocks(const request& r) const {
   std::vector<block_id> out;
   if (!options_.enable_prefix_caching)
     return out;
-  // The last token has to be computed in any case, for its output.
+  // The last token is always computed, for its output.
   for (auto end = options_.block_tokens; end <= r.num_tokens - 1; end += options_.block_tokens) {
     const auto block = pool_.find(r.truth.contents[end - 1]);
     if (!block)
@@ -55,9 +55,9 @@ void scheduler::cache_blocks(request& r, std::uint32_t tokens) {
                 r.truth.contents[(r.num_cached_blocks + std::size_t{1}) * options_.block_tokens - 1]);
 }
 
-/// Requests that wait for a load, or to be scheduled after it, hold blocks and are not preempted. A request that runs
-/// must be able to get to its end in spite of them, so they may hold what the longest request leaves. vLLM has no such
-/// limit, and can come to a standstill.
+/// Requests that wait for a load, or to be scheduled after it, hold blocks and are not preempted. A running request
+/// must be able to finish in spite of them, so they may hold what the longest request leaves. vLLM has no such limit,
+/// and can deadlock.
 bool scheduler::may_hold_for_load(std::size_t blocks, bool& others) const {
   for (const auto& x : waiting_) {
     blocks += x->blocks.size();
@@ -66,7 +66,7 @@ bool scheduler::may_hold_for_load(std::size_t blocks, bool& others) const {
   return blocks + blocks_for(options_.max_model_len) <= pool_.capacity();
 }
 
-/// From the end, so that the end of a prefix is forgotten before its beginning.
+/// Frees from the end, so that the end of a prefix is evicted before its beginning.
 void scheduler::free_blocks(request& r) {
   for (auto i = r.blocks.rbegin(); i != r.blocks.rend(); ++i)
     if (*i != null_block)
@@ -84,7 +84,7 @@ void scheduler::preempt_between_steps(const std::shared_ptr<request>& r) {
 }
 
 bool scheduler::reset_prefix_cache(bool reset_running_requests) {
-  // From the end, so that they come back in their order.
+  // Preempts from the end, so that requests resume in their order.
   while (reset_running_requests && !running_.empty())
     preempt_between_steps(running_.back());
   if (pool_.free_blocks() < pool_.capacity()) {
@@ -184,8 +184,8 @@ void scheduler::handle_failed_requests(const std::vector<std::string>& failed) {
   }
 }
 
-/// What is behind the first block that failed is computed instead. Blocks of loads between steps come into the prefix
-/// cache when the load has ended, so that nobody else can hold one that failed.
+/// Tokens behind the first failed block are computed instead. Blocks of loads between steps enter the prefix cache when
+/// the load has ended, so that no other request can hold a failed one.
 void scheduler::handle_invalid_blocks(const std::vector<block_id>& invalid, const scheduled_step& step) {
   if (step.has_sync_kv_loads)
     handle_synchronous_failures(invalid, step);
@@ -195,16 +195,16 @@ void scheduler::handle_invalid_blocks(const std::vector<block_id>& invalid, cons
   for (const auto& [id, x] : requests_) {
     auto& r = *x;
     const auto first = std::find_if(r.blocks.begin(), r.blocks.end(), is_invalid);
-    // Finished while it was being loaded: nobody will use them.
+    // The request finished while it was loaded: its blocks are not used.
     if (first == r.blocks.end() || r.finished() || spoilt_.contains(&r))
       continue;
     const auto valid = static_cast<std::uint32_t>(first - r.blocks.begin()) * options_.block_tokens;
     if (r.status != request_status::waiting_for_remote_kvs || r.received)
       violations_.add("engine", id + ": block " + std::to_string(*first) +
-                                    " is said to have failed, and the request is not being loaded");
+                                    " is reported as failed, and the request is not being loaded");
     else if (valid < r.num_local_tokens)
       violations_.add("engine", id + ": block " + std::to_string(*first) +
-                                    " is said to have failed, which the engine has computed itself");
+                                    " is reported as failed, which the engine has computed itself");
     else {
       if (!r.load_failed)
         ++statistics_.loads_failed;
@@ -217,10 +217,10 @@ void scheduler::handle_invalid_blocks(const std::vector<block_id>& invalid, cons
   }
 }
 
-/// Requests of the step have computed upon blocks that were not filled, and what they have computed is of no use. Who
-/// was to load them goes back to the first of them. Others that have found them in the prefix cache, or what was
-/// computed upon them, begin anew. vLLM goes on with those, and relies on the first one's computing all at once; here
-/// nobody does.
+/// Requests of the step have computed from blocks that were not filled, so their output is dropped. The request that
+/// was to load the blocks goes back to the first of them. Others that have found them in the prefix cache, or blocks
+/// computed from them, restart. vLLM continues with those, and relies on the first request to recompute everything at
+/// once; this model does not.
 void scheduler::handle_synchronous_failures(const std::vector<block_id>& invalid, const scheduled_step& step) {
   std::unordered_set<block_id> of_no_use;
   for (const auto& part : step.parts) {
@@ -234,7 +234,7 @@ void scheduler::handle_synchronous_failures(const std::vector<block_id>& invalid
     ++statistics_.loads_synchronous_failed;
     if (valid >= r.num_local_tokens + r.num_external_tokens)
       violations_.add("engine", r.spec.id + ": block " + std::to_string(*first) +
-                                    " is said to have failed, which was not to be loaded");
+                                    " is reported as failed, which was not to be loaded");
     r.num_external_tokens = valid - r.num_local_tokens;
     of_no_use.insert(first, r.blocks.end());
     spoilt_.insert(&r);
@@ -242,7 +242,7 @@ void scheduler::handle_synchronous_failures(const std::vector<block_id>& invalid
     if (options_.kv_load_failure_policy == load_failure_policy::fail)
       failed_.push_back(part.who);
   }
-  // In the order in which they were scheduled, in which one may have found what another was to compute.
+  // In the order of scheduling, in which one request may have found blocks that another was to compute.
   for (const auto& part : step.parts) {
     const auto& r = part.who;
     const auto first =
@@ -270,7 +270,7 @@ void scheduler::compute_again(request& r, std::size_t first_block) {
 void scheduler::take_received(const std::string& id) {
   const auto i = requests_.find(id);
   if (i == requests_.end()) {
-    violations_.add("engine", id + " is named as received, and the engine has no such request");
+    violations_.add("engine", id + " is reported as received, and the engine has no such request");
     return;
   }
   auto& r = *i->second;
@@ -280,15 +280,15 @@ void scheduler::take_received(const std::string& id) {
     free_blocks(r);
     requests_.erase(i);
   } else
-    violations_.add("engine", id + " is named as received, and waits for nothing");
+    violations_.add("engine", id + " is reported as received, and waits for nothing");
 }
 
 void scheduler::take_sent(const std::string& id) {
   const auto i = requests_.find(id);
   if (i == requests_.end())
-    violations_.add("engine", id + " is named as sent, and the engine has no such request");
+    violations_.add("engine", id + " is reported as sent, and the engine has no such request");
   else if (!i->second->finished())
-    violations_.add("engine", id + " is named as sent, and has not finished");
+    violations_.add("engine", id + " is reported as sent, and has not finished");
   else {
     free_blocks(*i->second);
     requests_.erase(i);
@@ -309,7 +309,7 @@ void scheduler::finish(const std::shared_ptr<request>& r) {
     return;
   }
   if (loading)
-    violations_.add("engine", r->spec.id + " leaves while it is being loaded, and its blocks would be free");
+    violations_.add("engine", r->spec.id + " ends while it is being loaded, and its blocks would be free");
   free_blocks(*r);
   requests_.erase(r->spec.id);
 }

@@ -26,8 +26,8 @@ std::string to_string(const wrong_byte& wrong) {
                      std::to_integer<unsigned>(wrong.expected));
 }
 
-/// A block as the host can touch it. On a GPU, a copy of the bytes that the block has in each layer: one span of the
-/// tensor, or one for each part where the parts lie apart.
+/// A block as the host can access it. On a GPU, a copy of the bytes that the block has in each layer: one span of the
+/// tensor, or one for each part where the parts are apart.
 class device_memory::window {
 public:
   window(const device_memory& memory, std::uint32_t block) : memory_(memory), block_(block) {
@@ -51,7 +51,7 @@ public:
     }
   }
 
-  /// Where the host finds that head of that token.
+  /// The host's address of that head of that token.
   std::byte* address(std::uint32_t layer, std::uint32_t part, std::uint32_t token, std::uint32_t head) const noexcept {
     auto* there = memory_.address(layer, block_, part, token, head);
     if (pieces_.empty())
@@ -60,7 +60,7 @@ public:
     return piece.host.data() + (static_cast<std::uint64_t>(there - memory_.tensors_.gpu()->data()) - piece.offset);
   }
 
-  /// From the GPU, and back to it.
+  /// Copies from the GPU, and back to it.
   result<void> read() const { return pieces_.empty() ? result<void>{} : memory_.tensors_.gpu()->read(pieces_); }
   result<void> write(gpu_memory* to) const { return pieces_.empty() ? result<void>{} : to->write(pieces_); }
 
@@ -123,7 +123,7 @@ std::byte* device_memory::address(std::uint32_t layer, std::uint32_t block, std:
                                   std::uint32_t head) const noexcept {
   const auto& g = shapes_[layer];
   const auto tokens = view_.geometry.block_tokens;
-  // Index of the head's content, as in a C array of the layout's shape.
+  // The index of the head's content, as in a C array of the layout's shape.
   std::uint64_t index = 0;
   switch (layout_) {
   case kv_layout::split: // [part][block][token][head]
@@ -251,14 +251,14 @@ result<kv_geometry> geometry_for_page_bytes(std::uint64_t page_bytes) {
   g.block_tokens = 16;
   std::uint64_t head_size = page_bytes % (2 * step) == 0 ? 128 : 64;
   auto heads = page_bytes / (std::uint64_t{g.parts} * g.element_bytes * g.block_tokens * head_size);
-  // What remains is the product of layers and heads: more layers than heads, as models have it.
+  // The rest is the product of layers and heads: more layers than heads, as in real models.
   g.heads = 8;
   while (g.heads > 1 && (heads % g.heads != 0 || heads / g.heads < std::uint64_t{2} * g.heads))
     g.heads /= 2;
   auto layers = heads / g.heads;
   for (; layers > 128 && layers % 2 == 0 && g.block_tokens < 512; layers /= 2)
     g.block_tokens *= 2;
-  // A page of an odd number of pieces: no model has so many layers, so they change places with what a head has.
+  // The page has an odd number of pieces, too many for layers: layers and head size are exchanged.
   if (!geometry_bounds::layers.allows(layers))
     std::swap(layers, head_size);
   g.head_size = static_cast<std::uint32_t>(head_size);

@@ -71,7 +71,7 @@ std::string verdict(const engine_report& r) {
     return fmt::format("An engine would have failed: {}: {}.", r.violations.front().property,
                        r.violations.front().text);
   if (r.compared_tokens == 0)
-    return "No forward pass read KV that was there before, so nothing was compared.";
+    return "No forward pass read cached KV, so nothing was compared.";
   auto out = fmt::format("All KV was right: {} tokens compared byte by byte.", human_count(r.compared_tokens));
   if (r.engine.loads_failed != 0)
     out += fmt::format(" {} loads failed in part, and were computed instead.", human_count(r.engine.loads_failed));

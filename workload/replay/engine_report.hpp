@@ -10,18 +10,18 @@
 
 namespace troupe::replay {
 
-/// What a replay through an engine and its connector did.
+/// The results of a replay through an engine and its connector.
 struct engine_report {
   std::uint64_t requests = 0;
   std::uint64_t requests_aborted = 0;
   std::uint64_t prompt_tokens = 0;
   engine::engine_statistics engine;
-  /// Of all workers.
+  /// The sum over all workers.
   connector::connector_stats connector;
-  /// KV of tokens that was compared before a forward pass read it, one per worker, and how much of it was wrong.
+  /// Tokens whose KV was compared before a forward pass read it, one per worker, and those that were wrong.
   std::uint64_t compared_tokens = 0;
   std::uint64_t wrong_tokens = 0;
-  /// What an engine must never see; see `engine::violation`.
+  /// Violations of the engine's rules; see `engine::violation`.
   std::vector<engine::violation> violations;
   std::uint64_t damaged_pages = 0;
   std::uint32_t workers = 1;
@@ -34,7 +34,7 @@ struct engine_report {
 /// One JSON object on one line.
 std::string to_json(const engine_report& report);
 
-/// A table for people, ending with `verdict`. `title` says what was replayed.
+/// A table that ends with `verdict`. `title` names the replayed trace.
 std::string to_table(const engine_report& report, std::string_view title);
 
 /// One sentence: whether all KV was right.

@@ -5,7 +5,7 @@
 
 namespace troupe::replay {
 
-/// SplitMix64: fixed, so that the same parameters give the same trace everywhere.
+/// SplitMix64 as a fixed generator, so that the same parameters give the same trace everywhere.
 class fixed_sequence {
 public:
   explicit fixed_sequence(std::uint64_t seed = 0) : state_(seed) {}

@@ -11,7 +11,7 @@ namespace troupe::replay {
 
 namespace {
 
-/// Huge pages are asked for from this size on.
+/// The size from which huge pages are requested.
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20U;
 
 constexpr std::uint64_t gpu_alignment = 4096;
@@ -43,7 +43,7 @@ result<void> kv_tensors::allocate_on_host(std::span<const std::uint64_t> layer_b
                       "use fewer blocks or smaller pages",
                       layer_bytes.size(), bytes, layers_.size(), system_error(errno, "mmap").text));
     if (bytes >= huge_page_bytes)
-      ::madvise(memory, bytes, MADV_HUGEPAGE); // only makes it faster: a refusal changes nothing
+      ::madvise(memory, bytes, MADV_HUGEPAGE); // an optimisation: a refusal does not matter
     host_.emplace_back(static_cast<std::byte*>(memory), unmap{bytes});
     layers_.emplace_back(static_cast<std::byte*>(memory), bytes);
     std::memset(memory, std::to_integer<int>(poison), bytes);

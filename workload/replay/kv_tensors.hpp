@@ -12,19 +12,19 @@
 
 namespace troupe::replay {
 
-/// The memory of one rank's paged KV cache, a tensor for each layer, in host memory or in that of a GPU. All of it is
-/// poisoned, so that a load that moves nothing cannot pass.
+/// The memory of one rank's paged KV cache, a tensor for each layer, in host or GPU memory. All of it is poisoned, so
+/// that a load that moves nothing is detected.
 class kv_tensors {
 public:
   static constexpr std::byte poison{0xdb};
 
-  /// Errors: those of `gpu_memory::allocate`; limit_exceeded where the system does not give as much memory.
+  /// Errors: those of `gpu_memory::allocate`; `limit_exceeded` where the system has too little memory.
   static result<kv_tensors> allocate(std::span<const std::uint64_t> layer_bytes, std::optional<int> gpu);
 
-  /// Valid as long as this object or the one it was moved to. On a GPU these are not for the host to read.
+  /// Valid while this object, or the one it was moved to, lives. The host cannot read those on a GPU.
   const std::vector<std::span<std::byte>>& layers() const noexcept { return layers_; }
 
-  /// All layers; null if they lie in host memory.
+  /// All layers; null if they are in host memory.
   gpu_memory* gpu() noexcept { return gpu_ ? &*gpu_ : nullptr; }
   const gpu_memory* gpu() const noexcept { return gpu_ ? &*gpu_ : nullptr; }
 

@@ -8,14 +8,14 @@
 
 namespace troupe::replay {
 
-/// Microseconds.
+/// In microseconds.
 struct latency_summary {
   double p50 = 0;
   double p99 = 0;
   double max = 0;
 };
 
-/// Keeps every sample (8 MB for a million), so that percentiles are exact. One thread.
+/// All samples of a latency (8 MB for a million), so that percentiles are exact. One thread.
 class latency_samples {
 public:
   /// A negative time counts as 0.
@@ -36,23 +36,23 @@ private:
   mutable bool sorted_ = true;
 };
 
-/// The time during which at least one of several overlapping activities was under way: what bytes are divided by to
-/// get their bandwidth when transfers overlap each other and the rest of the replay. Told by several of them in
-/// messages, beginnings and ends may come a little out of order: no time counts twice. One thread.
+/// The time during which at least one of several overlapping activities was in progress, by which bytes are divided to
+/// get their bandwidth. Beginnings and ends that several actors report by messages may arrive slightly out of order: no
+/// time counts twice. One thread.
 class busy_time {
 public:
   void begin(timestamp now) noexcept;
 
-  /// Ends one of those that began; ignored where none is under way.
+  /// Ends one activity; ignored where none is in progress.
   void end(timestamp now) noexcept;
 
-  /// Up to now, including what is under way.
+  /// The total up to now, including activities in progress.
   duration total(timestamp now) const noexcept;
 
 private:
   std::uint64_t active_ = 0;
   timestamp since_{};
-  /// The latest end of all.
+  /// The latest end so far.
   timestamp until_ = timestamp::min();
   duration total_{};
 };

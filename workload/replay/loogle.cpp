@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view form = "loogle:GROUPS,PREFIX_TOKENS,QUERIES,QUERY_TOKENS (any trailing part may be left "
                                   "out; default loogle:100,20480,20,128)";
 
-/// Above this no number of a spec makes sense.
+/// The upper limit of every number in a spec.
 constexpr std::uint64_t number_max = std::uint64_t{1} << 32;
 
 constexpr std::uint64_t blocks_max = std::uint64_t{1} << 28;
@@ -55,9 +55,9 @@ result<std::vector<trace_request>> make_loogle(const loogle_spec& spec, std::uin
   const auto count = limit ? std::min<std::uint64_t>(*limit, all) : all;
   if (all > blocks_max || count > blocks_max / blocks)
     return fail(errc::limit_exceeded,
-                fmt::format("{} requests of {} blocks are more than this generator makes ({} blocks in all)", count,
+                fmt::format("{} requests of {} blocks exceed the limit of this generator ({} blocks in all)", count,
                             blocks, blocks_max));
-  // Ids are numbered through: first the prefixes of all groups, then what the requests have for themselves.
+  // Ids are consecutive: first the prefixes of all groups, then the requests' own blocks.
   const auto own = blocks - shared;
   std::vector<trace_request> requests;
   requests.reserve(count);

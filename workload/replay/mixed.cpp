@@ -24,18 +24,18 @@ constexpr std::uint64_t mixed_number_max = std::uint64_t{1} << 32;
 constexpr std::size_t applications = 20;
 constexpr std::size_t agent_kinds = 8;
 constexpr std::size_t popular_prompts = 1500;
-/// Of requests for a popular prompt, so many bring a new one in place of an old one.
+/// The share of requests for a popular prompt that replace it by a new one.
 constexpr double drift = 0.02;
 
 using block_ids = std::vector<std::uint64_t>;
 
-/// The same everywhere as far as the processor's floating point and libm are.
+/// A random source that is the same everywhere as far as the processor's floating point and libm are.
 class chance {
 public:
   explicit chance(std::uint64_t seed) : sequence_(seed) {}
 
   std::size_t below(std::size_t n) noexcept { return sequence_.below(n); }
-  /// 0 to 1, without 1.
+  /// In [0, 1).
   double fraction() noexcept { return static_cast<double>(sequence_.next() >> 11) * 0x1p-53; }
   /// With mean 1.
   double exponential() noexcept { return -std::log(1 - fraction()); }
@@ -51,7 +51,7 @@ private:
   fixed_sequence sequence_;
 };
 
-/// The i-th of n is drawn with a weight of (i + 1)^-exponent.
+/// A distribution over 0 … n - 1 that draws i with a weight of (i + 1)^-exponent.
 class zipf {
 public:
   zipf(std::size_t n, double exponent) {
@@ -74,7 +74,7 @@ enum class kind : std::uint8_t { chat, agent, document, prompt };
 
 struct session {
   kind what = kind::chat;
-  /// Its last request, and what was answered.
+  /// The last request, and its answer.
   block_ids context;
   std::uint64_t requests_left = 0;
 };
@@ -91,7 +91,7 @@ public:
       renew(x);
   }
 
-  /// The next request, and when it comes, in seconds.
+  /// The next request, and its time in seconds.
   std::pair<double, block_ids> next() {
     while (events_.empty() || arrival_ < events_.top().at)
       arrive();
@@ -131,7 +131,7 @@ private:
     add(random_.count(10, 0.8, 2, 80), prompt);
   }
 
-  /// A session begins each second on average.
+  /// Adds a session, and schedules the next arrival, after one second on average.
   void arrive() {
     auto share = random_.fraction() * static_cast<double>(spec_.chats + spec_.agents + spec_.documents + spec_.prompts);
     session x;
@@ -160,7 +160,7 @@ private:
     arrival_ += random_.exponential();
   }
 
-  /// What the next request adds, and how long the one after it keeps away, in seconds.
+  /// Extends the session for its next request, and returns the pause until the one after it, in seconds.
   double extend(session& x) {
     switch (x.what) {
     case kind::chat:
@@ -217,7 +217,7 @@ result<std::vector<trace_request>> make_mixed(const mixed_spec& spec, std::uint3
   const auto count = limit ? std::min<std::uint64_t>(*limit, spec.requests) : spec.requests;
   if (count > requests_max)
     return fail(errc::limit_exceeded,
-                fmt::format("{} requests are more than this generator makes, {}", count, requests_max));
+                fmt::format("{} requests exceed the limit of this generator, {}", count, requests_max));
   generator source(spec);
   std::vector<trace_request> requests(count);
   for (auto& x : requests) {

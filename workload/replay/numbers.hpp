@@ -9,8 +9,7 @@
 
 namespace troupe::replay {
 
-/// Reads `PREFIX:NUMBER,NUMBER,…`, of which any trailing part may be left out, as may the colon. An error shows the
-/// form.
+/// Parses `PREFIX:NUMBER,NUMBER,…`; any trailing part may be omitted, and so may the colon. An error shows the form.
 std::optional<error> parse_numbers(std::string_view text, std::string_view prefix, std::string_view form,
                                    std::span<std::uint64_t* const> fields, std::uint64_t most);
 

@@ -11,17 +11,17 @@ namespace {
 
 constexpr std::size_t word_bytes = sizeof(std::uint64_t);
 
-/// Two words, what every machine has a register for.
+/// Two words, the size of a vector register on every machine.
 using pair [[gnu::vector_size(2 * word_bytes)]] = std::uint64_t;
 
-/// A cache line of consecutive words. Four pairs with names: the optimiser leaves an array of them in memory, and is
+/// A cache line of consecutive words. It has four named pairs: the optimiser leaves an array of them in memory, and is
 /// then slower than the memory that it fills or compares.
 struct line {
   static constexpr std::size_t bytes = 8 * word_bytes;
 
   pair a, b, c, d;
 
-  /// first, first + step, …
+  /// The words first, first + step, …
   line(std::uint64_t first, std::uint64_t step) noexcept
       : a{first, first + step}, b(a + 2 * step), c(b + 2 * step), d(c + 2 * step) {
     // nop
@@ -34,7 +34,7 @@ struct line {
     std::memcpy(p + 3 * sizeof(pair), &d, sizeof(pair));
   }
 
-  /// Bits in which the line at `p` differs, of all words together.
+  /// The bits in which the line at `p` differs, combined over all words.
   pair difference(const std::byte* p) const noexcept {
     return (load(p) ^ a) | (load(p + sizeof(pair)) ^ b) | (load(p + 2 * sizeof(pair)) ^ c) |
            (load(p + 3 * sizeof(pair)) ^ d);
@@ -93,7 +93,7 @@ std::optional<std::uint64_t> page_pattern::compare(std::span<const std::byte> by
   for (; left >= line::bytes; left -= line::bytes, p += line::bytes, offset += line::bytes) {
     const auto difference = expected.difference(p);
     if ((difference[0] | difference[1]) != 0)
-      break; // the bytes below say where
+      break; // the loop over bytes below finds the position
     expected.advance(step_ * (line::bytes / word_bytes));
   }
   for (; left > 0; --left, ++p, ++offset)

@@ -9,13 +9,13 @@
 
 namespace troupe::replay {
 
-/// The bytes that the page of one (key, rank) must hold: the little-endian 64-bit words a + i·b (mod 2^64), where i is
-/// the word's position in the canonical page and a and the odd b are mixed from digest and rank.
+/// The expected bytes of the page of one (key, rank): the little-endian 64-bit words a + i·b (mod 2^64), where i is the
+/// word's position in the canonical page and a and the odd b are mixed from digest and rank.
 ///
-/// Cheap enough not to be what a replay measures, and able to tell apart what can go wrong: pages of other keys or
-/// ranks have another a and b; bytes at another position differ, since i·b is different for every i; constant
-/// fillings (zeros, poison) differ from one word to the next. It does not stand for a checksum: whoever knows the
-/// first two words knows the page.
+/// It is cheap enough not to affect the measurement of a replay, and detects the possible faults: pages of other keys
+/// or ranks have another a and b; bytes at another position differ, since i·b is different for every i; constant
+/// content (zeros, poison) differs from one word to the next. It is not a checksum: the first two words determine the
+/// page.
 class page_pattern {
 public:
   page_pattern(const key_digest& key, rank_number rank) noexcept;
@@ -23,8 +23,8 @@ public:
   /// Writes the bytes [offset, offset + out.size()) of the page. Any offset, size and alignment.
   void fill(std::span<std::byte> out, std::uint64_t offset) const noexcept;
 
-  /// Compares with the bytes [offset, offset + bytes.size()) of the page. The position in the page of the first byte
-  /// that differs, or none.
+  /// Compares with the bytes [offset, offset + bytes.size()) of the page. Returns the position in the page of the first
+  /// different byte, or nothing.
   std::optional<std::uint64_t> compare(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept;
 
   /// The byte at `offset` of the page.

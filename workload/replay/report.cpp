@@ -26,7 +26,7 @@ std::string bandwidth(double gbps) {
   return fmt::format("{:.2f}", finite(gbps));
 }
 
-/// What part it is of what the bus can do.
+/// The bandwidth as a share of a plain copy's.
 std::string beside_copy(double gbps, double copy_gbps) {
   return fmt::format("{:.1f} GB/s ({:.3f})", copy_gbps, copy_gbps > 0 ? finite(gbps) / copy_gbps : 0.0);
 }
@@ -80,7 +80,7 @@ std::string to_json(const replay_report& r) {
                                  {"to_host", finite(r.plain_copy->to_host)},
                                  {"both", finite(r.plain_copy->both)},
                                  {"together", finite(r.together_gbps)}};
-  // Only where it is not what a replay is for.
+  // Only where it is not the default.
   if (!r.compared)
     object["compared"] = false;
   return object.dump();
@@ -133,7 +133,7 @@ std::string to_table(const replay_report& r, std::string_view title) {
 
 std::string progress_line(const replay_progress& p, std::size_t columns) {
   const auto done = std::min(share(p.requests_done, p.requests), 1.0);
-  // The most important first.
+  // The most important parts first.
   std::vector<std::string> parts{
       fmt::format("{:3.0f} %", std::floor(done * 100.0)),
       fmt::format("{} of {} requests", human_count(p.requests_done), human_count(p.requests)),

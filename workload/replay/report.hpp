@@ -13,7 +13,7 @@
 
 namespace troupe::replay {
 
-/// What a replay did. The fields are the keys of `--json`, in this order.
+/// The results of a replay. The fields are the keys of `--json`, in this order.
 struct replay_report {
   std::uint64_t requests = 0;
   /// One per hash id.
@@ -23,11 +23,11 @@ struct replay_report {
   /// One per block and rank.
   std::uint64_t loaded_pages = 0;
   std::uint64_t saved_pages = 0;
-  /// Of the loaded pages: those that had to be read from a slab. All others were in memory.
+  /// Loaded pages that were read from a slab. All others were in memory.
   std::uint64_t loaded_from_disk = 0;
   std::uint64_t loaded_bytes = 0;
   std::uint64_t saved_bytes = 0;
-  /// Loaded pages that did not hold what they must.
+  /// Loaded pages with wrong content.
   std::uint64_t verify_failures = 0;
   /// Pages that could not be loaded, or saved.
   std::uint64_t load_failures = 0;
@@ -36,15 +36,14 @@ struct replay_report {
   /// False where blocks were neither filled nor compared.
   bool compared = true;
   double seconds = 0;
-  /// Processor seconds of this process per second, its own node included.
+  /// Processor seconds of this process per second, including its own node.
   double cores = 0;
-  /// 10^9 bytes per second, over the time during which at least one load (save) was under way.
+  /// 10^9 bytes per second, over the time during which at least one load (save) was in progress.
   double load_gbps = 0;
   double save_gbps = 0;
-  /// Of loads and saves together, over the time during which both were under way or one of them; where some were at
-  /// once.
+  /// Of loads and saves together, over the time during which at least one was in progress; set where some overlapped.
   double together_gbps = 0;
-  /// The GPU's, where its pace is what was to be measured.
+  /// The plain copy bandwidth of the GPU, where it was measured.
   std::optional<plain_copy_pace> plain_copy;
   latency_summary lookup_us;
   latency_summary load_us;
@@ -62,13 +61,13 @@ struct replay_report {
 /// The report as one JSON object on one line.
 std::string to_json(const replay_report& report);
 
-/// The report as a table for people, ending with `verdict`. `title` says what was replayed.
+/// The report as a table that ends with `verdict`. `title` names the replayed trace.
 std::string to_table(const replay_report& report, std::string_view title);
 
 /// One sentence: whether every byte was right.
 std::string verdict(const replay_report& report);
 
-/// How far a replay is.
+/// The progress of a replay.
 struct replay_progress {
   std::uint64_t requests_done = 0;
   std::uint64_t requests = 0;
@@ -81,33 +80,33 @@ struct replay_progress {
   duration elapsed{};
 };
 
-/// One line without a newline, of at most so many columns: percent, requests, the time to go at the pace so far,
-/// failures where there are any, hits, and bandwidth over the elapsed time. What does not fit is left out from the
-/// right; what is left of the width goes to a bar in front.
+/// One line without a newline, of at most so many columns: percent, requests, the remaining time at the present rate,
+/// failures if any, hits, and bandwidth over the elapsed time. Parts that do not fit are omitted from the right; the
+/// rest of the width is a progress bar in front.
 std::string progress_line(const replay_progress& progress, std::size_t columns = 160);
 
 /// The steps of a replay, in the order of the table.
 enum class phase : std::uint8_t {
-  /// How many leading keys are complete.
+  /// Gets the number of complete leading keys.
   lookup,
-  /// Where their pages are.
+  /// Gets the locations of their pages.
   locate,
-  /// Slab → memory.
+  /// Copies from slab to memory.
   read,
-  /// Page → KV cache, identity and checksum checked.
+  /// Copies from page to KV cache, with identity and checksum verified.
   scatter,
-  /// Every byte of the KV cache against what the key must hold.
+  /// Compares every byte of the KV cache with its expected value.
   compare,
   /// The engine's forward pass: fills the blocks that were not found.
   produce,
-  /// Slots to write to.
+  /// Gets slots to write to.
   reserve,
-  /// KV cache → page, header and checksum made.
+  /// Copies from KV cache to page, and makes header and checksum.
   gather,
-  /// Memory → slab.
+  /// Copies from memory to slab.
   write,
   commit,
-  /// Gives the lease back.
+  /// Releases the lease.
   release,
 };
 
@@ -115,8 +114,8 @@ inline constexpr std::size_t phase_count = static_cast<std::size_t>(phase::relea
 
 std::string_view to_string(phase p) noexcept;
 
-/// Where the time goes: per phase the sum over all requests, and the bytes it handled. With several requests at once
-/// the sums exceed the wall clock. One thread.
+/// The time by phase: per phase the sum over all requests, and its bytes. With concurrent requests the sums exceed the
+/// wall clock. One thread.
 class phase_times {
 public:
   void add(phase p, duration d, std::uint64_t bytes = 0) noexcept;
@@ -133,7 +132,7 @@ private:
   std::array<tally, phase_count> entries_{};
 };
 
-/// Phases that took time: what they do, seconds, share of all phases' time, bytes, GB/s.
+/// The phases that took time: their description, seconds, share of all phases' time, bytes, GB/s.
 std::string to_table(const phase_times& times);
 
 } // namespace troupe::replay

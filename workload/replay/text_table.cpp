@@ -33,7 +33,7 @@ std::string human_bytes(std::uint64_t bytes) {
     return fmt::format("{} B", bytes);
   auto value = static_cast<double>(bytes) / 1024.0;
   std::size_t unit = 0;
-  // 999.5 is where three digits would round up to a fourth.
+  // From 999.5 on, three digits would round up to a fourth.
   for (; value >= 999.5 && unit + 1 < units.size(); ++unit)
     value /= 1024.0;
   return fmt::format("{} {}", three_digits(value), units[unit]);
@@ -84,7 +84,7 @@ std::string_view fitting(std::string_view text, std::size_t columns) noexcept {
   std::size_t end = 0;
   for (; end < text.size(); ++end) {
     if ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U)
-      continue; // goes with the character before
+      continue; // belongs to the previous character
     if (columns == 0)
       break;
     --columns;

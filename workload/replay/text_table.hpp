@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-/// Numbers and tables as people like to read them.
+/// Readable numbers and tables.
 
 namespace troupe::replay {
 
@@ -24,10 +24,10 @@ std::string human_time(duration d);
 /// "36.6 %"; `share` is 0 … 1.
 std::string human_percent(double share);
 
-/// The part of a whole, 0 … 1; 0 of nothing.
+/// The share of a whole, 0 … 1; 0 if the whole is 0.
 double share(std::uint64_t part, std::uint64_t whole) noexcept;
 
-/// Or 0: JSON has no infinity and no NaN, and a duration neither.
+/// The number, or 0 if it is not finite: JSON and durations have no infinity and no NaN.
 double finite(double x) noexcept;
 
 duration from_seconds(double x) noexcept;
@@ -35,10 +35,10 @@ duration from_seconds(double x) noexcept;
 /// Bytes over a time in units of 10^9 bytes per second; 0 where no time has passed.
 double gigabytes_per_second(std::uint64_t bytes, duration d) noexcept;
 
-/// Columns on the screen that a UTF-8 text takes, for text without wide or combining characters.
+/// The columns of a UTF-8 text on the screen, for text without wide or combining characters.
 std::size_t display_width(std::string_view text) noexcept;
 
-/// The text, cut behind as many columns as there are.
+/// The text, cut after so many columns.
 std::string_view fitting(std::string_view text, std::size_t columns) noexcept;
 
 /// Rows of cells, aligned by column: the first column to the left, the others to the right.
@@ -46,7 +46,7 @@ class text_table {
 public:
   explicit text_table(std::vector<std::string> header);
 
-  /// Adds a row; missing cells are empty, cells beyond the header are left out.
+  /// Adds a row; missing cells are empty, cells beyond the header are omitted.
   void row(std::vector<std::string> cells);
 
   /// The table, every line ending with a newline and starting with `indent` spaces.

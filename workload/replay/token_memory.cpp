@@ -11,10 +11,10 @@ namespace troupe::replay {
 
 namespace {
 
-/// How much later than the call a forward pass of the GPU writes: longer than a connector takes to begin a save.
+/// The delay of a forward pass on the GPU after the call: longer than a connector takes to begin a save.
 constexpr auto forward_takes = std::chrono::microseconds(300);
 
-/// What all heads of a token hold in one part of one layer.
+/// The pattern of all heads of a token in one part of one layer.
 page_pattern pattern_of(engine::content content, std::size_t layer, std::uint32_t part, rank_number rank) {
   return page_pattern(key_digest{content, layer * 2 + part}, rank);
 }

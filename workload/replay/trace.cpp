@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t line_bytes_max = std::size_t{16} << 20;
 
-/// Lines of a file of any size or kind: never holds more than one line.
+/// Reads the lines of a file of any size or kind: never holds more than one line.
 class line_reader {
 public:
   explicit line_reader(std::ifstream in) : in_(std::move(in)), buffer_(std::size_t{256} << 10) {
@@ -59,7 +59,7 @@ private:
   std::size_t filled_ = 0;
 };
 
-/// A value as it stands in the file, shortened.
+/// A value from the file, shortened.
 std::string excerpt(const nlohmann::json& value) {
   auto text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return text.size() <= 40 ? text : text.substr(0, 37) + "...";
@@ -85,7 +85,8 @@ result<trace_request> parse_request(const std::string& line) {
     object = nlohmann::json::parse(line);
   } catch (const nlohmann::json::exception& e) {
     std::string_view what = e.what();
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: …": the reader knows the line better.
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: …": the prefix is replaced by the line of the
+    // file.
     if (const auto detail = what.find("column "); detail != std::string_view::npos)
       what.remove_prefix(detail);
     return fail(errc::invalid_argument, fmt::format("not JSON: {}", what));
@@ -142,7 +143,7 @@ result<std::vector<trace_request>> read_trace(const std::filesystem::path& file,
     if (outcome == line_reader::outcome::failed)
       return tl::unexpected(system_error(EIO, place() + "cannot be read"));
     if (outcome == line_reader::outcome::too_long)
-      return fail(errc::limit_exceeded, place() + "longer than 16 MiB, this is no trace of JSON lines");
+      return fail(errc::limit_exceeded, place() + "longer than 16 MiB, this is not a trace of JSON lines");
     if (outcome == line_reader::outcome::end)
       break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) {
@@ -201,14 +202,14 @@ result<trace> generate_trace(std::string_view spec, std::uint32_t block_tokens, 
 }
 
 std::string to_json(const trace_request& x) {
-  // As published traces are written.
+  // In the form of published traces.
   return fmt::format(R"({{"timestamp": {}, "input_length": {}, "output_length": {}, "hash_ids": [{}]}})",
                      x.timestamp_ms, x.input_length, x.output_length, fmt::join(x.hash_ids, ", "));
 }
 
 namespace {
 
-/// A file that is not there may be a generator with a typing mistake.
+/// A missing file may be a misspelt generator.
 error meant_generator(std::string_view spec, const std::filesystem::path& file, error why) {
   constexpr std::array<std::string_view, 2> generators{"loogle", "mixed"};
   std::error_code ignored;

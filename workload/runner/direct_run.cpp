@@ -13,7 +13,7 @@ namespace troupe::replay {
 
 namespace {
 
-/// Blocks of the longest request.
+/// The number of blocks of the longest request.
 std::size_t longest_request(const trace& what) {
   std::size_t out = 0;
   for (const auto& x : what.requests)
@@ -21,10 +21,10 @@ std::size_t longest_request(const trace& what) {
   return out;
 }
 
-/// Device memory for all players: where that is the host's, it has to fit into half of it.
+/// Allocates device memory for all replayers: in host memory, it may take half of the host's.
 result<void> make_devices(stage& scene, const namespace_spec& space, std::size_t blocks, std::optional<int> gpu) {
   const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
-  if (auto room = gpu ? result<void>{} : check_memory(bytes, "the requests under way", "--concurrency or --page-bytes");
+  if (auto room = gpu ? result<void>{} : check_memory(bytes, "concurrent requests", "--concurrency or --page-bytes");
       !room)
     return room;
   for (rank_number rank = 0; rank < space.world_size; ++rank) {
@@ -37,7 +37,7 @@ result<void> make_devices(stage& scene, const namespace_spec& space, std::size_t
   return {};
 }
 
-/// Serves each rank's device memory, waits until all is bound to the node, and tells the players whom to ask.
+/// Serves each rank's device memory, waits until all is bound to the node, and sets the actors that replayers use.
 result<void> start_ranks(node_client& client, stage& scene) {
   for (rank_number rank = 0; rank < scene.devices.size(); ++rank) {
     auto memory = node_client::rank_memory::of(rank, scene.devices[rank]->view(), scene.options.gpu);
@@ -57,7 +57,7 @@ result<void> start_ranks(node_client& client, stage& scene) {
   return {};
 }
 
-/// Keys evicted on the node so far; 0 when it cannot be asked.
+/// Keys that the node has evicted so far; 0 when it does not answer.
 std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup) {
   std::uint64_t out = 0;
   caf::scoped_actor self{system};
@@ -66,7 +66,7 @@ std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup
   return out;
 }
 
-/// Of each player and rank.
+/// Indexed by replayer and rank.
 using player_blocks = std::vector<std::vector<std::vector<std::uint32_t>>>;
 
 player_blocks divide_blocks(const stage& scene, std::size_t longest) {
@@ -77,8 +77,8 @@ player_blocks divide_blocks(const stage& scene, std::size_t longest) {
   return out;
 }
 
-/// Conducts players until the requests of the sums are through, the node is gone for good, or the observer wants an
-/// end. Players tell in messages what they do, so that nobody but this thread touches the sums.
+/// Controls the replayers until all requests of the tally have ended, the node is lost for good, or the observer
+/// requests the end. Replayers report by messages, so that only this thread changes the tally.
 void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scene, const player_blocks& blocks,
              tally& sums, run_observer& observer) {
   caf::scoped_actor self{system};
@@ -96,7 +96,7 @@ void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scen
                   [&](const still_wanted&) { return !sums.given_up().has_value(); },
                   [&](const run_event& x) { sums.note(x); }, [&](const caf::down_msg&) { --playing; },
                   caf::after(observer.interval()) >> [] {});
-    // Messages come faster than anybody reads.
+    // Messages arrive faster than the display needs.
     const auto now = std::chrono::steady_clock::now();
     if (playing > 0 && now - shown < observer.interval())
       continue;

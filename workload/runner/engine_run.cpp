@@ -18,24 +18,23 @@ namespace {
 
 constexpr std::uint32_t vocabulary = 32'000;
 
-/// With faults, outputs are longer by less than so many tokens: requests that grow while they run are what makes an
-/// engine preempt others.
+/// With faults, outputs are longer by less than so many tokens: an engine preempts requests because running ones grow.
 constexpr std::uint32_t extra_output = 64;
 
-/// Tokens of the block that a trace knows by a number.
+/// The tokens of a block that the trace identifies by a number.
 void append_tokens(std::vector<connector::token_id>& out, std::uint64_t hash_id, std::uint64_t salt,
                    std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i)
     out.push_back(static_cast<connector::token_id>(mix(hash_id + 1, salt * 0x9e3779b97f4a7c15ULL + i) % vocabulary));
 }
 
-/// Tokens of the prompt of a request of the trace. Each of its blocks is a page, however many tokens it had where the
-/// trace was recorded; one more, so that all pages can be looked up.
+/// The number of prompt tokens of a request of the trace. Each of its blocks is a page, however many tokens it had in
+/// the recording; one more, so that all pages can be looked up.
 std::uint64_t prompt_tokens(const trace_request& x, std::uint32_t page_tokens) noexcept {
   return x.hash_ids.size() * std::uint64_t{page_tokens} + 1;
 }
 
-/// The output is as long in proportion.
+/// The output length in proportion.
 std::uint32_t output_tokens(const trace_request& x, std::uint32_t page_tokens) noexcept {
   const auto tokens = x.hash_ids.size() * std::uint64_t{page_tokens};
   return static_cast<std::uint32_t>(
@@ -55,7 +54,7 @@ engine::request_spec spec_of(const trace_request& x, std::size_t number, std::ui
   return out;
 }
 
-/// The engine with its connector, and what is done to it.
+/// The engine with its connector, and the faults that are injected.
 class engine_replay {
 public:
   engine_replay(caf::actor_system& system, const connector::half_connection& connection, const trace& what,
@@ -88,7 +87,7 @@ public:
     longest += options_.faults ? extra_output : 1;
     shape.max_model_len = static_cast<std::uint32_t>(longest);
     const auto blocks_of_longest = static_cast<std::uint32_t>((longest + shape.block_tokens) / shape.block_tokens);
-    // With faults, just enough for the prompts of some requests: as they grow, the engine has to preempt.
+    // With faults, just enough for the prompts of some requests: when they grow, the engine has to preempt.
     const auto enough = options_.faults ? std::max((blocks_of_longest - extra_output / shape.block_tokens) *
                                                        std::max(options_.common.concurrency / 2, 2U),
                                                    blocks_of_longest)
@@ -125,7 +124,7 @@ public:
     return {};
   }
 
-  /// Until the trace is through, or the observer wants an end.
+  /// Runs until the end of the trace, or until the observer requests the end.
   engine_outcome play() {
     const auto started = std::chrono::steady_clock::now();
     const auto busy_before = processor_seconds();
@@ -136,7 +135,7 @@ public:
       if (options_.faults && !interrupted)
         strike();
       if (engine_->step() == 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(100)); // loads are under way
+        std::this_thread::sleep_for(std::chrono::microseconds(100)); // loads are in progress
       const auto now = std::chrono::steady_clock::now();
       if (now - shown < observer_.interval())
         continue;
@@ -187,7 +186,7 @@ private:
     return {};
   }
 
-  /// As many requests as the engine may run, and some more that wait.
+  /// Adds as many requests as the engine may run, and some that wait.
   void feed(bool interrupted) {
     while (!interrupted && next_ < trace_.requests.size() &&
            engine_->schedule().requests().size() < 2 * std::size_t{options_.common.concurrency}) {

@@ -13,33 +13,33 @@
 
 namespace troupe::replay {
 
-/// What is done to an engine while it works: requests are aborted, and blocks run short so that requests are preempted.
+/// The injected faults of an engine: requests are aborted, and blocks are scarce so that requests are preempted.
 struct engine_faults {
   std::uint64_t seed = 0;
-  /// Of the node's pages on disk; null where they are left alone.
+  /// Damages the node's pages on disk; null for no damage.
   std::unique_ptr<slab_damage> damage;
 };
 
 struct engine_run_options {
   run_options common;
-  /// Blocks of KV cache on each worker; enough for all requests under way if not given.
+  /// Blocks of KV cache on each worker; enough for all concurrent requests if not given.
   std::optional<std::uint32_t> kv_blocks;
   std::uint32_t blocks_per_page = 1;
   std::optional<engine_faults> faults;
-  /// Loads belong to the step that runs their request.
+  /// Loads are part of the step that runs their request.
   bool synchronous_loads = false;
 };
 
 struct engine_outcome {
   engine_report report;
-  /// The first byte that was not right, in words.
+  /// A description of the first wrong byte.
   std::string first_wrong;
   /// The whole trace was played.
   bool whole = true;
 };
 
-/// Plays a trace on a model of an engine, whose connector's halves work with the node of `connection` in its namespace
-/// `space`. All KV that a forward pass reads is compared byte by byte. Errors: what keeps it from beginning.
+/// Plays a trace on a model of an engine, whose connector's halves use the node of `connection` in its namespace
+/// `space`. All KV that a forward pass reads is compared byte by byte. Errors: the reason why it cannot begin.
 result<engine_outcome> play_through_engine(caf::actor_system& system, const connector::half_connection& connection,
                                            const namespace_spec& space, const trace& what, engine_run_options options,
                                            run_observer& observer);

@@ -7,11 +7,11 @@
 
 namespace troupe::replay {
 
-/// Whether this machine has memory for so much KV cache: half of it at most. The error says who wants it, and what to
-/// choose smaller.
+/// Checks whether this machine has memory for so much KV cache, at most half of it. The error names the user of the
+/// memory, and the options to lower.
 result<void> check_memory(std::uint64_t bytes, std::string_view who, std::string_view options);
 
-/// What this process has used of processors, in seconds.
+/// Processor time of this process, in seconds.
 double processor_seconds();
 
 } // namespace troupe::replay

@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::uint64_t default_page_bytes = 64 * config::kibibyte;
 
-/// Slots until the trace is known; replaced by `give_room`.
+/// The number of slots until the trace is known; `give_room` replaces it.
 constexpr std::uint64_t provisional_slots = 1024;
 
-/// The slab with exactly so many slots: they and the trailer, which takes a page of its own.
+/// The size of a slab with exactly so many slots: they and the trailer, which takes one page.
 std::uint64_t slab_bytes(std::uint64_t slots, std::uint64_t slot_bytes) {
   return slots * slot_bytes + io::page_alignment;
 }
@@ -87,7 +87,7 @@ tl::expected<own_node, std::vector<config::problem>> make_own_node(const own_nod
     return out;
   }
   if (!sets_data_dir(options.overrides)) {
-    // Beside the working directory and not in /tmp, which is often memory: the pages are to reach a disk.
+    // In the working directory and not in /tmp, which is often in memory: the pages should reach a disk.
     const auto here = std::filesystem::current_path();
     out.leftovers = remove_leftovers(here);
     auto scratch = scratch_directory::make(here);
@@ -110,7 +110,7 @@ void give_room(const own_node_options& options, const trace& what, std::uint64_t
   for (const auto& x : what.requests)
     for (const auto& key : chain_keys(x.hash_ids, salt))
       unique.insert(key);
-  // Eviction begins at the low watermark; so much stays free beside what the trace fills.
+  // Eviction begins at the low watermark; so many slots stay free beside the trace's.
   const auto slots =
       static_cast<std::uint64_t>(static_cast<double>(unique.size() + 256) / (1.0 - config.storage.low_watermark)) + 64;
   const auto slot = io::slot_bytes(config.namespaces.front().geometry.page_bytes());

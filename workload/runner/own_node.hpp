@@ -12,11 +12,10 @@
 
 namespace troupe::replay {
 
-/// What is asked of the node that a run has for itself. Without a file: one namespace, with room for everything in the
-/// trace.
+/// The options of a run's own node. Without a file: one namespace, with room for everything in the trace.
 struct own_node_options {
   std::optional<std::filesystem::path> file;
-  /// Overrides, as after `--set`.
+  /// The arguments of `--set`.
   std::vector<std::string> overrides;
   /// The namespace that the rest applies to; the first if empty.
   std::string space;
@@ -25,20 +24,20 @@ struct own_node_options {
   std::optional<std::uint64_t> capacity_pages;
 };
 
-/// The config of the node that a run has for itself.
+/// The config of a run's own node.
 struct own_node {
   config::node_config config;
-  /// Where the node writes, unless the user chose a place.
+  /// The node's directory, unless the user has chosen one.
   scratch_directory scratch;
-  /// What runs that were killed had left beside it.
+  /// What killed runs had left beside it.
   std::vector<leftover> leftovers;
 };
 
-/// Puts the config together: the file if there is one, else one namespace; then the options; then the overrides.
-/// Errors: what is wrong with the file, or with an option, which is the problem's path then.
+/// Makes the config: the file if there is one, else one namespace; then the options; then the overrides. Errors: those
+/// of the file, or of an option, which is then the problem's path.
 tl::expected<own_node, std::vector<config::problem>> make_own_node(const own_node_options& options);
 
-/// Gives a config that was made for any trace the slots that this one needs, where neither file nor option say.
+/// Sets the slots that the trace needs in a config that was made without it, unless the file or an option sets them.
 void give_room(const own_node_options& options, const trace& what, std::uint64_t salt, config::node_config& config);
 
 } // namespace troupe::replay

@@ -152,7 +152,7 @@ void player::save() {
     }
   if (produced > 0)
     tell(blocks_produced{now() - began, produced});
-  // A prefix block that could not be loaded is saved again; so the blocks to save need not be in one piece.
+  // A prefix block that could not be loaded is saved again; so the blocks to save need not be contiguous.
   ++waiting_;
   for (rank_number rank = 0; rank < blocks_.size(); ++rank)
     for (std::size_t i = 0; i < keys_.size();) {
@@ -194,7 +194,7 @@ void player::saved(std::size_t count, const result<transfer_result>& outcome, ti
       const auto code = code_at(outcome->results, i);
       if (code == errc::ok)
         ++counts.written;
-      else if (code != errc::exists && code != errc::busy) // somebody else stored it, or is about to
+      else if (code != errc::exists && code != errc::busy) // another writer stored it, or is about to
         ++counts.failures;
       counts.slab_damaged = counts.slab_damaged || code == errc::slab_damaged;
       lost_ = lost_ || code == errc::unreachable;
@@ -213,7 +213,7 @@ void player::finish_request() {
     request(scene_->lookup, caf::infinite, release_atom_v, lease_)
         .then([] {},
               [](const caf::error&) {
-                // it has run out, which a long request may see
+                // it has expired, which can happen to a long request
               });
   tell(request_ended{keys_.size(), matched_});
   ask_for_request();
@@ -224,7 +224,7 @@ void player::node_lost(const error& why) {
     give_up(why);
     return;
   }
-  // The request begins anew when the node is back: it is empty then, so nothing is counted twice as a hit.
+  // The request restarts when the node is back: it is empty then, so nothing is counted twice as a hit.
   request(scene_->link, caf::infinite, wait_attached_atom_v, scene_->options.patience)
       .then(
           [this](const attach_reply&) {

@@ -12,35 +12,35 @@
 
 namespace troupe::replay {
 
-/// What all players of a run work with; nobody changes it while they play.
+/// The data that all replayers of a run share; constant during the run.
 struct stage {
   const trace* what = nullptr;
   run_options options;
-  /// Whether blocks are filled and compared; else the transfer alone is measured.
+  /// Whether blocks are filled and compared; otherwise only transfers are measured.
   bool compared = true;
   std::uint32_t batch_keys = 0;
   lookup_actor lookup;
   link_actor link;
-  /// Of each rank.
+  /// Indexed by rank.
   std::vector<transfer_actor> load;
   std::vector<transfer_actor> save;
-  /// Players write to blocks of their own.
+  /// Each replayer writes to its own blocks.
   std::vector<std::unique_ptr<device_memory>> devices;
 };
 
-/// A player asks for its next request: its number, or the number of requests where none is left for it.
+/// A replayer's request for the next request: the answer is its number, or the number of requests where none is left.
 struct next_request {};
 
-/// A player whose node was lost and is back asks whether it is to go on.
+/// The question of a replayer whose node has returned, whether to continue.
 struct still_wanted {};
 
-/// Plays requests one after the other, asking its conductor for the next until none is left; there are as many players
-/// as there are requests at once. For each request: look up the longest complete prefix, load it on every rank and
-/// compare every byte, produce what is missing, save it, release. What it has done, it tells the conductor.
+/// Plays requests one after the other, and asks its controller for the next until none is left; there is one replayer
+/// for each concurrent request. For each request: look up the longest complete prefix, load it on every rank and
+/// compare every byte, produce the missing blocks, save them, release. It reports to the controller.
 class player : public caf::event_based_actor {
 public:
-  /// `conductor` answers `next_request` and `still_wanted`, takes `run_event`, and outlives the player. `blocks[r]` are
-  /// this player's blocks in the device memory of rank r, enough for the longest request.
+  /// `conductor` answers `next_request` and `still_wanted`, receives `run_event`, and outlives the replayer.
+  /// `blocks[r]` are this replayer's blocks in the device memory of rank r, enough for the longest request.
   player(caf::actor_config& config, std::shared_ptr<const stage> scene, caf::actor conductor,
          std::vector<std::vector<std::uint32_t>> blocks);
 
@@ -57,7 +57,7 @@ private:
   void looked_up(const lookup_result& found);
   void load();
   void loaded(rank_number rank, std::size_t first, const result<transfer_result>& outcome, timestamp began);
-  /// Compares the blocks that were loaded, and counts them.
+  /// Compares the loaded blocks, and counts them.
   void compare(rank_number rank, std::size_t first, const transfer_result& outcome, load_ended& counts);
   void save();
   /// Saves the blocks [first, last) of one rank.

@@ -22,10 +22,11 @@ namespace fs = std::filesystem;
 constexpr std::string_view name_prefix = "troupe-replay.";
 constexpr std::string_view name_form = "troupe-replay.XXXXXX";
 
-/// Two programs that begin at once may meet between the making and the locking of a directory; not over and over.
+/// Two programs that begin at once may interfere between the creation and the locking of a directory, but not
+/// repeatedly.
 constexpr int make_attempts = 16;
 
-/// How often a removal may be disturbed by threads that still write, and for how long it waits in between.
+/// The most attempts at a removal that is disturbed by threads that still write, and the pause between them.
 constexpr int remove_attempts = 50;
 constexpr std::chrono::milliseconds remove_pause{10};
 
@@ -36,7 +37,7 @@ unique_descriptor lock_directory(const fs::path& path) {
   return opened;
 }
 
-/// Whether the name is still that of what was opened.
+/// Whether the path still leads to the opened file.
 bool names(const fs::path& path, int descriptor) {
   struct stat named {};
   struct stat opened {};
@@ -44,8 +45,8 @@ bool names(const fs::path& path, int descriptor) {
          named.st_ino == opened.st_ino;
 }
 
-/// A node in it locks a file of its own: also where the directory itself is not locked, somebody is at work there.
-/// Earlier versions had their nodes in the directory itself.
+/// Whether a node uses the directory. A node locks a file of its own, so it is detected also where the directory itself
+/// is not locked. Earlier versions had their nodes in the directory itself.
 bool has_node(const fs::path& path) {
   return std::ranges::any_of(std::array{path / scratch_directory::node_name / "lock", path / "lock"},
                              [](const fs::path& x) {
@@ -78,13 +79,13 @@ result<scratch_directory> scratch_directory::make(const fs::path& parent) {
     auto name = form;
     if (::mkdtemp(name.data()) == nullptr)
       return tl::unexpected(
-          system_error(errno, "cannot make a directory like " + form + "; choose a place with --set data_dir=…"));
+          system_error(errno, "cannot create a directory like " + form + "; choose a place with --set data_dir=…"));
     auto lock = lock_directory(name);
-    // Else another program took it for a leftover before it was locked.
+    // Otherwise another program removed it as a leftover before it was locked.
     if (lock && names(name, lock.get()))
       return scratch_directory(name, std::move(lock));
   }
-  return fail(errc::busy, "directories like " + form + " go as soon as they are made");
+  return fail(errc::busy, "directories like " + form + " disappear as soon as they are created");
 }
 
 scratch_directory::~scratch_directory() {

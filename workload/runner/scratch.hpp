@@ -10,14 +10,14 @@
 
 namespace troupe::replay {
 
-/// A directory `troupe-replay.XXXXXX` that is locked while this object lives, and removed with all that is in it at
-/// its end.
+/// A directory `troupe-replay.XXXXXX` that is locked while this object lives, and removed with its content by the
+/// destructor.
 class scratch_directory {
 public:
-  /// Of the directory in it that a node gets, which locks that one itself.
+  /// The name of the subdirectory for a node, which the node locks itself.
   static constexpr const char* node_name = "data";
 
-  /// In `parent`; for this user alone.
+  /// Creates it in `parent`, for this user only.
   static result<scratch_directory> make(const std::filesystem::path& parent);
 
   scratch_directory() = default;
@@ -30,7 +30,7 @@ public:
   }
   ~scratch_directory();
 
-  /// Empty where there is none.
+  /// Empty where there is no directory.
   const std::filesystem::path& path() const noexcept { return path_; }
 
 private:
@@ -41,19 +41,19 @@ private:
   unique_descriptor lock_;
 };
 
-/// Removes a directory that others may still write to, which can take some attempts. Nothing where `path` is empty.
+/// Removes a directory that other threads may still write to, in several attempts. Does nothing where `path` is empty.
 void remove_scratch(const std::filesystem::path& path);
 
-/// What a program that was killed left behind.
+/// What a killed program has left.
 struct leftover {
   std::filesystem::path path;
-  /// That it took on the disk.
+  /// Its size on disk.
   std::uint64_t bytes = 0;
-  /// False where it could not be removed.
+  /// False where the removal failed.
   bool removed = false;
 };
 
-/// Removes the scratch directories of this user in `parent` whose programs are gone: nobody holds their locks.
+/// Removes the scratch directories of this user in `parent` whose programs have ended: their locks are free.
 std::vector<leftover> remove_leftovers(const std::filesystem::path& parent);
 
 } // namespace troupe::replay

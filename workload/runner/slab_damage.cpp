@@ -21,7 +21,7 @@ bool slab_damage::strike(std::mt19937_64& random) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const auto offset = static_cast<off_t>(random() % static_cast<std::uint64_t>(status.st_size));
     unsigned char byte = 0;
-    // What was never written reads as zero.
+    // Unwritten parts read as zero.
     if (::pread(file.get(), &byte, 1, offset) != 1 || byte == 0)
       continue;
     byte = static_cast<unsigned char>(~byte);

@@ -8,13 +8,13 @@
 
 namespace troupe::replay {
 
-/// Flips bytes in slab files behind the back of the node that has them open. `troupe replay --inject-faults` promises
-/// it to users: a page that is damaged costs an engine work and nothing else. Knows files only, no node.
+/// Flips bytes in slab files that a node has open, without its knowledge. `troupe replay --inject-faults` shows users
+/// that a damaged page costs an engine only work. It uses files only, not the node.
 class slab_damage {
 public:
   explicit slab_damage(const std::vector<std::filesystem::path>& slabs);
 
-  /// One byte somewhere in what has been written. False if there is nothing yet.
+  /// Changes one byte of the written parts. Returns false if nothing is written yet.
   bool strike(std::mt19937_64& random);
 
 private:

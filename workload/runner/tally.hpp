@@ -22,28 +22,28 @@ struct transfer_began {
   timestamp at{};
 };
 
-/// A load of some pages, and their comparison.
+/// The end of a load of some pages, and of their comparison.
 struct load_ended {
   timestamp began{};
   timestamp ended{};
-  /// Pages that hold what they must, that do not, and that were not loaded.
+  /// Pages that are right, that are wrong, and that were not loaded.
   std::uint64_t right = 0;
   std::uint64_t wrong = 0;
   std::uint64_t missing = 0;
   duration comparing{};
   /// Of the first two, those that were read from a slab.
   std::uint64_t from_disk = 0;
-  /// The first wrong byte, in words.
+  /// A description of the first wrong byte.
   std::string first_wrong;
   transfer_timing timing;
-  /// That the coordinator moved.
+  /// Bytes that the coordinator moved.
   std::uint64_t bytes = 0;
 };
 
 struct save_ended {
   timestamp began{};
   timestamp ended{};
-  /// Pages written, and those that nobody has stored.
+  /// Pages that were written, and pages that no writer has stored.
   std::uint64_t written = 0;
   std::uint64_t failures = 0;
   /// The node refused some because of a damaged slab.
@@ -63,40 +63,40 @@ struct request_ended {
   std::uint64_t hit_blocks = 0;
 };
 
-/// The run cannot go on.
+/// The run cannot continue.
 struct run_given_up {
   error why;
 };
 
-/// What players say.
+/// The reports of replayers.
 using run_event =
     std::variant<lookup_ended, transfer_began, load_ended, save_ended, blocks_produced, request_ended, run_given_up>;
 
-/// Adds up what the players of a run have done, and hands out its requests, in order and each of them once. One thread.
+/// Sums up the work of a run's replayers, and assigns its requests, in order and each of them once. One thread.
 class tally {
 public:
-  /// Of the requests [first, end) of a run; whether blocks are compared.
+  /// For the requests [first, end) of a run; `compared`: whether blocks are compared.
   tally(std::uint64_t first, std::uint64_t end, std::uint64_t page_bytes, bool compared);
 
-  /// The next request; none where all have begun, or the run has been given up.
+  /// The next request; none where all have begun, or the run was cancelled.
   std::optional<std::uint64_t> next() noexcept;
 
   void note(const run_event& event);
 
-  /// Before anything else: what another part of the run has found wrong counts here as well, and nothing else of it.
+  /// Must be called first. Carries over errors that an earlier part of the run has found, and nothing else.
   void begin_after(const tally& earlier);
 
-  /// No further request begins. The first reason counts.
+  /// Cancels the run: no further request begins. The first reason counts.
   void give_up(const error& why);
   const std::optional<error>& given_up() const noexcept { return given_up_; }
 
   replay_progress progress(duration elapsed) const noexcept;
 
-  /// All but the times that the whole process took.
+  /// The report, without the times of the whole process.
   replay_report report(timestamp now) const;
   const phase_times& phases() const noexcept { return phases_; }
   bool slab_damaged() const noexcept { return slab_damaged_; }
-  /// The first page that was not right, in words; empty if all were.
+  /// A description of the first wrong page; empty if there was none.
   const std::string& first_wrong() const noexcept { return first_wrong_; }
 
 private:
