@@ -31,8 +31,10 @@ struct attach_request {
   std::uint32_t protocol = protocol_version;
   std::string client_name;
   std::int32_t process = 0;
-  /// "elsewhere": the client is to be treated as one on another host. Other values are ignored, as is `process` unless
-  /// an actor of the node's own process sends it: the connection proves which process a client is.
+  /// "elsewhere": the client is to be treated as one on another host. "node", which counts only from an actor of the
+  /// node's own process: that actor moves the pages of `process`, and ends the attachment itself, so the end of the
+  /// process alone does not. Other values are ignored, as is `process` unless an actor of the node's own process sends
+  /// it: the connection proves which process a client is.
   std::string home{};
   /// The name of the requested namespace; empty for the node's first.
   std::string space_name;

@@ -169,6 +169,8 @@ void lmcache_server::attach(const namespace_spec& space, std::int32_t process, c
   attach_request wanted;
   wanted.client_name = name;
   wanted.process = process != 0 ? process : ::getpid();
+  // Lanes of this process may still seal pages in frames of a worker that has died.
+  wanted.home = "node";
   wanted.wish = space_wish::made;
   wanted.space = space;
   auto out = std::make_shared<attachment>();

@@ -36,7 +36,6 @@ constexpr auto shortest_pause = std::chrono::microseconds(20);
 constexpr auto longest_pause = std::chrono::microseconds(500);
 // The pause while the daemon is lost and its transfers are waited out.
 constexpr auto quarantine_pause = std::chrono::milliseconds(20);
-
 // The pause between attempts to get rings from a daemon that refuses them.
 constexpr auto first_retry = std::chrono::milliseconds(100);
 constexpr auto last_retry = std::chrono::seconds(10);
@@ -45,8 +44,7 @@ constexpr std::size_t batch = 64;
 
 } // namespace
 
-/// The loop of the engine's thread and its state; the engine's `commands_`, `woken_` and `ended_` are shared with
-/// callers.
+/// The loop of the engine's thread and its state; `commands_`, `woken_` and `ended_` are shared with callers.
 ///
 /// Every row of the table waits here or runs. A running row is unsent or in progress. In progress it belongs to one
 /// session, and ends by a result that names it in a ring of that session, or when that session has ended. Until then

@@ -222,25 +222,31 @@ TEST_CASE("namespaces: a cleared rank can be registered with another number of s
     CHECK(w.memory->used() == bytes_of_slots(6, 2));
     CHECK(w.add_rank(0, 6).code() == errc::ok);
   }
-  SECTION("but not while a writer is active, which may finish") {
+  SECTION("while a writer is active: it is refused, and no slot is granted until its deadline and the rest are over") {
     const auto more = w.keys_of(0, 1, 900);
     const auto given = w.allocate(0, more);
-    CHECK(w.add_rank(0, 6).code() == errc::busy);
-    CHECK(w.ask(w.shards[0], confirm_request{w.id, 0, std::vector<page_ref>{{more[0], {given[0].where.slot, 0}}}})
-              .code() == errc::ok);
-    CHECK(w.add_rank(0, 6).code() == errc::identity_mismatch);
-    CHECK(w.slots_known() == 4);
-    CHECK(w.save(1, w.keys_of(1, 2, 700)).size() == 2);
+    REQUIRE(w.add_rank(0, 6).code() == errc::ok);
+    CHECK(w.slots_known() == 6);
+    const auto late =
+        w.ask(w.shards[0], confirm_request{w.id, 0, std::vector<page_ref>{{more[0], {given[0].where.slot, 0}}}})
+            .value<result_codes>();
+    CHECK(late.results[0] != static_cast<std::uint8_t>(errc::ok));
+    CHECK(w.allocate(0, w.keys_of(0, 1, 700))[0].code() == errc::full);
+    w.advance(std::chrono::seconds(4));
+    CHECK(w.allocate(0, w.keys_of(0, 1, 710))[0].code() == errc::full);
+    w.advance(std::chrono::seconds(5));
+    CHECK(w.save(1, w.keys_of(1, 6, 720)).size() == 6);
   }
-  SECTION("nor while a slot is quarantined for a late writer") {
+  SECTION("while a slot is quarantined for a late writer: no slot is granted until the rest is over") {
     const auto slots = w.save(0, w.keys_of(0, 1, 900));
     for (const auto& shard : w.shards)
       CHECK(w.ask(shard, reclaim_request{w.id, 0, std::vector<slot_number>{*slots.begin()}}).code() == errc::ok);
     w.at_all_shards(clear_request{w.id, all_ranks, 0});
-    CHECK(w.add_rank(0, 6).code() == errc::busy);
-    CHECK(w.slots_known() == 4);
+    REQUIRE(w.add_rank(0, 6).code() == errc::ok);
+    CHECK(w.slots_known() == 6);
+    CHECK(w.allocate(0, w.keys_of(0, 1, 700))[0].code() == errc::full);
     w.advance(std::chrono::seconds(4));
-    CHECK(w.add_rank(0, 6).code() == errc::ok);
+    CHECK(w.save(1, w.keys_of(1, 6, 720)).size() == 6);
   }
 }
 

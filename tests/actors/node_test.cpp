@@ -374,6 +374,16 @@ TEST_CASE("node: a client whose process has exited frees its slot although its l
   CHECK(w.dead() == std::vector{a});
   CHECK(w.rested() == std::vector{a});
   CHECK(w.processes.watched == 1);
+
+  // An actor of the node's own process may still use the frames of a client: it ends the attachment itself.
+  probe third(w.system());
+  auto wanted = w.request_of(2);
+  wanted.home = "node";
+  const auto c = w.ask(w.supervisor, wanted, third.as<>()).value<attach_reply>().owner;
+  w.processes.alive.erase(2);
+  w.advance(std::chrono::seconds(2));
+  CHECK(w.dead() != std::vector{c});
+  CHECK(w.processes.watched == 1);
 }
 
 } // namespace node_test

@@ -9,8 +9,7 @@ namespace troupe::simulation {
 
 namespace {
 
-/// Between the verification of a page and the order to the disk to write it, messages inside of the node pass. A page
-/// corrupted longer ago than that must have been detected.
+/// Messages inside the node pass between the check of a page and its write. What was corrupted earlier must be found.
 constexpr auto check_takes = std::chrono::seconds(1);
 
 } // namespace
@@ -508,8 +507,6 @@ std::string frame_ledger::late_copy(rank_number rank, owner_id owner, std::uint6
   return "rank " + std::to_string(rank) + ", frame at " + std::to_string(offset) +
          ": the device of a killed process still writes there without a pin";
 }
-
-// -- the rest ---------------------------------------------------------------------------------------------------------
 
 std::string frame_ledger::stored(rank_number rank, slot_ref where) const {
   if (disks_[rank]->written(where) || may_be_gone(rank, where))

@@ -60,7 +60,7 @@ TEST_CASE("Limits of a registry shard are consistent with each other and with th
                  "registry.max_namespaces: must not be below 2, the number of those in the config"));
   good(small_config, {"registry.max_batch_keys=7", "registry.max_lease_keys=7"});
   CHECK(contains(bad(small_config, {"registry.max_batch_keys=8", "registry.max_lease_keys=7"}),
-                 "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease could not hold"));
+                 "registry.max_batch_keys: must not be above registry.max_lease_keys, 7: one lease must hold all"));
 }
 
 TEST_CASE("HTTP on a non-loopback host authenticates clients or needs an explicit opt-out", "[config]") {
@@ -406,7 +406,8 @@ TEST_CASE("A cluster node finds its peers by seeds, by etcd, or by both", "[conf
   const auto all = with(node, etcd);
   CHECK(contains(bad(small_config, with(all, {"cluster.etcd.lease=2500 ms"})), "is not a whole number of seconds"));
   CHECK(contains(bad(small_config, with(all, {"cluster.etcd.prefix=/mine"})), "must end with a slash"));
-  CHECK(contains(bad(small_config, with(all, {"actors.host=0.0.0.0"})), "cluster.advertise.host: 0.0.0.0 is where"));
+  CHECK(contains(bad(small_config, with(all, {"actors.host=0.0.0.0"})),
+                 "cluster.advertise.host: 0.0.0.0 is a listening address"));
   good(small_config, with(all, {"actors.host=0.0.0.0", "cluster.advertise.host=here"}));
   CHECK(contains(bad(small_config, with(all, {"actors.port=0"})), "cluster.advertise.port: is needed"));
   good(small_config, with(all, {"actors.port=0", "cluster.advertise.port=7000"}));

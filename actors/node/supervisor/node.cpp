@@ -126,9 +126,8 @@ void node::tick() {
 void node::look_at_attached(timestamp now) {
   bool any = false;
   for (const auto& [owner, x] : clients_)
-    // Clients of this process itself, such as those for LMCache's workers, are left out: their lanes may be using
-    // frames, and they end by themselves.
-    if (!x.elsewhere && x.process && x.process->gone() && x.handle.node() != system().node()) {
+    // Lanes of this process may be using the frames of a client that ends itself.
+    if (!x.elsewhere && !x.ends_itself && x.process && x.process->gone()) {
       state_.link_gone(x.number, now);
       any = true;
     }
@@ -288,6 +287,7 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
                                                        {},
                                                        arrived->space,
                                                        from.elsewhere,
+                                                       from.ends_itself,
                                                        !wanted.cluster.empty()})
                        .first->second;
   attached.name = wanted.client_name;

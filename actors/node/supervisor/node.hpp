@@ -58,6 +58,8 @@ private:
     /// The client cannot map the arena, because it attaches over TCP or from another host; `remotes` then has one
     /// worker for each rank.
     bool elsewhere = false;
+    /// An actor of this process moves the client's pages, and ends the attachment when the client's process has ended.
+    bool ends_itself = false;
     /// Another node of the cluster, not an engine.
     bool is_node = false;
     std::vector<remote_worker_actor> remotes{};
@@ -100,6 +102,8 @@ private:
     std::int32_t number = 0;
     /// The client cannot map the arena, because it attaches over TCP or from another host.
     bool elsewhere = false;
+    /// An actor of this process moves the client's pages, and ends the attachment when the client's process has ended.
+    bool ends_itself = false;
     /// Null where the client has the arena's descriptors already.
     std::shared_ptr<descriptor_handover> handover{};
     /// The descriptors that it receives when it attaches.

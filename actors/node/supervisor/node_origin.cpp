@@ -56,6 +56,7 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
     if (!process)
       return tl::unexpected<error>(process.error());
     out.process = std::move(*process);
+    out.ends_itself = wanted.home == "node" && link.node() == system().node();
     return out;
   }
   const auto local = local_peers_->find(greeting_name(system(), link.node()));
