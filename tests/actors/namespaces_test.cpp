@@ -25,6 +25,7 @@ struct spaces_world : registry_world {
     if (observed)
       how.shards.push_back(third.as<registry_actor>());
     how.rest = std::chrono::seconds(3);
+    how.longest_promise = std::chrono::seconds(5);
     how.memory = memory;
     how.own = {space};
     for (std::size_t rank = 0; rank < allocators.size(); ++rank)
@@ -245,7 +246,7 @@ TEST_CASE("namespaces: a cleared rank can be registered with another number of s
     REQUIRE(w.add_rank(0, 6).code() == errc::ok);
     CHECK(w.slots_known() == 6);
     CHECK(w.allocate(0, w.keys_of(0, 1, 700))[0].code() == errc::full);
-    w.advance(std::chrono::seconds(4));
+    w.advance(std::chrono::seconds(9));
     CHECK(w.save(1, w.keys_of(1, 6, 720)).size() == 6);
   }
 }
