@@ -404,7 +404,7 @@ struct cluster_config {
   duration ask_time = std::chrono::milliseconds{50};
   /// How long it waits until these pages have arrived.
   duration fetch_time = std::chrono::seconds{2};
-  /// Interval of heartbeats; a node that has not answered after twice as long is away.
+  /// Interval of heartbeats; a node that has not answered after twice as long is unreachable.
   duration hello_interval = std::chrono::seconds{1};
   /// Fetched pages are kept, and evicted first at the node that they came from. Otherwise they are evicted first here.
   bool keep_copies = true;

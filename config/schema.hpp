@@ -488,7 +488,7 @@ void describe(Visitor& v, cluster_config& c) {
   v.field("fetch_time", c.fetch_time, request_time,
           "How long a lookup waits for their pages; those that arrive later are found by the next lookup.");
   v.field("hello_interval", c.hello_interval, time_span{10 * millisecond, 1 * minute},
-          "Interval of heartbeats to another node; one that has not answered after twice as long is away.");
+          "Interval of heartbeats to another node; one that has not answered after twice as long is unreachable.");
   v.field("keep_copies", c.keep_copies, flag{},
           "Whether fetched pages are kept here and evicted first at the node that they came from; `false`: they are "
           "evicted first here.");
