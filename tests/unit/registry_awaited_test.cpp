@@ -60,6 +60,39 @@ TEST_CASE("fetched pages are not evicted before their first use while another pa
   CHECK(r.state.check_invariants() == "");
 }
 
+TEST_CASE("a lease that is refused as too large is no use of awaited keys", "[registry]") {
+  auto how = home::options_with(make_lru_policy);
+  how.max_lease_keys = 3;
+  how.max_batch_keys = 3;
+  one_registry r(1, how);
+  const auto keys = some_keys(1, 5);
+  r.save(keys, 0, chain_parents(keys), 0, page_origin::fetched);
+  const auto own = some_keys(100, 2);
+  r.save(own);
+  REQUIRE(r.match(ours, {keys[0], keys[1]}) == 2);
+  const auto refused =
+      r.state.locate({r.space, 0, ours, std::chrono::seconds(10), keys_t{keys[2], keys[3], keys[4]}}, at(0));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == errc::limit_exceeded);
+  CHECK(r.evict(2).slots == 2);
+  CHECK(r.count_of(own) == 0);
+  CHECK(r.count_of(keys) == 5);
+  CHECK(r.state.check_invariants() == "");
+}
+
+TEST_CASE("where keys exceed the memory, no more awaited keys are evicted than are needed", "[registry][memory]") {
+  auto how = home::options_with(make_lru_policy);
+  how.memory = std::make_shared<memory_budget>(std::uint64_t{1} << 20);
+  one_registry r(1, how);
+  r.save(some_keys(1000, 3));
+  const auto keys = some_keys(1, 40);
+  r.save(keys, 0, chain_parents(keys), 0, page_origin::fetched);
+  how.memory->take_anyway(how.memory->limit() - how.memory->used());
+  r.reserve(r.next_ticket(), some_keys(2000, 10));
+  CHECK(r.state.stats().evicted_keys == 10);
+  CHECK(r.count_of(keys) == 33);
+}
+
 TEST_CASE("where no other page can be evicted, fetched pages are evicted too, and kept again later", "[registry]") {
   home r;
   const auto held = some_keys(100, 4);

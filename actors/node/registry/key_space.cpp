@@ -111,18 +111,19 @@ bool key_space::lease(std::span<const entry_index> entries, std::vector<entry_in
       break;
     }
     e.marked = true;
-    e.hold_back_no_more();
     ++e.leases;
     held.push_back(i);
   }
   for (const auto i : held)
     table_.entry(i).marked = false;
-  // A lease that does not fit must not keep a part of the request.
-  if (!fits) {
-    for (auto n = before; n < held.size(); ++n)
+  // A lease that does not fit must not keep a part of the request, and is no use of its keys.
+  for (auto n = before; n < held.size(); ++n)
+    if (fits)
+      table_.entry(held[n]).hold_back_no_more();
+    else
       --table_.entry(held[n]).leases;
+  if (!fits)
     held.resize(before);
-  }
   return fits;
 }
 
@@ -208,11 +209,12 @@ void key_space::make_room(std::uint64_t fresh, rank_number rank, coarse_time now
   constexpr std::uint64_t looks_in_vain = 64;
   const auto wanted = static_cast<std::uint32_t>(fresh - unused);
   const auto looks = static_cast<std::uint32_t>(wanted + looks_in_vain);
-  if (evict({rank, wanted, looks, true}, now).slots >= wanted)
+  const auto freed = evict({rank, wanted, looks, true}, now).slots;
+  if (freed >= wanted)
     return;
   // Awaited keys are evicted rather than refusing the request.
   takes_awaited_ = true;
-  evict({rank, wanted, looks, true}, now);
+  evict({rank, wanted - static_cast<std::uint32_t>(freed), looks, true}, now);
   takes_awaited_ = false;
 }
 

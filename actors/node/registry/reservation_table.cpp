@@ -164,6 +164,8 @@ std::uint64_t reservation_table::resident_bytes() const noexcept {
     bytes += r.answers.capacity() * sizeof(location) + r.pages.capacity() * sizeof(reserved_page_number) +
              r.known.capacity() * sizeof(reservation::known_page) +
              r.repeated.capacity() * sizeof(reservation::repeated_key);
+  bytes += ended_order_.capacity() * sizeof(reservation_name) +
+           ended_.size() * (sizeof(reservation_name) + 2 * sizeof(void*)) + ended_.bucket_count() * sizeof(void*);
   return bytes + owners_.resident_bytes() + deadlines_.resident_bytes() + page_deadlines_.resident_bytes();
 }
 
