@@ -167,7 +167,7 @@ TEST_CASE("check-slabs reports a missing slab of a client's namespace and the nu
   INFO(x.out << x.err);
   CHECK(x.code == 1);
   CHECK(x.out.find("namespace 'made' rank 0: 30 pages in ") != std::string::npos);
-  CHECK(x.out.find("namespace 'made' rank 1: slab '" + gone.string() + "' is gone") != std::string::npos);
+  CHECK(x.out.find("namespace 'made' rank 1: slab '" + gone.string() + "' is missing") != std::string::npos);
   CHECK(x.out.find("30 pages that the index has of it are lost, and the next start") != std::string::npos);
   // As it says.
   serving_node node(file);

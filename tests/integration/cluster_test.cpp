@@ -175,7 +175,7 @@ TEST_CASE("a node of another cluster is refused and both log the reason") {
   nodes.start(1);
   // Each may be the first to ask the other, and says both what it answers and what it is answered.
   nodes.node(1).program().wait_for_line(stream::err, "is part of cluster 'here', not of 'there'");
-  nodes.node(0).program().wait_for_line(stream::err, "'node-1' is refused");
+  nodes.node(0).program().wait_for_line(stream::err, "peer rejected: 'node-1'");
   nodes.node(1).program().wait_for_line(stream::err, "no node of this cluster at 127.0.0.1");
   // They serve all the same.
   check_clean(nodes.replay(0, small_trace), nodes.shape);
