@@ -11,8 +11,10 @@ Also compares numbers that the text repeats with those of the program.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -185,7 +187,12 @@ class Clone:
 
     @staticmethod
     def free_ports():
-        taken = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
+        # Below the range from which the kernel gives ports to sockets that ask for any.
+        end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()[0])
+        taken = []
+        while len(taken) < len(PORTS):
+            with contextlib.suppress(OSError):
+                taken.append(socket.create_server(("127.0.0.1", random.randrange(10_000, end))))
         out = [x.getsockname()[1] for x in taken]
         for x in taken:
             x.close()

@@ -16,9 +16,16 @@ PAGE_HEADER = 4096
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below the range from which the kernel gives ports to sockets that ask for any."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="utf-8") as text:
+        end = int(text.read().split()[0])
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", random.randrange(10_000, end)))
+                return probe.getsockname()[1]
+            except OSError:
+                pass
 
 
 class node:

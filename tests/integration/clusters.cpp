@@ -1,24 +1,11 @@
 #include "tests/integration/clusters.hpp"
 
-#include "base/bound_socket.hpp"
 #include "tests/catch.hpp"
+#include "tests/integration/free_ports.hpp"
 
 #include <utility>
 
 namespace troupe::test {
-
-namespace {
-
-/// Ports that were free a moment ago, one for each node.
-std::vector<std::uint16_t> free_ports(std::size_t count) {
-  std::vector<bound_socket> all;
-  std::vector<std::uint16_t> out;
-  for (std::size_t i = 0; i < count; ++i)
-    out.push_back(all.emplace_back(bound_socket::open("actors", "127.0.0.1", 0).value()).port());
-  return out;
-}
-
-} // namespace
 
 test_cluster::test_cluster(std::size_t nodes, node_shape of, std::string called, const network* over)
     : hosts(over), ports(over != nullptr ? std::vector<std::uint16_t>(nodes, 7000) : free_ports(nodes)), shape(of),

@@ -1,7 +1,7 @@
 #include "tests/integration/etcd_server.hpp"
 
-#include "base/bound_socket.hpp"
 #include "tests/catch.hpp"
+#include "tests/integration/free_ports.hpp"
 
 #include <cstdlib>
 #include <sstream>
@@ -20,7 +20,7 @@ std::optional<std::filesystem::path> etcd_program() {
 }
 
 std::uint16_t etcd_server::free_port() {
-  return bound_socket::open("etcd", "127.0.0.1", 0).value().port();
+  return free_ports(1).front();
 }
 
 void etcd_server::start() {

@@ -1,4 +1,5 @@
 #include "tests/catch.hpp"
+#include "tests/integration/free_ports.hpp"
 #include "tests/integration/support.hpp"
 
 #include <algorithm>
@@ -48,13 +49,8 @@ std::size_t count(const std::string& text, std::string_view part) {
   return out;
 }
 
-/// A port that is free at the moment.
 std::string free_port() {
-  const scratch_directory scratch;
-  serving_node node(write_config(scratch.path(), node_config(scratch.path())));
-  auto out = std::to_string(node.port());
-  CHECK(node.stop() == 0);
-  return out;
+  return std::to_string(free_ports(1).front());
 }
 
 /// The state of a clone after the build, with ports that are free here and slabs as large as needed.
