@@ -27,7 +27,7 @@ import terminal  # noqa: E402
 DATA = "/var/lib/troupe"
 DOCS = "usr/share/doc/troupe/docs"
 MONITORING = "usr/share/troupe/configs/prometheus"
-SPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 1,
+NAMESPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 1,
          "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
 # The text that the log has for each, in a line of level warning at least.
 LOGGED = {"slab_damaged": "was deleted while in use", "disk_full": "the disk is full", "index_full": "No space left"}
@@ -65,7 +65,7 @@ class Service:
     @contextlib.contextmanager
     def engine(self):
         """Runs a replay until the context ends."""
-        (self.system / "space.json").write_text(json.dumps(SPACE))
+        (self.system / "space.json").write_text(json.dumps(NAMESPACE))
         play = ("echo $$ >/tmp/engine && exec troupe replay --quiet --attach /var/lib/troupe --make-namespace "
                 f"/space.json --trace loogle:4000,2048,3,128 --salt {time.time_ns()} --attach-limit 60")
         process = subprocess.Popen(self.inside("sh", "-c", play, user="troupe"),

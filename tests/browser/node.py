@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 
-SPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 2,
+NAMESPACE = {"name": "chat", "model": "demo/small", "dtype": "bfloat16", "world_size": 2,
          "kv_cache": {"layers": 2, "parts": 2, "heads": 2, "head_size": 64, "element_bytes": 2, "block_tokens": 64}}
 TRACE = "loogle:4,4096,6,256"
 
@@ -23,7 +23,7 @@ class Node:
         self.program = program
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="troupe-node-"))
         config = {"node_name": "node-7", "data_dir": str(self.directory / "data"), "memory": {"bytes": "64 MiB"},
-                  "http": {"enabled": True, "port": 0}, "namespaces": [SPACE],
+                  "http": {"enabled": True, "port": 0}, "namespaces": [NAMESPACE],
                   "storage": {"ranks": [{"slab_bytes": "32 MiB"}, {"slab_bytes": "32 MiB"}]}}
         if tokens:
             file = self.directory / "tokens"

@@ -106,7 +106,7 @@ class Page(unittest.TestCase):
     def test_names_are_text_and_never_markup(self):
         # Names that clients choose may be any text; showing them must not execute anything.
         model = "<img src=x onerror=alert(1)>"
-        with node.Node(PROGRAM, more={"namespaces": [dict(node.SPACE, model=model)]}) as served:
+        with node.Node(PROGRAM, more={"namespaces": [dict(node.NAMESPACE, model=model)]}) as served:
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
             self.says(model)

@@ -196,7 +196,7 @@ class Publishing(with_server):
                                  "compat": ["hash"], "ttl": ["90ms"]})
         self.assertEqual(headers["Content-Type"], "application/octet-stream")
 
-    def test_a_directory_that_forgot_is_told_again(self):
+    def test_a_directory_that_forgot_is_notified_again(self):
         server = self.serve(PUT=[ok()], POST=[WHOLE, no(404), WHOLE], DELETE=[(204, b"", {})])
         self.publisher(server)
         self.until(lambda: server.methods().count("PUT") >= 4)
@@ -207,7 +207,7 @@ class Publishing(with_server):
         self.publisher(server, ttl=3600.0)
         self.until(lambda: server.methods().count("POST") >= 3)
 
-    def test_a_directory_that_has_a_part_is_told_again(self):
+    def test_a_directory_that_has_a_part_is_notified_again(self):
         server = self.serve(PUT=[ok()], POST=[PART, WHOLE], DELETE=[(204, b"", {})])
         self.publisher(server)
         self.until(lambda: server.methods().count("PUT") >= 4)

@@ -280,7 +280,7 @@ class UsingNixl(unittest.TestCase):
         # Each of them had its turns, and all ran in the threads there are.
         self.assertEqual(set(directory.looks), set(away))
 
-    def test_who_waits_when_the_worker_ends_is_told(self):
+    def test_a_waiting_fetch_is_answered_when_the_worker_ends(self):
         directory = FakeDirectory()
         worker = self.worker(FakeNixl(stay=0), directory)
         directory.away = {"away"}

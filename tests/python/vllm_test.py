@@ -306,7 +306,7 @@ class scheduling(with_library):
             scheduler.build_connector_meta(fake_vllm.step(cached=[(one, [4, 5, 6], 0, 49)], resumed=["one"]))
             self.assertEqual((self.steps[-1]["token_firsts"], len(self.steps[-1]["tokens"])), ([48], 1))
 
-    def test_who_must_compute_its_prompt_is_told_of_no_hit_and_saved(self):
+    def test_a_request_that_must_compute_its_prompt_has_no_hit_and_is_saved(self):
         scheduler = self.made()
         one = fake_vllm.request("one", range(40), skip_reading_prefix_cache=True)
         scheduler.on_new_request(one)
