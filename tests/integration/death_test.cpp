@@ -139,7 +139,7 @@ TEST_CASE("a client killed during a replay leaves nothing behind") {
     CHECK(held.leases + held.reservations > 0);
     client.kill();
   }
-  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
+  node.program().wait_for_line(stream::err, "its leases and reservations are released");
   check_rest(node, shape);
 
   // Needs every slot: a lease or a reservation of the dead would be in the way.
@@ -209,7 +209,7 @@ TEST_CASE("a frozen client loses its leases and starts over when it resumes") {
                                 quick_timeouts));
   node.wait_for_statistics([](const auto& x) { return x.clients == 1 && x.keys > 300; });
   client.send(SIGSTOP);
-  node.program().wait_for_line(stream::err, "is gone: its leases and reservations are released");
+  node.program().wait_for_line(stream::err, "its leases and reservations are released");
   check_rest(node, shape);
   // Meanwhile another client uses every slot that it had.
   check_report(run_replay(arguments{"--attach", node.address(), "--trace", "loogle:10,4096,2,128", "--salt", "9"} +
@@ -248,7 +248,7 @@ TEST_CASE("frames that a disconnected client may access are not reused until its
   }
   // For the node the client has disconnected, and its leases are released; but its process may resume copying at any
   // moment.
-  node.wait_for_log("is gone: its leases and reservations are released");
+  node.wait_for_log("its leases and reservations are released");
   CHECK(node.wait_for_statistics([](const auto& x) { return x.clients == 0; }).leases == 0);
   // Its later messages cannot change that.
   const auto held = pinned();
