@@ -142,7 +142,7 @@ TEST_CASE("invalid traces and targets of replay and whatif are refused with the 
       {{"whatif", "--record", "no-such"}, {"data_dir", "'no-such'"}},
       {{"replay", "--trace", "loogle:1", "--attach", "http://127.0.0.1:18000"}, {"is a URL", "actors.port"}},
       {{"replay", "--trace", "loogle:1", "--attach", "unix:data"}, {"is a URL", "data_dir"}},
-      {{"replay", "--trace", "loogle:1", "--attach", "d9"}, {"does not exist", "./d9"}},
+      {{"replay", "--trace", "loogle:1", "--attach", "d9"}, {"no such path exists", "./d9"}},
       {{"replay", "--trace", "loogle:1", "--attach", "data", "--make-namespace", config},
        {"is the config of a node", "a single object of `namespaces`"}},
   };
