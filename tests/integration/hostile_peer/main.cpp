@@ -70,7 +70,7 @@ public:
     self_->request(reply_.ranks.front().worker, patience, fetch_atom_v, frame_request{{}, std::chrono::seconds(1)})
         .receive([&](const frame_reply&) { answered = true; },
                  // Over TCP it has no memory, as it offers none.
-                 [&](const caf::error& e) { answered = from_caf(e).text.find("no memory") != std::string::npos; });
+                 [&](const caf::error& e) { answered = from_caf(e).code == errc::unreachable; });
     return answered;
   }
 
