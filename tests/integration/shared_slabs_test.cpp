@@ -250,7 +250,7 @@ TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the 
   // Pages that are not in the owner's slab yet, or cannot be read there, are in its memory.
   check_clean(nodes.replay(0, small_trace, {"--salt", "1", "--concurrency", "1"}), nodes.shape);
   served.kill();
-  nodes.node(0).program().wait_for_line(stream::err, "connection ended");
+  nodes.node(0).program().wait_for_line(stream::err, "3FS daemon lost");
   const auto without = nodes.replay(1, small_trace, {"--salt", "1"});
   check_report(without, nodes.shape);
   served.start();

@@ -59,7 +59,7 @@ TEST_CASE("a node on 3FS keeps its pages while the 3FS daemon dies and returns")
   CHECK(served.control().reads_of_holes_allowed == 0);
 
   served.kill();
-  node.program().wait_for_line(stream::err, "connection ended");
+  node.program().wait_for_line(stream::err, "3FS daemon lost");
   const auto without = play();
   check_report(without, shape); // no wrong byte
   CHECK(without.count("load_failures") > 0);

@@ -233,7 +233,7 @@ class Experiments(unittest.TestCase):
                 (experiments, "state-layers", "has started"),
                 (experiments, "own-process", "front-end's process"),
                 (experiments, "synchronous-loads", "beside forward passes"),
-                (lmcache_experiments, "node-copies", "not told to copy"),
+                (lmcache_experiments, "node-copies", "got no request to copy"),
                 (lmcache_experiments, "damaged-pages", "damage was not met")):
             self.assertIn(reason, self.outcome(module, name) or "it passes", name)
 
