@@ -65,7 +65,7 @@ class Page(unittest.TestCase):
             self.page.open(served.url)
             self.page.until("!document.getElementById('main').hidden")
         self.page.until("document.getElementById('health').textContent == 'unreachable'")
-        self.says("No answer that can be shown", "node-7")
+        self.says("Cannot reach the node", "node-7")
 
     def test_of_a_node_with_tokens(self):
         tokens = {"read": "a-token-that-reads", "admin": "a-token-that-may-all"}

@@ -42,7 +42,7 @@ class TopTest(unittest.TestCase):
             shown.press("s")
             shown.shows("sort: hits")
             shown.press("p")
-            shown.shows("paused", "p go on")
+            shown.shows("paused", "p resume")
             shown.press("p")
             shown.until(lambda text: "paused" not in text)
             shown.press("\x03")
