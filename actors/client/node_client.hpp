@@ -76,7 +76,7 @@ public:
   directory_opener directory() const;
 
   const lookup_actor& lookup() const noexcept { return parts_.lookup; }
-  const link_actor& tie() const noexcept { return link_; }
+  const link_actor& link_handle() const noexcept { return link_; }
   /// In the order of `add_rank`.
   const transfer_actor& load(std::size_t i) const { return parts_.ranks.at(i).load; }
   const transfer_actor& save(std::size_t i) const { return parts_.ranks.at(i).save; }

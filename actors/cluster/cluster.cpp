@@ -19,7 +19,7 @@ namespace {
 /// The most small pages that move together, because a slow file system has to read them in one go.
 constexpr std::uint32_t chunk_pages = 256;
 /// The pause after a peer session could not be opened.
-constexpr auto tie_pause = std::chrono::seconds(3);
+constexpr auto session_pause = std::chrono::seconds(3);
 /// Peers change in small numbers. More idle entrances than these exist only after a list was full of false entries.
 constexpr std::size_t idle_entrances_kept = 4;
 
@@ -49,11 +49,11 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
                  256, 4096, [this](const namespace_id& space) { return peers_for(space); },
                  parts_.options->cluster.keep_copies, first_adopted}),
-      rules_(tie_pause), idle_entrances_(idle_entrances_kept, 10 * parts_.options->cluster.hello_interval) {}
+      rules_(session_pause), idle_entrances_(idle_entrances_kept, 10 * parts_.options->cluster.hello_interval) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
   return [self = caf::actor_cast<caf::actor>(this)](std::function<void()> what) {
-    caf::anon_send(self, in_turn{std::make_shared<std::function<void()>>(std::move(what))});
+    caf::anon_send(self, posted_task{std::make_shared<std::function<void()>>(std::move(what))});
   };
 }
 
@@ -68,14 +68,14 @@ cluster::behavior_type cluster::make_behavior() {
         tick_.came(now());
         on_tick();
       },
-      [this](in_turn& x) {
+      [this](posted_task& x) {
         (*x.what)();
         plan_tick();
       },
   };
 }
 
-void cluster::make_line(const say_hello& first) {
+void cluster::make_connection(const say_hello& first) {
   const auto where = parse_node_address(members_.address(first.peer));
   if (!where)
     return members_.on_answer(first.peer, first.number, tl::unexpected<error>(where.error()), now());
@@ -102,7 +102,7 @@ void cluster::make_line(const say_hello& first) {
         flush();
       });
     };
-    const auto made = spawn_actor<peer_line>(outside, where, entrance, limit, on_lost);
+    const auto made = spawn_actor<peer_connection>(outside, where, entrance, limit, on_lost);
     post([this, first, made, entrance] {
       lines_[first.peer] = {made, entrance};
       greet(first);
@@ -152,7 +152,7 @@ void cluster::on_exit() {
   adopted_reads_.reset();
   adopter_.reset();
   adopted_.clear();
-  for (auto& [name, x] : std::exchange(ties_, {}))
+  for (auto& [name, x] : std::exchange(sessions_, {}))
     close_client(std::move(x.client), std::move(x.memory));
   for (auto& [id, x] : std::exchange(spaces_, {}))
     close_client(std::move(x.client), std::move(x.memory));
@@ -180,7 +180,7 @@ cluster_stats cluster::stats() const {
                          members_.is_up(i),
                          members_.is_self(i),
                          members_.trouble(i),
-                         rules_.open_ties(i),
+                         rules_.open_sessions(i),
                          counts.asked,
                          counts.had,
                          counts.late,
@@ -232,14 +232,14 @@ void cluster::flush() {
       std::visit([this](const auto& x) { perform(x); }, effect);
     drop_lines();
     auto about_members = members_.take_outbox();
-    auto about_ties = rules_.take_outbox();
+    auto about_sessions = rules_.take_outbox();
     auto about_pages = fetching_.take_outbox();
     auto about_learning = learning_.take_outbox();
-    if (about_members.empty() && about_ties.empty() && about_pages.empty() && about_learning.empty())
+    if (about_members.empty() && about_sessions.empty() && about_pages.empty() && about_learning.empty())
       break;
     for (const auto& effect : about_members)
       std::visit([this](const auto& x) { perform(x); }, effect);
-    for (const auto& effect : about_ties)
+    for (const auto& effect : about_sessions)
       std::visit([this](const auto& x) { perform(x); }, effect);
     for (auto& effect : about_pages)
       std::visit([this](auto& x) { perform(x); }, effect);
@@ -275,7 +275,7 @@ void cluster::perform(const say_hello& x) {
   if (lines_.contains(x.peer))
     greet(x);
   else
-    make_line(x);
+    make_connection(x);
 }
 
 void cluster::greet(const say_hello& x) {
@@ -370,12 +370,12 @@ void cluster::perform(const leave_space& x) {
   learning_.forget(x.space);
 }
 
-void cluster::perform(const open_tie& x) {
-  const auto& name = x.tie;
+void cluster::perform(const open_session& x) {
+  const auto& name = x.session;
   const auto found = lines_.find(name.first);
   const auto address = parse_node_address(members_.address(name.first));
   if (found == lines_.end() || !address)
-    return rules_.on_tie_opened(name, false, now());
+    return rules_.on_session_opened(name, false, now());
   link_options where;
   where.where = *address;
   where.entrance = found->second.entrance;
@@ -390,14 +390,14 @@ void cluster::perform(const open_tie& x) {
                                      like = space_here{own.geometry, own.memory}] {
     auto opened = open_passing_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
-      rules_.on_tie_opened(name, opened.has_value(), now());
+      rules_.on_session_opened(name, opened.has_value(), now());
       if (!opened) {
         log::get("cluster")->warn("cannot attach to namespace {} at peer {}: {}; retrying", to_string(name.second),
                                   members_.address(name.first), opened.error().text);
         return;
       }
-      ties_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
-                     opened->node.shards};
+      sessions_[name] = {opened->client, opened->node.limits, opened->memory, members_.card(name.first).incarnation,
+                         opened->node.shards};
       follow_learning();
       // One attempt at a time is made for a peer, so the next one can start now.
       follow();
@@ -408,8 +408,8 @@ void cluster::perform(const open_tie& x) {
   });
 }
 
-void cluster::perform(const leave_tie& x) {
-  if (auto there = ties_.extract(x.tie); !there.empty())
+void cluster::perform(const leave_session& x) {
+  if (auto there = sessions_.extract(x.session); !there.empty())
     close_client(std::move(there.mapped().client), std::move(there.mapped().memory));
   follow_learning();
 }
@@ -417,20 +417,20 @@ void cluster::perform(const leave_tie& x) {
 void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory) {
   if (client)
     parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
-      if (const auto stopped = client->stop(tie_limit); !stopped)
+      if (const auto stopped = client->stop(session_limit); !stopped)
         log::get("cluster")->warn("peer session closed before it was quiesced: {}", stopped.error().text);
     });
 }
 
-const cluster::tie* cluster::ready_tie(peer_number peer, const namespace_id& space) const {
-  const auto found = ties_.find({peer, space});
-  return found == ties_.end() ? nullptr : &found->second;
+const cluster::session* cluster::ready_session(peer_number peer, const namespace_id& space) const {
+  const auto found = sessions_.find({peer, space});
+  return found == sessions_.end() ? nullptr : &found->second;
 }
 
 std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
   std::vector<peer_number> out;
   for (const auto i : members_.numbers())
-    if (members_.is_usable(i) && ready_tie(i, space) != nullptr)
+    if (members_.is_usable(i) && ready_session(i, space) != nullptr)
       out.push_back(i);
   add_adopted(space, out);
   return out;
@@ -441,7 +441,7 @@ std::vector<peer_number> cluster::peers_for(const namespace_id& space) const {
 void cluster::perform(fetch_ask& x) {
   if (const auto* const dead = adopted(x.peer))
     return ask_adopted(*dead, x);
-  const auto* const there = ready_tie(x.peer, x.space);
+  const auto* const there = ready_session(x.peer, x.space);
   if (there == nullptr)
     return fetching_.on_found(x.call, fail(errc::unreachable, "the session with this peer has ended"), now());
   lookup_task work;
@@ -451,9 +451,9 @@ void cluster::perform(fetch_ask& x) {
   work.lease_for = std::min(there->limits.lease, parts_.options->transfer.task_deadline);
   ask<lookup_result>(
       *parts_.outside, there->client->lookup(),
-      [this, call = x.call, tie = tie_name(x.peer, x.space), post = poster()](result<lookup_result> found) {
-        post([this, call, tie, found = std::move(found)] {
-          rules_.on_answered(tie, found || found.error().code != errc::unreachable, now());
+      [this, call = x.call, session = session_name(x.peer, x.space), post = poster()](result<lookup_result> found) {
+        post([this, call, session, found = std::move(found)] {
+          rules_.on_answered(session, found || found.error().code != errc::unreachable, now());
           fetching_.on_found(call, found, now());
           flush();
         });
@@ -463,7 +463,7 @@ void cluster::perform(fetch_ask& x) {
 
 void cluster::perform(fetch_release& x) {
   // The leases of a session end with it, so only those of an open session are released.
-  if (const auto* const there = ready_tie(x.peer, x.space))
+  if (const auto* const there = ready_session(x.peer, x.space))
     ask<void>(
         *parts_.outside, there->client->lookup(), [](const result<void>&) {}, release_atom_v, x.lease,
         packed<key_digest>{std::move(x.kept_here)});
@@ -507,7 +507,7 @@ void cluster::perform(fetch_move& x) {
 void cluster::load(peer_number peer, load_from_peer x) {
   if (const auto* const dead = adopted(peer))
     return load_adopted(peer, *dead, std::move(x));
-  const auto* const there = ready_tie(peer, x.space);
+  const auto* const there = ready_session(peer, x.space);
   // A session that was opened before the namespace was removed and made again has other staging buffers.
   if (there == nullptr || x.rank >= there->memory.size() || there->memory[x.rank] != x.memory)
     return x.then(fail(errc::unreachable, "the session with this peer has ended"));
@@ -531,7 +531,7 @@ void cluster::perform(const fetch_late& x) {
 void cluster::follow_learning() {
   for (const auto& [space, own] : spaces_) {
     std::vector<shared_learning::peer_shards> peers;
-    for (const auto& [name, there] : ties_)
+    for (const auto& [name, there] : sessions_)
       if (name.second == space)
         peers.push_back({name.first, there.incarnation, static_cast<std::uint32_t>(there.shards.size())});
     learning_.follow(space, static_cast<std::uint32_t>(parts_.shards.size()), peers);
@@ -540,11 +540,11 @@ void cluster::follow_learning() {
 
 void cluster::perform(const ask_shard& x) {
   const auto told = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
-    post([this, call, tie = x.who.peer ? std::optional(tie_name(*x.who.peer, x.space)) : std::nullopt,
+    post([this, call, session = x.who.peer ? std::optional(session_name(*x.who.peer, x.space)) : std::nullopt,
           answer = std::move(answer)] {
       // The shards belong to an attachment that has ended, so the session has to be opened again.
-      if (tie && !answer && answer.error().code == errc::unreachable)
-        rules_.on_answered(*tie, false, now());
+      if (session && !answer && answer.error().code == errc::unreachable)
+        rules_.on_answered(*session, false, now());
       asked_shards_.erase(call);
       learning_.on_told(call, answer);
       flush();
@@ -555,7 +555,7 @@ void cluster::perform(const ask_shard& x) {
   };
   if (!x.who.peer)
     return ask_it(system(), parts_.shards.at(x.who.shard));
-  const auto* const there = ready_tie(*x.who.peer, x.space);
+  const auto* const there = ready_session(*x.who.peer, x.space);
   if (there == nullptr || x.who.shard >= there->shards.size())
     return learning_.on_told(x.call, fail(errc::unreachable, "the session with this peer has ended"));
   ask_it(*parts_.outside, there->shards[x.who.shard]);

@@ -4,16 +4,16 @@
 #include "actors/cluster/adopted_reads.hpp"
 #include "actors/cluster/adopter.hpp"
 #include "actors/cluster/arrivals.hpp"
+#include "actors/cluster/blocking_executor.hpp"
 #include "actors/cluster/etcd_channel.hpp"
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/idle_pool.hpp"
-#include "actors/cluster/in_turn.hpp"
 #include "actors/cluster/membership.hpp"
-#include "actors/cluster/peer_line.hpp"
+#include "actors/cluster/peer_connection.hpp"
+#include "actors/cluster/posted_task.hpp"
+#include "actors/cluster/session_rules.hpp"
 #include "actors/cluster/shared_learning.hpp"
-#include "actors/cluster/tie_opener.hpp"
-#include "actors/cluster/tie_rules.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
 #include "base/next_tick.hpp"
@@ -44,7 +44,7 @@ struct cluster_parts {
   std::function<result<caf::io::middleman_actor>()> make_entrance;
   /// Ends one of these, with its thread and all connections that it has made. The opener's thread calls it.
   std::function<void(const caf::io::middleman_actor&)> end_entrance;
-  std::shared_ptr<tie_opener> opener;
+  std::shared_ptr<blocking_executor> opener;
   /// Is notified of unreachable peers; may be null.
   std::shared_ptr<node_condition> condition{};
   /// Reads slab files of peers. Without a reader they are not read.
@@ -53,15 +53,14 @@ struct cluster_parts {
   shared_budget memory{};
 };
 
-using cluster_self = cluster_actor::extend<caf::reacts_to<in_turn>>;
+using cluster_self = cluster_actor::extend<caf::reacts_to<posted_task>>;
 
 /// A node's side of its cluster. Sends hellos to the other nodes, attaches as a client to the namespaces that both
 /// have, fetches pages from them, and saves these at its own node as a client of it.
 ///
-/// The rules are in `membership`, `tie_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where etcd has the
-/// list of nodes.
-/// Events of the other actor system and of the opener's thread arrive as `in_turn`, because only an actor's own system
-/// may schedule it.
+/// The rules are in `membership`, `session_rules`, `fetching` and `shared_learning`, and in `etcd_rules` where etcd has
+/// the list of nodes. Events of the other actor system and of the opener's thread arrive as `posted_task`, because only
+/// an actor's own system may schedule it.
 class cluster : public cluster_self::base {
 public:
   cluster(caf::actor_config& config, cluster_parts parts);
@@ -82,7 +81,7 @@ private:
     std::vector<std::shared_ptr<arrivals>> coming{};
   };
   /// A session with a peer: a namespace of the peer, with the client that loads from it.
-  struct tie {
+  struct session {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
     /// The staging buffers of the namespace here, through which pages of the peer pass.
@@ -95,7 +94,7 @@ private:
   /// The actor that sends hellos to a peer, and the entrance that connects for it. Each peer has its own, so that an
   /// unreachable peer delays no other.
   struct line {
-    peer_line_actor actor{};
+    peer_connection_actor actor{};
     caf::io::middleman_actor entrance{};
   };
 
@@ -118,7 +117,7 @@ private:
   caf::result<bring_reply> bring(const bring_request& wanted);
   cluster_stats stats() const;
   /// Has the line spawned, then sends the hello.
-  void make_line(const say_hello& first);
+  void make_connection(const say_hello& first);
   void greet(const say_hello& x);
   /// Drops the lines of peers that were left out.
   void drop_lines();
@@ -139,8 +138,8 @@ private:
   void perform(const etcd_told& x);
   void perform(const open_space& x);
   void perform(const leave_space& x);
-  void perform(const open_tie& x);
-  void perform(const leave_tie& x);
+  void perform(const open_session& x);
+  void perform(const leave_session& x);
   void perform(fetch_ask& x);
   void perform(fetch_release& x);
   void perform(fetch_move& x);
@@ -168,14 +167,14 @@ private:
   void follow_learning();
   /// The memory of its ranks is kept until nothing of it writes there any more.
   void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory);
-  const tie* ready_tie(peer_number peer, const namespace_id& space) const;
+  const session* ready_session(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
   node_client::options client_options() const;
 
   cluster_parts parts_;
   membership members_;
   fetching fetching_;
-  tie_rules rules_;
+  session_rules rules_;
   shared_learning learning_;
   std::map<peer_number, line> lines_;
   /// Entrances of peers that were left out, kept for the next peers. Each has a thread.
@@ -196,7 +195,7 @@ private:
   std::map<namespace_id, std::string> here_;
   /// The namespaces that are open for fetched pages.
   std::map<namespace_id, own_space> spaces_;
-  std::map<tie_name, tie> ties_;
+  std::map<session_name, session> sessions_;
   std::map<bring_number, caf::response_promise> waiting_;
   /// Requests that a shard has not answered yet.
   std::map<reuse_call, give_up_function> asked_shards_;

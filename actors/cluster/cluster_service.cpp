@@ -78,7 +78,7 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
                                  const reception_actor& reception, std::vector<registry_actor> shards,
                                  std::shared_ptr<node_condition> condition, const shared_budget& memory)
     : system_(system), config_(caf_options(options.caf)), outside_(std::make_unique<caf::actor_system>(config_)),
-      opener_(std::make_shared<tie_opener>()) {
+      opener_(std::make_shared<blocking_executor>()) {
   std::random_device entropy;
   cluster_parts parts;
   parts.options = std::make_shared<const config::node_config>(options);

@@ -44,7 +44,7 @@ private:
   std::unique_ptr<caf::actor_system> outside_;
   /// One for each peer, so that an unreachable peer delays no other.
   std::vector<std::unique_ptr<doors>> doors_;
-  std::shared_ptr<tie_opener> opener_;
+  std::shared_ptr<blocking_executor> opener_;
   cluster_actor actor_;
 };
 

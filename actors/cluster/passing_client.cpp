@@ -3,7 +3,7 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
 #include "actors/cluster/passing_copier.hpp"
 #include "actors/cluster/passing_mover.hpp"
-#include "actors/cluster/tie_rules.hpp"
+#include "actors/cluster/session_rules.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -15,7 +15,7 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
                                           link_options where, const namespace_id& space, std::uint64_t memory_bytes,
                                           const std::optional<space_here>& like) {
   opened_client out{std::make_shared<node_client>(system, how), {}, {}};
-  auto attached = out.client->attach(std::move(where), tie_limit);
+  auto attached = out.client->attach(std::move(where), session_limit);
   if (!attached)
     return tl::unexpected<error>(attached.error());
   out.node = std::move(*attached);
@@ -27,8 +27,8 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
   space_shape found{out.node.space_id, geometry, {}};
   for (const auto& x : out.node.ranks)
     found.ranks.push_back(x.rank);
-  if (auto fits =
-          check_tie(found, space, like ? like->geometry : geometry, like ? like->memory.size() : out.node.ranks.size());
+  if (auto fits = check_session(found, space, like ? like->geometry : geometry,
+                                like ? like->memory.size() : out.node.ranks.size());
       !fits)
     return tl::unexpected<error>(fits.error());
   const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
@@ -57,7 +57,7 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
     if (auto added = out.client->add_rank(std::move(rank)); !added)
       return tl::unexpected<error>(added.error());
   }
-  if (auto bound = out.client->bind(tie_limit); !bound)
+  if (auto bound = out.client->bind(session_limit); !bound)
     return tl::unexpected<error>(bound.error());
   return out;
 }

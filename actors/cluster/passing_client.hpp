@@ -15,7 +15,7 @@
 namespace troupe::cluster {
 
 /// The limit for each of attaching, binding and leaving, which run one after the other.
-inline constexpr auto tie_limit = std::chrono::seconds(3);
+inline constexpr auto session_limit = std::chrono::seconds(3);
 
 /// The shape and staging buffers of a namespace here, which a peer's namespace has to match.
 struct space_here {
@@ -35,8 +35,8 @@ struct opened_client {
 };
 
 /// Attaches a client to a namespace of a node, and its ranks to staging buffers: those in `like`, or, for this node's
-/// own namespace, where `like` is empty, new ones of `memory_bytes` for each rank. Blocks for up to twice `tie_limit`.
-/// Errors: those of the client; a namespace that differs from `like`.
+/// own namespace, where `like` is empty, new ones of `memory_bytes` for each rank. Blocks for up to twice
+/// `session_limit`. Errors: those of the client; a namespace that differs from `like`.
 result<opened_client> open_passing_client(caf::actor_system& system, const node_client::options& how,
                                           link_options where, const namespace_id& space, std::uint64_t memory_bytes,
                                           const std::optional<space_here>& like);

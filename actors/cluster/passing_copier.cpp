@@ -120,7 +120,7 @@ passing_copier::behavior_type passing_copier::make_behavior() {
       [this](unbind_atom x, owner_id owner) { return delegate(copier_, x, owner); },
       [this](gather_atom, const copy_order& order) { return gather(order); },
       [this](scatter_atom x, const copy_order& order) { return delegate(copier_, x, order); },
-      [](in_turn& x) { (*x.what)(); },
+      [](posted_task& x) { (*x.what)(); },
   };
 }
 
@@ -135,7 +135,7 @@ caf::result<copy_reply> passing_copier::gather(const copy_order& order) {
       order.ready_event, what->keys(), what->blocks(), clock().now(),
       [this, request, what, self = caf::actor_cast<caf::actor>(this)](const result<transfer_result>& outcome) {
         what->arrive();
-        caf::anon_send(self, in_turn{std::make_shared<std::function<void()>>(
+        caf::anon_send(self, posted_task{std::make_shared<std::function<void()>>(
                                  [this, request, what, outcome] { on_sent(request, what, outcome); })});
       });
   if (!asked)

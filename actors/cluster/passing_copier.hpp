@@ -2,8 +2,8 @@
 
 #include "actors/client/copy_engine/copy_engine_state.hpp"
 #include "actors/cluster/arrivals.hpp"
-#include "actors/cluster/in_turn.hpp"
 #include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/posted_task.hpp"
 #include "actors/support/actor_support.hpp"
 #include "messages/messages.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace troupe::cluster {
 
-using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<in_turn>>;
+using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<posted_task>>;
 
 /// The copy engine of the client that saves pages of other nodes. Its gather requests the pages from their sender.
 /// While their frames are pinned, these stand in for the blocks of the order, so that a page is copied once, from the

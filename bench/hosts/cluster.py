@@ -90,7 +90,7 @@ class Cluster(Nodes):
             configs.append(config)
         super().__init__(troupe, directory, configs)
         self.urls = [f"http://127.0.0.1:{ready['http']['port']}" for ready in self.ready]
-        self.wait_until_tied()
+        self.wait_until_connected()
 
     def peers(self):
         """Counters of fetches: pages that peers sent, pages that did not arrive, late answers, and all

@@ -55,7 +55,7 @@ def measure(options, page_bytes, room):
         nodes = pair(options.troupe, pathlib.Path(name), page_bytes,
                      [2 * options.requests * length, room * length])
         try:
-            nodes.wait_until_tied()
+            nodes.wait_until_connected()
             rounds = []
             for salt in range(options.rounds + 1):
                 nodes.replay(0, trace, salt)

@@ -48,7 +48,7 @@ class Pair(Nodes):
                 config["cluster"]["memory_bytes"] = f"{options.cluster_mebibytes} MiB"
             configs.append(config)
         super().__init__(options.troupe, directory, configs, [hosts.on(i) for i in range(2)])
-        self.wait_until_tied()
+        self.wait_until_connected()
 
     def cpu(self):
         return sum(cpu_of(process.pid) for process in self.processes)

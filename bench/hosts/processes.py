@@ -68,7 +68,7 @@ class Nodes:
                               capture_output=True, text=True, timeout=600, check=True)
         return json.loads(done.stdout)
 
-    def wait_until_tied(self):
+    def wait_until_connected(self):
         """Waits until each node fetches pages from all others."""
         others = len(self.processes) - 1
         while not all(log.read_text(encoding="utf-8").count("peer session opened") >= others for log in self.logs):

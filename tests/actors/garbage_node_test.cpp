@@ -144,7 +144,7 @@ TEST_CASE_METHOD(link_world, "garbage: a binding that contains a null actor ends
     broken.ranks[0].load = transfer_actor{};
   else
     broken.ranks[0].save = transfer_actor{};
-  const auto number = begin(tie, bind_atom_v, broken, duration(limit));
+  const auto number = begin(session, bind_atom_v, broken, duration(limit));
   for (const auto& x : ranks[0]->copier.take<bind_atom, owner_id, arena_info>())
     answer(ranks[0]->copier, x);
   const auto refused = client().answer_to(number);
@@ -198,17 +198,17 @@ TEST_CASE("garbage: a link answers its client, whatever node and client send", "
       const duration time = make.make<duration>();
       switch (make.below(6)) {
       case 0:
-        asks.ask(w.tie, wait_attached_atom_v, time);
+        asks.ask(w.session, wait_attached_atom_v, time);
         break;
       case 1:
-        asks.ask(w.tie, bind_atom_v, w.parts(), time);
+        asks.ask(w.session, bind_atom_v, w.parts(), time);
         break;
       case 2:
         if (make.one_in(6))
-          asks.ask(w.tie, bind_atom_v, make.make<client_parts>(), time);
+          asks.ask(w.session, bind_atom_v, make.make<client_parts>(), time);
         break;
       case 3:
-        asks.ask(w.tie, attached_atom_v);
+        asks.ask(w.session, attached_atom_v);
         break;
       case 4:
         w.advance(std::chrono::milliseconds(50));
@@ -223,7 +223,7 @@ TEST_CASE("garbage: a link answers its client, whatever node and client send", "
     refused += asks.refused();
     // Ended or attached, and its answers are consistent with that.
     const auto owner = w.attached_as();
-    const auto waiting = w.begin(w.tie, wait_attached_atom_v, duration::zero());
+    const auto waiting = w.begin(w.session, wait_attached_atom_v, duration::zero());
     w.advance(std::chrono::milliseconds(100));
     const auto answered = w.client().answer_to(waiting);
     CHECK(answered.came);

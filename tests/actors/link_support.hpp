@@ -31,17 +31,17 @@ struct link_world : sim {
   probe shard{system()};
   probe lookup{system()};
   std::vector<std::unique_ptr<linked_rank>> ranks;
-  link_actor tie;
+  link_actor session;
 
   link_world() {
     for (int i = 0; i < 2; ++i)
       ranks.push_back(std::make_unique<linked_rank>(system()));
-    tie = spawn<troupe::link>(options());
+    session = spawn<troupe::link>(options());
   }
 
   /// The link does not wait for what no test answers.
   ~link_world() {
-    caf::anon_send_exit(tie, caf::exit_reason::kill);
+    caf::anon_send_exit(session, caf::exit_reason::kill);
     run();
   }
 
@@ -79,10 +79,10 @@ struct link_world : sim {
     return out;
   }
 
-  std::uint64_t wait(duration time = limit) { return begin(tie, wait_attached_atom_v, time); }
-  std::uint64_t bind(duration time = limit) { return begin(tie, bind_atom_v, parts(), time); }
+  std::uint64_t wait(duration time = limit) { return begin(session, wait_attached_atom_v, time); }
+  std::uint64_t bind(duration time = limit) { return begin(session, bind_atom_v, parts(), time); }
   bool came(std::uint64_t number) { return client().answer_to(number).came; }
-  owner_id attached_as() { return ask(tie, attached_atom_v).value<attach_reply>().owner; }
+  owner_id attached_as() { return ask(session, attached_atom_v).value<attach_reply>().owner; }
 
   received attaching() { return node.take_one<attach_request, caf::actor>(); }
   void attach(const attach_reply& as) {
@@ -154,8 +154,8 @@ struct link_world : sim {
       out.push_back(x.get<owner_id>(1));
     return out;
   }
-  bool tie_lives() const {
-    return !caf::actor_cast<caf::abstract_actor*>(tie)->getf(caf::abstract_actor::is_terminated_flag);
+  bool session_lives() const {
+    return !caf::actor_cast<caf::abstract_actor*>(session)->getf(caf::abstract_actor::is_terminated_flag);
   }
 };
 

@@ -19,7 +19,7 @@ TEST_CASE_METHOD(link_world, "link: attaches with its protocol, name, process an
   CHECK(wanted.client_name == "an engine");
   CHECK(wanted.process == ::getpid());
   CHECK(wanted.space_name == "small");
-  CHECK(x.get<caf::actor>(1) == caf::actor_cast<caf::actor>(tie));
+  CHECK(x.get<caf::actor>(1) == caf::actor_cast<caf::actor>(session));
 }
 
 TEST_CASE_METHOD(link_world, "link: waits are answered when it is attached, and at once from then on", "[link]") {
@@ -72,8 +72,8 @@ TEST_CASE_METHOD(link_world, "link: a refusal by a node in the same process is f
   run();
   CHECK(client().answer_to(waiting).code() == expected);
   CHECK(client().answer_to(binding).code() == expected);
-  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == expected);
-  CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == expected);
+  CHECK(ask(session, wait_attached_atom_v, duration(limit)).code() == expected);
+  CHECK(ask(session, bind_atom_v, parts(), duration(limit)).code() == expected);
   answer(node, asked, welcome()); // too late
   CHECK(attached_as() == 0);
   advance(std::chrono::minutes(1));
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(link_world, "link: the death of a node before its answer does n
   node.die();
   run();
   CHECK(client().answer_to(waiting).code() == errc::unreachable);
-  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
+  CHECK(ask(session, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
 }
 
 TEST_CASE_METHOD(link_world, "link: binds every actor with its own streams and windows", "[link]") {
@@ -180,7 +180,7 @@ TEST_CASE_METHOD(link_world, "link: an actor that cannot be bound ends the attac
   }
   CHECK(client().answer_to(bound).code() == errc::identity_mismatch);
   CHECK(client().answer_to(waiting).code() == errc::identity_mismatch);
-  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::identity_mismatch);
+  CHECK(ask(session, wait_attached_atom_v, duration(limit)).code() == errc::identity_mismatch);
   check_left();
   check_unbound();
   CHECK(attached_as() == 0);
@@ -195,11 +195,11 @@ TEST_CASE_METHOD(link_world, "link: a window of less than a page per direction i
   }
   SECTION("because the client wants no more") {
     way_out = "transfer.window_bytes";
-    end(tie);
+    end(session);
     auto how = options();
     how.window_bytes = 2 * slot - 4096;
     node.take<attach_request, caf::actor>();
-    tie = spawn<troupe::link>(how);
+    session = spawn<troupe::link>(how);
   }
   attach(narrow);
   const auto bound = bind();
@@ -246,8 +246,8 @@ TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at 
   run();
   check_unbound();
   CHECK(attached_as() == 0);
-  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
-  CHECK(ask(tie, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
+  CHECK(ask(session, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
+  CHECK(ask(session, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
   rest();
   CHECK(at_rest().empty()); // a node of this process does not restart
 }
@@ -297,7 +297,7 @@ TEST_CASE_METHOD(link_world, "link: actors of the previous binding are unbound a
   auto fewer = parts();
   fewer.ranks.pop_back();
   fewer.lookup = other.as<lookup_actor>();
-  const auto again = begin(tie, bind_atom_v, fewer, duration(limit));
+  const auto again = begin(session, bind_atom_v, fewer, duration(limit));
   check_unbound();
   rest();
   attach();
@@ -344,7 +344,7 @@ TEST_CASE_METHOD(link_world, "link: its shutdown answers all waits, unbinds the 
   attach();
   const auto bound = bind();
   const auto waiting = wait();
-  end(tie);
+  end(session);
   CHECK(client().answer_to(bound).code() == errc::shutting_down);
   CHECK(client().answer_to(waiting).code() == errc::shutting_down);
   check_unbound();
@@ -354,16 +354,16 @@ TEST_CASE_METHOD(link_world, "link: its shutdown answers all waits, unbinds the 
 TEST_CASE_METHOD(link_world, "link: its shutdown waits until its copy engines are drained and notifies the node",
                  "[link]") {
   work();
-  end(tie);
+  end(session);
   check_left(); // which does not wait
-  CHECK(tie_lives());
+  CHECK(session_lives());
   CHECK(attached_as() == 0);
-  CHECK(ask(tie, wait_attached_atom_v, duration(limit)).code() == errc::shutting_down);
+  CHECK(ask(session, wait_attached_atom_v, duration(limit)).code() == errc::shutting_down);
   const auto first = resting(0);
   const auto second = resting(1);
   CHECK(first.get<owner_id>(1) == owner);
   answer(ranks[1]->copier, second);
-  CHECK(tie_lives());
+  CHECK(session_lives());
   CHECK(at_rest().empty());
   SECTION("when they are drained") {
     answer(ranks[0]->copier, first);
@@ -378,7 +378,7 @@ TEST_CASE_METHOD(link_world, "link: its shutdown waits until its copy engines ar
     advance(timeout + std::chrono::milliseconds(20));
     CHECK(at_rest().empty());
   }
-  CHECK_FALSE(tie_lives());
+  CHECK_FALSE(session_lives());
 }
 
 namespace {
@@ -396,14 +396,14 @@ struct far_world : sim {
     how.attach.reconnect_backoff_min = std::chrono::milliseconds(200);
     how.attach.reconnect_backoff_max = std::chrono::milliseconds(1600);
     how.attach.request_timeout = std::chrono::seconds(2);
-    tie = spawn<troupe::link>(how);
+    session = spawn<troupe::link>(how);
   }
 
   caf::io::network::test_multiplexer& network() {
     return dynamic_cast<caf::io::network::test_multiplexer&>(system().middleman().backend());
   }
 
-  link_actor tie;
+  link_actor session;
 };
 
 } // namespace
@@ -435,8 +435,8 @@ TEST_CASE("link: an unreachable node is retried with a growing back-off", "[link
 
 TEST_CASE_METHOD(far_world, "link: a wait for an unreachable node ends with its address and the node is retried",
                  "[link]") {
-  const auto waiting = begin(tie, wait_attached_atom_v, duration(std::chrono::seconds(5)));
-  const auto longer = begin(tie, wait_attached_atom_v, duration(std::chrono::hours(1)));
+  const auto waiting = begin(session, wait_attached_atom_v, duration(std::chrono::seconds(5)));
+  const auto longer = begin(session, wait_attached_atom_v, duration(std::chrono::hours(1)));
   advance(std::chrono::seconds(5) + std::chrono::milliseconds(100));
   const auto ended = client().answer_to(waiting);
   CHECK(ended.code() == errc::unreachable);
@@ -445,7 +445,7 @@ TEST_CASE_METHOD(far_world, "link: a wait for an unreachable node ends with its 
   advance(std::chrono::minutes(10));
   // Neither attempts nor their timeouts accumulate.
   CHECK(pending_timeouts() < 5);
-  end(tie);
+  end(session);
   CHECK(client().answer_to(longer).code() == errc::shutting_down);
 }
 
@@ -457,11 +457,11 @@ TEST_CASE("link: its shutdown releases the dialer whose thread would delay the e
   link_options how;
   how.where = {"mars", 4600};
   how.entrance = entrance.as<caf::io::middleman_actor>();
-  const auto tie = world.spawn<troupe::link>(how);
+  const auto session = world.spawn<troupe::link>(how);
   how.entrance = nullptr;
   CHECK(held->strong_refs.load() > before);
   // The link itself is held, as it is by a clock that has a message for it.
-  world.end(tie);
+  world.end(session);
   entrance.take<caf::connect_atom, std::string, std::uint16_t>();
   CHECK(held->strong_refs.load() == before);
 }

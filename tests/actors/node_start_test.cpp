@@ -55,7 +55,7 @@ public:
     where.client_name = "engine";
     where.window_bytes = options.transfer.window_bytes;
     where.attach = options.attach;
-    tie = spawn<troupe::link>(where);
+    session = spawn<troupe::link>(where);
     const auto space = options.namespaces.front();
     lookup = spawn<lookup_coordinator>(options.transfer.max_tasks, options.attach.request_timeout);
     client_parts parts{lookup, {}};
@@ -73,7 +73,7 @@ public:
       save.push_back(spawn<save_coordinator>(how, copier, options.attach.request_timeout));
       parts.ranks.push_back({rank, copier, load.back(), save.back()});
     }
-    const auto bound = ask<void>(tie, bind_atom_v, parts, duration(patience));
+    const auto bound = ask<void>(session, bind_atom_v, parts, duration(patience));
     INFO((bound ? "" : to_string(bound.error())));
     REQUIRE(bound);
   }
@@ -146,7 +146,7 @@ public:
     return true;
   }
 
-  link_actor tie;
+  link_actor session;
   lookup_actor lookup;
   std::vector<transfer_actor> load;
   std::vector<transfer_actor> save;

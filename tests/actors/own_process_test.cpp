@@ -42,12 +42,12 @@ private:
 TEST_CASE_METHOD(link_world, "own process: a remote sender cannot bind a client's actors or learn its attachment",
                  "[link]") {
   somebody_elsewhere other(*this);
-  other.say(tie, bind_atom_v, parts(), duration(limit));
+  other.say(session, bind_atom_v, parts(), duration(limit));
   attach();
   CHECK(lookup.take<bind_atom, lookup_binding>().empty());
   work_after_attach();
-  other.say(tie, bind_atom_v, client_parts{}, duration(limit));
-  other.say(tie, wait_attached_atom_v, duration(limit));
+  other.say(session, bind_atom_v, client_parts{}, duration(limit));
+  other.say(session, wait_attached_atom_v, duration(limit));
   check_unbound(false);
   CHECK(attached_as() == owner);
 }
@@ -57,14 +57,14 @@ TEST_CASE_METHOD(link_world, "own process: ticks from other senders do not start
   advance(timeout + std::chrono::milliseconds(20)); // that of the request to attach
   CHECK(pending_timeouts() == 0);
   for (int i = 0; i < 5; ++i)
-    caf::anon_send(tie, caf::tick_atom_v);
+    caf::anon_send(session, caf::tick_atom_v);
   run();
   CHECK(pending_timeouts() == 0);
   // A wait costs one timer, however many ticks other senders send.
   const auto waiting = bind();
   const auto before = pending_timeouts();
   for (int i = 0; i < 5; ++i)
-    caf::anon_send(tie, caf::tick_atom_v);
+    caf::anon_send(session, caf::tick_atom_v);
   run();
   CHECK(pending_timeouts() == before);
   CHECK_FALSE(came(waiting));

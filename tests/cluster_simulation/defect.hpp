@@ -25,7 +25,7 @@ enum class defect : std::uint8_t {
   /// Leases at peers are not given back.
   forget_releases,
   /// Ties to an earlier run of a peer stay.
-  keep_old_ties,
+  keep_old_sessions,
   /// Memory of a namespace that goes does so at once.
   free_memory_early,
   /// The ranks of a namespace share one staging buffer.
@@ -86,7 +86,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_name
     {"forget-time", defect::forget_time},
     {"lose-answers", defect::lose_answers},
     {"forget-releases", defect::forget_releases},
-    {"keep-old-ties", defect::keep_old_ties},
+    {"keep-old-ties", defect::keep_old_sessions},
     {"free-memory-early", defect::free_memory_early},
     {"one-memory-for-all-ranks", defect::one_memory_for_all_ranks},
     {"believe-answers", defect::believe_answers},

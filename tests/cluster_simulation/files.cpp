@@ -35,7 +35,7 @@ constexpr auto shard_limit = seconds(1);
 
 } // namespace
 
-world::file_load::file_load(const cluster::fetch_move& x, std::size_t at, const tie& there,
+world::file_load::file_load(const cluster::fetch_move& x, std::size_t at, const session& there,
                             std::shared_ptr<memory> room)
     : what(x), over(x.peer, x.space), peer(at), attachment(there.attachment), peer_life(there.peer_life),
       file(there.file), into(std::move(room)), state(coordinator_of(x)) {
@@ -57,9 +57,9 @@ void world::forget_files(std::size_t i, bool keeps_pages) {
     slab.forget();
 }
 
-void world::load_by_files(std::size_t i, const cluster::fetch_move& x, const tie& there,
+void world::load_by_files(std::size_t i, const cluster::fetch_move& x, const session& there,
                           const std::shared_ptr<memory>& into) {
-  const tie_name over(x.peer, x.space);
+  const session_name over(x.peer, x.space);
   const auto open = std::make_shared<file_load>(x, node_of(i, x.peer), there, into);
   if (has(defect::keep_files_of_before))
     open->file = nodes_[i].first_files.try_emplace(over, there.file).first->second;

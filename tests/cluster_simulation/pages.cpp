@@ -46,9 +46,9 @@ void world::perform(std::size_t i, const cluster::fetch_ask& x) {
     broken("self", n.name + " asks itself for pages");
   if (n.late.contains(x.peer))
     broken("patience", n.name + " asks a peer that was late, before it has said hello");
-  const tie_name over(x.peer, x.space);
-  const auto found = n.ties.find(over);
-  if (found == n.ties.end() || found->second.attachment == 0) {
+  const session_name over(x.peer, x.space);
+  const auto found = n.sessions.find(over);
+  if (found == n.sessions.end() || found->second.attachment == 0) {
     later_on(i, milliseconds(1), [this, i, over, call = x.call] {
       count("not attached to who is asked");
       nodes_[i].rules->on_answered(over, false, local(i));
@@ -145,8 +145,8 @@ void world::put(std::size_t i, const namespace_id& space, const key_digest& key,
 
 void world::perform(std::size_t i, const cluster::fetch_release& x) {
   // When a peer session has ended, all its leases have ended.
-  const auto found = nodes_[i].ties.find({x.peer, x.space});
-  if (found != nodes_[i].ties.end() && found->second.attachment == x.lease.owner)
+  const auto found = nodes_[i].sessions.find({x.peer, x.space});
+  if (found != nodes_[i].sessions.end() && found->second.attachment == x.lease.owner)
     give_back(i, node_of(i, x.peer), found->second.peer_life, x.lease, x.space, x.kept_here);
 }
 
@@ -160,15 +160,15 @@ void world::perform(std::size_t i, const cluster::fetch_late& x) {
 
 void world::perform(std::size_t i, const cluster::fetch_move& x) {
   auto& n = nodes_[i];
-  const tie_name over(x.peer, x.space);
-  const auto found = n.ties.find(over);
+  const session_name over(x.peer, x.space);
+  const auto found = n.sessions.find(over);
   const auto room = n.passing.find(x.space);
   if (room == n.passing.end())
     return broken("blocks", n.name + " loads into released memory");
   for (const auto block : x.work.blocks)
     if (!n.busy.emplace(x.space, x.rank, block).second)
       return broken("blocks", n.name + " loads into a block that something else is under way in");
-  if (found == n.ties.end() || found->second.attachment == 0) {
+  if (found == n.sessions.end() || found->second.attachment == 0) {
     later_on(i, milliseconds(1), [this, i, x] { answer_load(i, x, fail(errc::unreachable, "not attached")); });
     return;
   }
@@ -295,14 +295,16 @@ std::string world::how_it_is(std::size_t i, const namespace_id& space) const {
                     std::to_string(n.pages->rounds()) + " rounds, " + std::to_string(n.pages->calls_under_way()) +
                     " calls";
   for (const auto p : n.members->numbers()) {
-    const auto there = n.ties.find({p, space});
+    const auto there = n.sessions.find({p, space});
     out += "; " + n.members->address(p) + (n.members->is_up(p) ? " up" : " away") +
-           (n.members->is_usable(p) ? "" : ", late") + (n.rules->is_open(tie_name(p, space)) ? ", tied" : ", no tie") +
-           (there == n.ties.end()           ? ", never attached"
+           (n.members->is_usable(p) ? "" : ", late") +
+           (n.rules->is_open(session_name(p, space)) ? ", tied" : ", no tie") +
+           (there == n.sessions.end()       ? ", never attached"
             : there->second.attachment == 0 ? ", lost"
                                             : ", attached") +
-           (there != n.ties.end() && there->second.refused ? ", refused" : "") +
-           (there != n.ties.end() && nodes_[node_of(i, p)].clients.contains(there->second.attachment) ? ", known" : "");
+           (there != n.sessions.end() && there->second.refused ? ", refused" : "") +
+           (there != n.sessions.end() && nodes_[node_of(i, p)].clients.contains(there->second.attachment) ? ", known"
+                                                                                                          : "");
   }
   return out;
 }

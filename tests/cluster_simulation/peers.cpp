@@ -130,7 +130,7 @@ void world::perform(std::size_t i, const cluster::leave_space& x) {
 
 // -- ties -------------------------------------------------------------------------------------------------------------
 
-void world::attach(std::size_t i, const tie_name& name, attached then) {
+void world::attach(std::size_t i, const session_name& name, attached then) {
   const auto ended = std::make_shared<bool>(false);
   later_on(i, attach_limit, [ended, then] {
     if (!std::exchange(*ended, true))
@@ -168,37 +168,37 @@ void world::attach(std::size_t i, const tie_name& name, attached then) {
   });
 }
 
-void world::perform(std::size_t i, const cluster::open_tie& x) {
-  if (has(defect::keep_old_ties) && nodes_[i].ties.contains(x.tie))
-    return nodes_[i].rules->on_tie_opened(x.tie, true, local(i));
-  attach(i, x.tie, [this, i, x](const result<attachment>& came) {
+void world::perform(std::size_t i, const cluster::open_session& x) {
+  if (has(defect::keep_old_sessions) && nodes_[i].sessions.contains(x.session))
+    return nodes_[i].rules->on_session_opened(x.session, true, local(i));
+  attach(i, x.session, [this, i, x](const result<attachment>& came) {
     auto& n = nodes_[i];
     count(came ? "attached" : "not attached");
     if (came) {
-      if (n.of_cluster != nodes_[node_of(i, x.tie.first)].of_cluster)
+      if (n.of_cluster != nodes_[node_of(i, x.session.first)].of_cluster)
         broken("cluster", n.name + " is a client of a node of another cluster");
-      n.ties[x.tie] = {++last_serial_, came->owner, came->life, false, came->file};
+      n.sessions[x.session] = {++last_serial_, came->owner, came->life, false, came->file};
     }
-    n.rules->on_tie_opened(x.tie, came.has_value(), local(i));
+    n.rules->on_session_opened(x.session, came.has_value(), local(i));
     // The next one of this peer.
     if (came)
       look(i);
   });
 }
 
-void world::perform(std::size_t i, const cluster::leave_tie& x) {
+void world::perform(std::size_t i, const cluster::leave_session& x) {
   auto& n = nodes_[i];
-  if (has(defect::keep_old_ties))
+  if (has(defect::keep_old_sessions))
     return;
   count("tie left");
-  const auto found = n.ties.find(x.tie);
-  if (found == n.ties.end())
+  const auto found = n.sessions.find(x.session);
+  if (found == n.sessions.end())
     return;
   const auto [serial, owner, peer_life, refused, file] = found->second;
-  lose_tie(i, x.tie);
-  n.ties.erase(x.tie);
+  lose_session(i, x.session);
+  n.sessions.erase(x.session);
   // The peer disconnects in order, or its connection breaks.
-  const auto at = node_of(i, x.tie.first);
+  const auto at = node_of(i, x.session.first);
   if (lives(at) && nodes_[at].life == peer_life)
     later_on(at, random_.time(milliseconds(1), milliseconds(800)), [this, at, owner = owner] {
       nodes_[at].has.owner_is_gone(owner);
@@ -206,9 +206,9 @@ void world::perform(std::size_t i, const cluster::leave_tie& x) {
     });
 }
 
-void world::lose_tie(std::size_t i, const tie_name& name) {
+void world::lose_session(std::size_t i, const session_name& name) {
   auto& n = nodes_[i];
-  auto& x = n.ties.at(name);
+  auto& x = n.sessions.at(name);
   const auto lost = std::exchange(x.attachment, 0);
   if (lost == 0)
     return;
@@ -224,18 +224,18 @@ void world::lose_tie(std::size_t i, const tie_name& name) {
   attach_again(i, name, x.serial);
 }
 
-void world::attach_again(std::size_t i, const tie_name& name, number serial) {
+void world::attach_again(std::size_t i, const session_name& name, number serial) {
   later_on(i, random_.skewed_time(milliseconds(100), seconds(2)), [this, i, name, serial] {
     const auto is_wanted = [this, i, name, serial] {
-      const auto found = nodes_[i].ties.find(name);
-      return found != nodes_[i].ties.end() && found->second.serial == serial && found->second.attachment == 0;
+      const auto found = nodes_[i].sessions.find(name);
+      return found != nodes_[i].sessions.end() && found->second.serial == serial && found->second.attachment == 0;
     };
     if (!is_wanted())
       return;
     attach(i, name, [this, i, name, serial, is_wanted](const result<attachment>& came) {
       if (!is_wanted())
         return;
-      auto& x = nodes_[i].ties.at(name);
+      auto& x = nodes_[i].sessions.at(name);
       if (came) {
         count("attached again");
         x.attachment = came->owner;

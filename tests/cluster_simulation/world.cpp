@@ -12,7 +12,7 @@ using std::chrono::seconds;
 constexpr auto hello_interval = milliseconds(300);
 /// After which a connection that is silent counts as lost.
 constexpr auto silence = milliseconds(1500);
-constexpr auto tie_pause = seconds(3);
+constexpr auto session_pause = seconds(3);
 
 const cluster::fetching_options fetching_limits{milliseconds(500), seconds(2), seconds(6), 4, 16, 24, {}};
 
@@ -136,12 +136,12 @@ void world::on_connection_lost(std::size_t who, std::size_t whom, number up_to) 
       n.has.owner_is_gone(i->first);
       i = n.clients.erase(i);
     }
-  std::vector<tie_name> lost;
-  for (const auto& [name, x] : n.ties)
+  std::vector<session_name> lost;
+  for (const auto& [name, x] : n.sessions)
     if (n.lines.at(name.first) == whom && x.attachment != 0 && x.attachment <= up_to)
       lost.push_back(name);
   for (const auto& name : lost)
-    lose_tie(who, name);
+    lose_session(who, name);
 }
 
 // -- nodes ------------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ void world::start(std::size_t i) {
       cluster::membership_options{
           {n.of_cluster, n.called, n.incarnation}, hello_interval, milliseconds(100), seconds(2), random_.next()},
       std::move(addresses));
-  n.rules.emplace(tie_pause);
+  n.rules.emplace(session_pause);
   auto limits = fetching_limits;
   limits.peers = [this, i](const namespace_id& space) {
     std::vector<peer_number> out;
@@ -174,7 +174,7 @@ void world::start(std::size_t i) {
       return out;
     for (const auto p : nodes_[i].members->numbers())
       if (nodes_[i].members->is_usable(p) || (has(defect::keep_asking_the_late) && nodes_[i].members->is_up(p)))
-        if (nodes_[i].rules->is_open(tie_name(p, space)))
+        if (nodes_[i].rules->is_open(session_name(p, space)))
           out.push_back(p);
     return out;
   };
@@ -205,7 +205,7 @@ void world::end(std::size_t i, bool in_good_order) {
   n.members.reset();
   n.pages.reset();
   n.rules.reset();
-  n.ties.clear();
+  n.sessions.clear();
   n.passing.clear();
   n.calls.clear();
   n.waiting.clear();
@@ -258,15 +258,15 @@ void world::remove_space(std::size_t i, const namespace_id& space) {
   for (std::size_t other = 0; other < nodes_.size(); ++other) {
     if (other == i || !nodes_[other].lives)
       continue;
-    for (const auto& [name, x] : nodes_[other].ties) {
+    for (const auto& [name, x] : nodes_[other].sessions) {
       if (node_of(other, name.first) != i || name.second != space)
         continue;
       // Replies to its earlier requests come too late, also if the namespace is created again.
       n.has.owner_is_gone(x.attachment);
       n.clients.erase(x.attachment);
       later_on(other, random_.time(milliseconds(1), milliseconds(300)), [this, other, name = name] {
-        if (nodes_[other].ties.contains(name))
-          lose_tie(other, name);
+        if (nodes_[other].sessions.contains(name))
+          lose_session(other, name);
       });
     }
   }
@@ -280,13 +280,13 @@ void world::settle(std::size_t i) {
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);
     leave_out(i);
     auto about_members = n.members->take_outbox();
-    auto about_ties = n.rules->take_outbox();
+    auto about_sessions = n.rules->take_outbox();
     auto about_pages = n.pages->take_outbox();
-    if (about_members.empty() && about_ties.empty() && about_pages.empty())
+    if (about_members.empty() && about_sessions.empty() && about_pages.empty())
       break;
     for (const auto& effect : about_members)
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);
-    for (const auto& effect : about_ties)
+    for (const auto& effect : about_sessions)
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);
     for (const auto& effect : about_pages)
       std::visit([this, i](const auto& x) { perform(i, x); }, effect);

@@ -4,7 +4,7 @@
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/membership.hpp"
-#include "actors/cluster/tie_rules.hpp"
+#include "actors/cluster/session_rules.hpp"
 #include "tests/cluster_simulation/catalogue.hpp"
 #include "tests/cluster_simulation/defect.hpp"
 #include "tests/cluster_simulation/shelf.hpp"
@@ -30,7 +30,7 @@
 namespace troupe::cluster_simulation {
 
 using cluster::peer_number;
-using cluster::tie_name;
+using cluster::session_name;
 
 using sim_main::outcome;
 
@@ -50,7 +50,7 @@ private:
     bool gone = false;
   };
   /// The state of a node at a peer; `attachment` is 0 while it is not attached, and its owner id there otherwise.
-  struct tie {
+  struct session {
     number serial = 0;
     number attachment = 0;
     number peer_life = 0;
@@ -60,16 +60,16 @@ private:
   };
   /// A request of a coordinator that has no answer yet.
   struct call {
-    tie_name over;
+    session_name over;
     number attachment = 0;
     std::function<void(errc)> fail;
   };
   /// A load whose pages may be read from files, as a load coordinator makes it.
   struct file_load {
-    file_load(const cluster::fetch_move& x, std::size_t at, const tie& there, std::shared_ptr<memory> room);
+    file_load(const cluster::fetch_move& x, std::size_t at, const session& there, std::shared_ptr<memory> room);
 
     cluster::fetch_move what;
-    tie_name over;
+    session_name over;
     /// Which node that is.
     std::size_t peer = 0;
     number attachment = 0;
@@ -133,15 +133,15 @@ private:
     timestamp undisturbed{};
     timestamp cut_from_etcd{};
     std::optional<cluster::fetching> pages;
-    std::optional<cluster::tie_rules> rules;
+    std::optional<cluster::session_rules> rules;
     timestamp next_look{};
     timestamp next_tick = timestamp::max();
 
     /// On the disk; outlive a run.
     std::map<namespace_id, slab_model> slabs;
-    std::map<tie_name, number> first_files;
+    std::map<session_name, number> first_files;
 
-    std::map<tie_name, tie> ties;
+    std::map<session_name, session> sessions;
     std::map<namespace_id, std::shared_ptr<memory>> passing;
     std::map<cluster::fetch_call, call> calls;
     std::map<cluster::bring_number, waiting_engine> waiting;
@@ -197,8 +197,8 @@ private:
   void perform(std::size_t i, const cluster::peer_went& x);
   void perform(std::size_t i, const cluster::open_space& x);
   void perform(std::size_t i, const cluster::leave_space& x);
-  void perform(std::size_t i, const cluster::open_tie& x);
-  void perform(std::size_t i, const cluster::leave_tie& x);
+  void perform(std::size_t i, const cluster::open_session& x);
+  void perform(std::size_t i, const cluster::leave_session& x);
   void perform(std::size_t i, const cluster::fetch_ask& x);
   void perform(std::size_t i, const cluster::fetch_release& x);
   void perform(std::size_t i, const cluster::fetch_move& x);
@@ -257,9 +257,9 @@ private:
     number file = 0;
   };
   using attached = std::function<void(result<attachment>)>;
-  void attach(std::size_t i, const tie_name& name, attached then);
-  void attach_again(std::size_t i, const tie_name& name, number serial);
-  void lose_tie(std::size_t i, const tie_name& name);
+  void attach(std::size_t i, const session_name& name, attached then);
+  void attach_again(std::size_t i, const session_name& name, number serial);
+  void lose_session(std::size_t i, const session_name& name);
   void give_back(std::size_t i, std::size_t whom, number life, const ticket& lease, const namespace_id& space,
                  const std::vector<key_digest>& kept);
   /// Notifies that node that another one has pages of these keys and keeps them.
@@ -280,7 +280,7 @@ private:
   /// A node that restarts has all its data, or files that its index does not know, or new ones.
   void forget_files(std::size_t i, bool keeps_pages);
   slab_model& slab_of(std::size_t i, const namespace_id& space);
-  void load_by_files(std::size_t i, const cluster::fetch_move& x, const tie& there,
+  void load_by_files(std::size_t i, const cluster::fetch_move& x, const session& there,
                      const std::shared_ptr<memory>& into);
   void tick_files(std::size_t i, const open_load& open);
   void settle_files(std::size_t i, const open_load& open);

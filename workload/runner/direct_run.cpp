@@ -49,7 +49,7 @@ result<void> start_ranks(node_client& client, stage& scene) {
   if (auto bound = client.bind(scene.options.patience); !bound)
     return bound;
   scene.lookup = client.lookup();
-  scene.link = client.tie();
+  scene.link = client.link_handle();
   for (std::size_t i = 0; i < scene.devices.size(); ++i) {
     scene.load.push_back(client.load(i));
     scene.save.push_back(client.save(i));

@@ -19,7 +19,7 @@
 namespace troupe::cluster {
 
 /// A session with a peer: a namespace of the peer to which this node is attached as a client.
-using tie_name = std::pair<peer_number, namespace_id>;
+using session_name = std::pair<peer_number, namespace_id>;
 
 /// Attach to a namespace of this node as a client that saves there; answered by `on_space_opened`.
 struct open_space {
@@ -29,16 +29,16 @@ struct open_space {
 struct leave_space {
   namespace_id space;
 };
-/// Attach to a namespace of a peer as a client that loads from there; answered by `on_tie_opened`.
-struct open_tie {
-  tie_name tie;
+/// Attach to a namespace of a peer as a client that loads from there; answered by `on_session_opened`.
+struct open_session {
+  session_name session;
   std::string name;
 };
-struct leave_tie {
-  tie_name tie;
+struct leave_session {
+  session_name session;
 };
 
-using tie_effect = std::variant<open_space, leave_space, open_tie, leave_tie>;
+using session_effect = std::variant<open_space, leave_space, open_session, leave_session>;
 
 /// The description of a namespace in a node's answer, to be compared with that of another node.
 struct space_shape {
@@ -51,8 +51,8 @@ struct space_shape {
 /// Checks that the namespace in a peer's answer equals the one here: the same id and geometry, and ranks numbered from
 /// 0 to `ranks` - 1. The rest refers to pages and ranks by the peer's numbers, which have to be valid here. Errors:
 /// identity_mismatch.
-result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
-                       std::size_t ranks);
+result<void> check_session(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+                           std::size_t ranks);
 
 /// Decides to which namespaces of peers a node attaches, and when it leaves them: plain rules.
 ///
@@ -66,10 +66,10 @@ result<void> check_tie(const space_shape& there, const namespace_id& space, cons
 /// many namespaces it has. The least recently tried namespaces come first.
 ///
 /// The memory of a removed namespace is in use until no transfer is in progress in it. Its clients end after that.
-class tie_rules {
+class session_rules {
 public:
   /// `pause`: between attempts, and how long a session may have no answer.
-  explicit tie_rules(duration pause) : pause_(pause) {}
+  explicit session_rules(duration pause) : pause_(pause) {}
 
   /// Compares the namespaces here, by name, with those that peers have. `adopted` namespaces have pages without any
   /// peer; they are opened here as well.
@@ -79,17 +79,17 @@ public:
   void on_space_opened(const namespace_id& space, bool fine, timestamp now);
   /// The node ended the attachment of the client that saves, as when the namespace is removed.
   void on_space_lost(const namespace_id& space);
-  void on_tie_opened(const tie_name& tie, bool fine, timestamp now);
+  void on_session_opened(const session_name& session, bool fine, timestamp now);
   /// A request over the session was answered, or found no receiver.
-  void on_answered(const tie_name& tie, bool reached, timestamp now);
+  void on_answered(const session_name& session, bool reached, timestamp now);
 
   bool is_open(const namespace_id& space) const;
-  bool is_open(const tie_name& tie) const;
-  std::size_t open_ties(peer_number peer) const;
+  bool is_open(const session_name& session) const;
+  std::size_t open_sessions(peer_number peer) const;
   /// The name of the namespace here; empty for one that is not followed.
   std::string name_of(const namespace_id& space) const;
 
-  std::vector<tie_effect> take_outbox() { return std::exchange(outbox_, {}); }
+  std::vector<session_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
 private:
   enum class phase : std::uint8_t { away, opening, open };
@@ -101,7 +101,7 @@ private:
     /// The time of the next attempt.
     timestamp again{};
   };
-  struct tie_entry {
+  struct session_entry {
     phase is = phase::away;
     /// The run of the peer that the session belongs to.
     std::uint64_t of = 0;
@@ -122,14 +122,14 @@ private:
   void open_there(peer_number peer, const std::map<namespace_id, std::string>& here, const membership& peers,
                   timestamp now);
   bool may_try(peer_number peer, const membership& peers, timestamp now) const;
-  void leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now);
+  void leave_sessions(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now);
   void leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages);
 
   duration pause_;
   std::map<namespace_id, space_entry> spaces_;
-  std::map<tie_name, tie_entry> ties_;
+  std::map<session_name, session_entry> sessions_;
   std::map<peer_number, peer_pause> pauses_;
-  std::vector<tie_effect> outbox_;
+  std::vector<session_effect> outbox_;
 };
 
 } // namespace troupe::cluster

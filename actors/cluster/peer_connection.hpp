@@ -11,16 +11,16 @@
 namespace troupe::cluster {
 
 /// An actor that sends hellos to one node and returns its answers.
-using peer_line_actor = caf::typed_actor<caf::replies_to<cluster_hello>::with<cluster_welcome>>;
+using peer_connection_actor = caf::typed_actor<caf::replies_to<cluster_hello>::with<cluster_welcome>>;
 
 /// Connects where there is no connection, and detects its end. Every hello is answered within twice `limit`.
-class peer_line : public peer_line_actor::base {
+class peer_connection : public peer_connection_actor::base {
 public:
   /// `on_lost` is called in this actor's thread when the connection has ended.
-  peer_line(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance, duration limit,
-            std::function<void()> on_lost);
+  peer_connection(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance, duration limit,
+                  std::function<void()> on_lost);
 
-  const char* name() const override { return "peer_line"; }
+  const char* name() const override { return "peer_connection"; }
   void on_exit() override;
 
 protected:

@@ -1,4 +1,4 @@
-#include "actors/cluster/peer_line.hpp"
+#include "actors/cluster/peer_connection.hpp"
 
 #include "actors/client/link/link.hpp"
 #include "actors/support/actor_support.hpp"
@@ -11,9 +11,9 @@
 
 namespace troupe::cluster {
 
-peer_line::peer_line(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance, duration limit,
-                     std::function<void()> on_lost)
-    : peer_line_actor::base(config), where_(std::move(where)), entrance_(std::move(entrance)), limit_(limit),
+peer_connection::peer_connection(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance,
+                                 duration limit, std::function<void()> on_lost)
+    : peer_connection_actor::base(config), where_(std::move(where)), entrance_(std::move(entrance)), limit_(limit),
       on_lost_(std::move(on_lost)) {
   set_down_handler([this](caf::down_msg& down) {
     if (!tells_of(down, node_))
@@ -23,12 +23,12 @@ peer_line::peer_line(caf::actor_config& config, node_address where, caf::io::mid
   });
 }
 
-void peer_line::on_exit() {
+void peer_connection::on_exit() {
   node_ = nullptr;
   entrance_ = nullptr;
 }
 
-peer_line::behavior_type peer_line::make_behavior() {
+peer_connection::behavior_type peer_connection::make_behavior() {
   return {
       [this](const cluster_hello& hello) -> caf::result<cluster_welcome> {
         if (!asked_from_here(*this))
@@ -61,11 +61,11 @@ peer_line::behavior_type peer_line::make_behavior() {
   };
 }
 
-void peer_line::not_reached(caf::response_promise promise, const std::string& why) {
+void peer_connection::not_reached(caf::response_promise promise, const std::string& why) {
   promise.deliver(to_caf(error{errc::unreachable, "cannot reach a node at " + to_string(where_) + ": " + why}));
 }
 
-void peer_line::greet(caf::response_promise promise, const cluster_hello& hello) {
+void peer_connection::greet(caf::response_promise promise, const cluster_hello& hello) {
   request(node_, limit_, hello)
       .then([promise](const cluster_welcome& answer) mutable { promise.deliver(answer); },
             [promise](const caf::error& e) mutable { promise.deliver(e); });

@@ -1,4 +1,4 @@
-#include "actors/cluster/tie_rules.hpp"
+#include "actors/cluster/session_rules.hpp"
 
 #include <algorithm>
 
@@ -6,14 +6,14 @@ namespace troupe::cluster {
 
 namespace {
 
-bool has_space(const membership& peers, const tie_name& tie) {
-  return std::ranges::any_of(peers.spaces(tie.first), [&](const auto& x) { return x.id == tie.second; });
+bool has_space(const membership& peers, const session_name& session) {
+  return std::ranges::any_of(peers.spaces(session.first), [&](const auto& x) { return x.id == session.second; });
 }
 
 } // namespace
 
-result<void> check_tie(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
-                       std::size_t ranks) {
+result<void> check_session(const space_shape& there, const namespace_id& space, const kv_geometry& geometry,
+                           std::size_t ranks) {
   if (there.id != space)
     return fail(errc::identity_mismatch, "the namespace at the peer has been replaced by another one");
   bool same = there.geometry == geometry && there.ranks.size() == ranks;
@@ -25,7 +25,7 @@ result<void> check_tie(const space_shape& there, const namespace_id& space, cons
   return {};
 }
 
-void tie_rules::open_here(const namespace_id& space, const std::string& name, timestamp now) {
+void session_rules::open_here(const namespace_id& space, const std::string& name, timestamp now) {
   auto& own = spaces_[space];
   own.name = name;
   if (own.is == phase::away && own.again <= now) {
@@ -34,9 +34,9 @@ void tie_rules::open_here(const namespace_id& space, const std::string& name, ti
   }
 }
 
-void tie_rules::follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages,
-                       timestamp now, const std::set<namespace_id>& adopted) {
-  leave_ties(here, peers, now);
+void session_rules::follow(const std::map<namespace_id, std::string>& here, const membership& peers, fetching& pages,
+                           timestamp now, const std::set<namespace_id>& adopted) {
+  leave_sessions(here, peers, now);
   for (const auto& id : adopted)
     if (const auto name = here.find(id); name != here.end())
       open_here(id, name->second, now);
@@ -46,11 +46,11 @@ void tie_rules::follow(const std::map<namespace_id, std::string>& here, const me
   leave_spaces(here, pages);
 }
 
-void tie_rules::open_there(peer_number peer, const std::map<namespace_id, std::string>& here, const membership& peers,
-                           timestamp now) {
+void session_rules::open_there(peer_number peer, const std::map<namespace_id, std::string>& here,
+                               const membership& peers, timestamp now) {
   const bool may = may_try(peer, peers, now);
   const cluster_space* next = nullptr;
-  tie_entry* chosen = nullptr;
+  session_entry* chosen = nullptr;
   for (const auto& x : peers.spaces(peer)) {
     const auto name = here.find(x.id);
     if (name == here.end())
@@ -59,7 +59,7 @@ void tie_rules::open_there(peer_number peer, const std::map<namespace_id, std::s
     const auto& own = spaces_[x.id];
     if (own.is != phase::open || own.lost || own.leaving)
       continue;
-    auto& there = ties_[{peer, x.id}];
+    auto& there = sessions_[{peer, x.id}];
     if (may && there.is == phase::away && there.again <= now && (chosen == nullptr || there.again < chosen->again)) {
       next = &x;
       chosen = &there;
@@ -69,37 +69,38 @@ void tie_rules::open_there(peer_number peer, const std::map<namespace_id, std::s
     return;
   chosen->is = phase::opening;
   chosen->of = peers.card(peer).incarnation;
-  outbox_.emplace_back(open_tie{{peer, next->id}, next->name});
+  outbox_.emplace_back(open_session{{peer, next->id}, next->name});
 }
 
-bool tie_rules::may_try(peer_number peer, const membership& peers, timestamp now) const {
+bool session_rules::may_try(peer_number peer, const membership& peers, timestamp now) const {
   const auto pause = pauses_.find(peer);
   if (pause != pauses_.end() && pause->second.until > now && pause->second.of == peers.card(peer).incarnation)
     return false;
-  return std::ranges::none_of(ties_,
+  return std::ranges::none_of(sessions_,
                               [&](const auto& x) { return x.first.first == peer && x.second.is == phase::opening; });
 }
 
-void tie_rules::leave_ties(const std::map<namespace_id, std::string>& here, const membership& peers, timestamp now) {
+void session_rules::leave_sessions(const std::map<namespace_id, std::string>& here, const membership& peers,
+                                   timestamp now) {
   std::erase_if(pauses_, [&](const auto& x) { return x.second.until <= now; });
-  for (auto i = ties_.begin(); i != ties_.end();) {
-    auto& [tie, x] = *i;
-    const bool up = peers.is_up(tie.first);
+  for (auto i = sessions_.begin(); i != sessions_.end();) {
+    auto& [session, x] = *i;
+    const bool up = peers.is_up(session.first);
     const bool silent = up && x.silent_since != timestamp::max() && later(x.silent_since, pause_) <= now;
-    const bool gone = !here.contains(tie.second) || !peers.is_known(tie.first) ||
-                      (up && (!has_space(peers, tie) || silent ||
-                              (x.is == phase::open && x.of != peers.card(tie.first).incarnation)));
+    const bool gone = !here.contains(session.second) || !peers.is_known(session.first) ||
+                      (up && (!has_space(peers, session) || silent ||
+                              (x.is == phase::open && x.of != peers.card(session.first).incarnation)));
     if (!gone || x.is == phase::opening) {
       ++i;
       continue;
     }
     if (x.is == phase::open)
-      outbox_.emplace_back(leave_tie{tie});
-    i = ties_.erase(i);
+      outbox_.emplace_back(leave_session{session});
+    i = sessions_.erase(i);
   }
 }
 
-void tie_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages) {
+void session_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fetching& pages) {
   for (auto i = spaces_.begin(); i != spaces_.end();) {
     auto& [id, x] = *i;
     if ((here.contains(id) && !x.lost && !x.leaving) || x.is == phase::opening) {
@@ -109,24 +110,24 @@ void tie_rules::leave_spaces(const std::map<namespace_id, std::string>& here, fe
     // The removal is completed also when the namespace is back meanwhile; it is opened again after that.
     x.leaving = true;
     pages.remove_space(id);
-    const auto of_this = [space = id](const auto& tie) { return tie.first.second == space; };
+    const auto of_this = [space = id](const auto& session) { return session.first.second == space; };
     // Sessions for it pass pages through the same memory, and have nothing in progress once that has been returned.
     if (pages.is_in_use(id) ||
-        std::ranges::any_of(ties_, [&](const auto& t) { return of_this(t) && t.second.is == phase::opening; })) {
+        std::ranges::any_of(sessions_, [&](const auto& t) { return of_this(t) && t.second.is == phase::opening; })) {
       ++i;
       continue;
     }
-    for (const auto& [tie, there] : ties_)
-      if (tie.second == id && there.is == phase::open)
-        outbox_.emplace_back(leave_tie{tie});
-    std::erase_if(ties_, of_this);
+    for (const auto& [session, there] : sessions_)
+      if (session.second == id && there.is == phase::open)
+        outbox_.emplace_back(leave_session{session});
+    std::erase_if(sessions_, of_this);
     if (x.is == phase::open)
       outbox_.emplace_back(leave_space{id});
     i = spaces_.erase(i);
   }
 }
 
-void tie_rules::on_space_opened(const namespace_id& space, bool fine, timestamp now) {
+void session_rules::on_space_opened(const namespace_id& space, bool fine, timestamp now) {
   const auto found = spaces_.find(space);
   if (found == spaces_.end())
     return;
@@ -136,45 +137,45 @@ void tie_rules::on_space_opened(const namespace_id& space, bool fine, timestamp 
   x.again = fine ? now : later(now, pause_);
 }
 
-void tie_rules::on_space_lost(const namespace_id& space) {
+void session_rules::on_space_lost(const namespace_id& space) {
   if (const auto found = spaces_.find(space); found != spaces_.end())
     found->second.lost = true;
 }
 
-void tie_rules::on_tie_opened(const tie_name& tie, bool fine, timestamp now) {
-  const auto found = ties_.find(tie);
-  if (found == ties_.end())
+void session_rules::on_session_opened(const session_name& session, bool fine, timestamp now) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end())
     return;
   auto& x = found->second;
   x.is = fine ? phase::open : phase::away;
   x.again = fine ? now : later(now, pause_);
   x.silent_since = timestamp::max();
   if (!fine)
-    pauses_[tie.first] = {x.again, x.of};
+    pauses_[session.first] = {x.again, x.of};
 }
 
-void tie_rules::on_answered(const tie_name& tie, bool reached, timestamp now) {
-  const auto found = ties_.find(tie);
-  if (found != ties_.end())
+void session_rules::on_answered(const session_name& session, bool reached, timestamp now) {
+  const auto found = sessions_.find(session);
+  if (found != sessions_.end())
     found->second.silent_since = reached ? timestamp::max() : std::min(found->second.silent_since, now);
 }
 
-bool tie_rules::is_open(const namespace_id& space) const {
+bool session_rules::is_open(const namespace_id& space) const {
   const auto found = spaces_.find(space);
   return found != spaces_.end() && found->second.is == phase::open;
 }
 
-bool tie_rules::is_open(const tie_name& tie) const {
-  const auto found = ties_.find(tie);
-  return found != ties_.end() && found->second.is == phase::open;
+bool session_rules::is_open(const session_name& session) const {
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() && found->second.is == phase::open;
 }
 
-std::size_t tie_rules::open_ties(peer_number peer) const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(ties_, [&](const auto& x) { return x.first.first == peer && x.second.is == phase::open; }));
+std::size_t session_rules::open_sessions(peer_number peer) const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      sessions_, [&](const auto& x) { return x.first.first == peer && x.second.is == phase::open; }));
 }
 
-std::string tie_rules::name_of(const namespace_id& space) const {
+std::string session_rules::name_of(const namespace_id& space) const {
   const auto found = spaces_.find(space);
   return found == spaces_.end() ? std::string{} : found->second.name;
 }

@@ -1,12 +1,12 @@
-#include "actors/cluster/tie_opener.hpp"
+#include "actors/cluster/blocking_executor.hpp"
 
 #include <utility>
 
 namespace troupe::cluster {
 
-tie_opener::tie_opener() : thread_([this] { run(); }) {}
+blocking_executor::blocking_executor() : thread_([this] { run(); }) {}
 
-tie_opener::~tie_opener() {
+blocking_executor::~blocking_executor() {
   {
     const std::lock_guard guard(mutex_);
     ending_ = true;
@@ -15,7 +15,7 @@ tie_opener::~tie_opener() {
   thread_.join();
 }
 
-void tie_opener::post(std::function<void()> what) {
+void blocking_executor::post(std::function<void()> what) {
   {
     const std::lock_guard guard(mutex_);
     all_.push_back(std::move(what));
@@ -23,14 +23,14 @@ void tie_opener::post(std::function<void()> what) {
   more_.notify_one();
 }
 
-void tie_opener::post_unless_ending(std::function<void()> what) {
+void blocking_executor::post_unless_ending(std::function<void()> what) {
   post([this, what = std::move(what)] {
     if (!ending_)
       what();
   });
 }
 
-void tie_opener::run() {
+void blocking_executor::run() {
   for (;;) {
     std::function<void()> next;
     {

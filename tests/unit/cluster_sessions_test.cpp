@@ -1,4 +1,4 @@
-#include "actors/cluster/tie_rules.hpp"
+#include "actors/cluster/session_rules.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace cluster_ties_test {
+namespace cluster_sessions_test {
 
 namespace {
 
@@ -20,8 +20,8 @@ constexpr auto pause = 100 * ms;
 constexpr namespace_id other_space{44, 44};
 
 /// A node with two peers, whose replies the test defines.
-struct tied_node {
-  tied_node()
+struct connected_node {
+  connected_node()
       : peers({{"ours", "here", 1}, 10 * ms, 10 * ms, 40 * ms, 1}, {"first", "second"}),
         pages({50 * ms, 200 * ms, 1000 * ms, 4, 8, 16,
                [](const namespace_id&) { return std::vector<peer_number>{0}; }}) {}
@@ -42,10 +42,10 @@ struct tied_node {
     for (const auto& effect : rules.take_outbox())
       if (const auto* const x = std::get_if<open_space>(&effect))
         out.push_back("open " + x->name);
-      else if (const auto* const y = std::get_if<open_tie>(&effect))
+      else if (const auto* const y = std::get_if<open_session>(&effect))
         out.push_back("tie to " + y->name);
-      else if (const auto* const z = std::get_if<leave_tie>(&effect))
-        out.push_back("leave tie to " + std::to_string(z->tie.first));
+      else if (const auto* const z = std::get_if<leave_session>(&effect))
+        out.push_back("leave tie to " + std::to_string(z->session.first));
       else
         out.emplace_back("leave");
     return out;
@@ -60,32 +60,32 @@ struct tied_node {
     CHECK(follow() == names{"open mine"});
     open_here();
     CHECK(follow() == names{"tie to there"});
-    rules.on_tie_opened(tie, true, now);
+    rules.on_session_opened(session, true, now);
   }
 
   using names = std::vector<std::string>;
-  const tie_name tie{0, test_space};
+  const session_name session{0, test_space};
   membership peers;
   fetching pages;
-  tie_rules rules{pause};
+  session_rules rules{pause};
   std::map<namespace_id, std::string> here{{test_space, "mine"}};
   timestamp now = t0;
 };
 
-using names = tied_node::names;
+using names = connected_node::names;
 
 } // namespace
 
 TEST_CASE("peer sessions: a namespace that both nodes have is opened here first, then at the peer", "[cluster]") {
-  tied_node x;
+  connected_node x;
   CHECK(x.follow().empty());
   x.says(0, 5, {{other_space, "not here"}});
   CHECK(x.follow().empty());
   x.open_all();
   CHECK(x.rules.is_open(test_space));
-  CHECK(x.rules.is_open(x.tie));
-  CHECK(x.rules.open_ties(0) == 1);
-  CHECK(x.rules.open_ties(1) == 0);
+  CHECK(x.rules.is_open(x.session));
+  CHECK(x.rules.open_sessions(0) == 1);
+  CHECK(x.rules.open_sessions(1) == 0);
   CHECK(x.rules.name_of(test_space) == "mine");
   CHECK(x.follow().empty());
 }
@@ -95,7 +95,7 @@ TEST_CASE("peer sessions: a reply that does not match the local namespace opens 
   geometry.layers = 4;
   space_shape reply{test_space, geometry, {0, 1}};
   const auto code = [&] {
-    const auto fits = check_tie(reply, test_space, geometry, 2);
+    const auto fits = check_session(reply, test_space, geometry, 2);
     return fits ? errc::ok : fits.error().code;
   };
   CHECK(code() == errc::ok);
@@ -130,7 +130,7 @@ TEST_CASE("peer sessions: a reply that does not match the local namespace opens 
 }
 
 TEST_CASE("peer sessions: a failed open is retried after a pause", "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.says(0, 5, {{test_space, "there"}});
   CHECK(x.follow() == names{"open mine"});
   CHECK(x.follow().empty());
@@ -140,15 +140,15 @@ TEST_CASE("peer sessions: a failed open is retried after a pause", "[cluster]") 
   CHECK(x.follow() == names{"open mine"});
   x.open_here();
   CHECK(x.follow() == names{"tie to there"});
-  x.rules.on_tie_opened(x.tie, false, x.now);
+  x.rules.on_session_opened(x.session, false, x.now);
   CHECK(x.follow().empty());
-  CHECK_FALSE(x.rules.is_open(x.tie));
+  CHECK_FALSE(x.rules.is_open(x.session));
   x.now += pause;
   CHECK(x.follow() == names{"tie to there"});
 }
 
 TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a failure pauses all of them", "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.here = {{test_space, "mine"}, {other_space, "my other"}};
   const std::vector<cluster_space> both{{test_space, "one"}, {other_space, "two"}};
   x.says(0, 5, both);
@@ -159,7 +159,7 @@ TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a fail
   }
   CHECK(x.follow() == names{"tie to one"});
   CHECK(x.follow().empty());
-  x.rules.on_tie_opened({0, test_space}, false, x.now);
+  x.rules.on_session_opened({0, test_space}, false, x.now);
   CHECK(x.follow().empty());
   x.now += pause - ms;
   CHECK(x.follow().empty());
@@ -167,9 +167,9 @@ TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a fail
   x.now += ms;
   CHECK(x.follow() == names{"tie to two"});
   CHECK(x.follow().empty());
-  x.rules.on_tie_opened({0, other_space}, true, x.now);
+  x.rules.on_session_opened({0, other_space}, true, x.now);
   CHECK(x.follow() == names{"tie to one"});
-  x.rules.on_tie_opened({0, test_space}, false, x.now);
+  x.rules.on_session_opened({0, test_space}, false, x.now);
   CHECK(x.follow().empty());
   // The pause is that of one run.
   x.says(0, 6, both);
@@ -177,28 +177,28 @@ TEST_CASE("peer sessions: namespaces of a peer are opened one by one, and a fail
 }
 
 TEST_CASE("peer sessions: a peer that cannot be attached to does not affect other peers", "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.open_all();
-  x.rules.on_answered(x.tie, false, x.now);
+  x.rules.on_answered(x.session, false, x.now);
   x.now += pause;
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
-  x.rules.on_tie_opened(x.tie, false, x.now);
+  x.rules.on_session_opened(x.session, false, x.now);
   x.says(1, 9, {{test_space, "at the second"}});
   CHECK(x.follow() == names{"tie to at the second"});
 }
 
 TEST_CASE("peer sessions: a session belongs to one run of a peer and ends when its namespace is removed there",
           "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.open_all();
   x.says(0, 6, {{test_space, "there"}});
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
   // The peer has restarted again during the opening.
   x.says(0, 7, {{test_space, "there"}});
   CHECK(x.follow().empty());
-  x.rules.on_tie_opened(x.tie, true, x.now);
+  x.rules.on_session_opened(x.session, true, x.now);
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
-  x.rules.on_tie_opened(x.tie, true, x.now);
+  x.rules.on_session_opened(x.session, true, x.now);
   x.says(0, 7, {});
   CHECK(x.follow() == names{"leave tie to 0"});
   CHECK(x.rules.is_open(test_space));
@@ -206,22 +206,22 @@ TEST_CASE("peer sessions: a session belongs to one run of a peer and ends when i
 
 TEST_CASE("peer sessions: a session without answers for a while is reopened, one that answers again is not",
           "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.open_all();
-  x.rules.on_answered(x.tie, false, x.now);
-  x.rules.on_answered(x.tie, true, x.now);
+  x.rules.on_answered(x.session, false, x.now);
+  x.rules.on_answered(x.session, true, x.now);
   x.now += 2 * pause;
   CHECK(x.follow().empty());
-  x.rules.on_answered(x.tie, false, x.now);
+  x.rules.on_answered(x.session, false, x.now);
   x.now += pause / 2;
-  x.rules.on_answered(x.tie, false, x.now);
+  x.rules.on_answered(x.session, false, x.now);
   CHECK(x.follow().empty());
   x.now += pause / 2;
   CHECK(x.follow() == names{"leave tie to 0", "tie to there"});
 }
 
 TEST_CASE("peer sessions: a removed namespace is closed when no transfer in its memory is in progress", "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.open_all();
   x.pages.bring({test_space, {}, packed<key_digest>({{1, 2}})}, x.now);
   const auto asked = x.pages.take_outbox();
@@ -242,7 +242,7 @@ TEST_CASE("peer sessions: a removed namespace is closed when no transfer in its 
 }
 
 TEST_CASE("peer sessions: a client that was disconnected is opened again with its sessions", "[cluster]") {
-  tied_node x;
+  connected_node x;
   x.open_all();
   x.rules.on_space_lost(test_space);
   CHECK(x.follow() == names{"leave tie to 0", "leave"});
@@ -252,7 +252,7 @@ TEST_CASE("peer sessions: a client that was disconnected is opened again with it
 }
 
 TEST_CASE("A namespace of a dead node is opened here without any peer", "[cluster][adopted]") {
-  tied_node x;
+  connected_node x;
   CHECK(x.follow().empty());
   x.rules.follow(x.here, x.peers, x.pages, x.now, {test_space, other_space});
   const auto wanted = x.rules.take_outbox();
@@ -267,4 +267,4 @@ TEST_CASE("A namespace of a dead node is opened here without any peer", "[cluste
   CHECK(x.rules.is_open(test_space));
 }
 
-} // namespace cluster_ties_test
+} // namespace cluster_sessions_test

@@ -11,13 +11,13 @@ namespace troupe::cluster {
 
 /// A thread for blocking calls: attaching to nodes and leaving them. Runs them one after the other, in the order of
 /// their posting.
-class tie_opener {
+class blocking_executor {
 public:
-  tie_opener();
-  tie_opener(const tie_opener&) = delete;
-  tie_opener& operator=(const tie_opener&) = delete;
+  blocking_executor();
+  blocking_executor(const blocking_executor&) = delete;
+  blocking_executor& operator=(const blocking_executor&) = delete;
   /// Returns when all that was posted has run.
-  ~tie_opener();
+  ~blocking_executor();
 
   void post(std::function<void()> what);
   /// Skips `what` if the opener is ending when its turn comes.
