@@ -2,7 +2,7 @@
 
 #include "actors/client/transfer/file_patience.hpp"
 #include "actors/cluster/adopted_index.hpp"
-#include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/staging_buffer.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "io/foreign_pages.hpp"
@@ -24,7 +24,7 @@ namespace troupe::cluster {
 /// Pages of a dead node that are to be read into a staging buffer.
 struct adopted_read {
   std::shared_ptr<const adopted_index> index;
-  std::shared_ptr<passing_memory> memory;
+  std::shared_ptr<staging_buffer> memory;
   namespace_id space;
   rank_number rank = 0;
   transfer_task work;
@@ -58,7 +58,7 @@ private:
   struct open_file {
     std::string name{};
     std::weak_ptr<const adopted_index> index{};
-    std::weak_ptr<passing_memory> memory{};
+    std::weak_ptr<staging_buffer> memory{};
     std::unique_ptr<io::foreign_pages> pages{};
     /// Whether the log has a line about failing reads.
     bool fails = false;

@@ -1,7 +1,7 @@
 #include "actors/cluster/cluster.hpp"
 
 #include "actors/client/link/node_address.hpp"
-#include "actors/cluster/passing_client.hpp"
+#include "actors/cluster/staging_client.hpp"
 #include "actors/support/ask.hpp"
 #include "base/log.hpp"
 #include "io/page.hpp"
@@ -341,7 +341,7 @@ void cluster::perform(const open_space& x) {
   how.storage = {};
   parts_.opener->post_unless_ending([this, post = poster(), &system = system(), id = x.space, where, how,
                                      bytes = parts_.options->cluster.memory_bytes] {
-    auto opened = open_passing_client(system, how, where, id, bytes, std::nullopt);
+    auto opened = open_staging_client(system, how, where, id, bytes, std::nullopt);
     post([this, id, opened = std::move(opened)] {
       rules_.on_space_opened(id, opened.has_value(), now());
       if (!opened) {
@@ -356,7 +356,7 @@ void cluster::perform(const open_space& x) {
       own.coming = opened->coming;
       const auto page_bytes = own.geometry.page_bytes();
       const auto ranks = static_cast<std::uint32_t>(own.memory.size());
-      fetching_.add_space(id, page_bytes, ranks, passing_blocks(parts_.options->cluster.memory_bytes, page_bytes),
+      fetching_.add_space(id, page_bytes, ranks, staging_blocks(parts_.options->cluster.memory_bytes, page_bytes),
                           opened->copies_at_once);
       follow();
       flush();
@@ -388,7 +388,7 @@ void cluster::perform(const open_session& x) {
   how.transfer.remote_bytes = std::max(bytes, 4 * io::slot_bytes(own.geometry.page_bytes()));
   parts_.opener->post_unless_ending([this, post = poster(), &outside = *parts_.outside, name, where, how, bytes,
                                      like = space_here{own.geometry, own.memory}] {
-    auto opened = open_passing_client(outside, how, where, name.second, bytes, like);
+    auto opened = open_staging_client(outside, how, where, name.second, bytes, like);
     post([this, name, opened = std::move(opened)] {
       rules_.on_session_opened(name, opened.has_value(), now());
       if (!opened) {
@@ -414,7 +414,7 @@ void cluster::perform(const leave_session& x) {
   follow_learning();
 }
 
-void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory) {
+void cluster::close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<staging_buffer>> memory) {
   if (client)
     parts_.opener->post([memory = std::move(memory), client = std::move(client)] {
       if (const auto stopped = client->stop(session_limit); !stopped)
@@ -480,7 +480,7 @@ void cluster::perform(fetch_move& x) {
   coming->expect(
       x.call,
       [this, peer = x.peer, space = x.space, rank = x.rank, memory, post = poster()](transfer_task work,
-                                                                                     arrivals::receiver then) {
+                                                                                     inbound_transfers::receiver then) {
         post([this, peer, what = load_from_peer{space, rank, memory, std::move(work), std::move(then)}] {
           load(peer, what);
           flush();

@@ -3,12 +3,12 @@
 #include "actors/client/node_client.hpp"
 #include "actors/cluster/adopted_reads.hpp"
 #include "actors/cluster/adopter.hpp"
-#include "actors/cluster/arrivals.hpp"
 #include "actors/cluster/blocking_executor.hpp"
 #include "actors/cluster/etcd_channel.hpp"
 #include "actors/cluster/etcd_rules.hpp"
 #include "actors/cluster/fetching.hpp"
 #include "actors/cluster/idle_pool.hpp"
+#include "actors/cluster/inbound_transfers.hpp"
 #include "actors/cluster/membership.hpp"
 #include "actors/cluster/peer_connection.hpp"
 #include "actors/cluster/posted_task.hpp"
@@ -76,16 +76,16 @@ private:
   struct own_space {
     std::shared_ptr<node_client> client{};
     kv_geometry geometry{};
-    std::vector<std::shared_ptr<passing_memory>> memory{};
+    std::vector<std::shared_ptr<staging_buffer>> memory{};
     /// The inbound transfers of each rank.
-    std::vector<std::shared_ptr<arrivals>> coming{};
+    std::vector<std::shared_ptr<inbound_transfers>> coming{};
   };
   /// A session with a peer: a namespace of the peer, with the client that loads from it.
   struct session {
     std::shared_ptr<node_client> client{};
     client_limits limits{};
     /// The staging buffers of the namespace here, through which pages of the peer pass.
-    std::vector<std::shared_ptr<passing_memory>> memory{};
+    std::vector<std::shared_ptr<staging_buffer>> memory{};
     /// The run of the peer that the session belongs to.
     std::uint64_t incarnation = 0;
     std::vector<client_shard_actor> shards{};
@@ -105,9 +105,9 @@ private:
   struct load_from_peer {
     namespace_id space;
     std::uint32_t rank = 0;
-    std::shared_ptr<passing_memory> memory;
+    std::shared_ptr<staging_buffer> memory;
     transfer_task work;
-    arrivals::receiver then;
+    inbound_transfers::receiver then;
   };
 
   timestamp now() const { return clock().now(); }
@@ -166,7 +166,7 @@ private:
   /// Makes shards of this node learn from those of peers with which there is a session.
   void follow_learning();
   /// The memory of its ranks is kept until nothing of it writes there any more.
-  void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<passing_memory>> memory);
+  void close_client(std::shared_ptr<node_client> client, std::vector<std::shared_ptr<staging_buffer>> memory);
   const session* ready_session(peer_number peer, const namespace_id& space) const;
   std::vector<peer_number> peers_for(const namespace_id& space) const;
   node_client::options client_options() const;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/cluster/membership.hpp"
-#include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/staging_buffer.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/identifiers.hpp"

@@ -162,8 +162,8 @@ void world::perform(std::size_t i, const cluster::fetch_move& x) {
   auto& n = nodes_[i];
   const session_name over(x.peer, x.space);
   const auto found = n.sessions.find(over);
-  const auto room = n.passing.find(x.space);
-  if (room == n.passing.end())
+  const auto room = n.staging.find(x.space);
+  if (room == n.staging.end())
     return broken("blocks", n.name + " loads into released memory");
   for (const auto block : x.work.blocks)
     if (!n.busy.emplace(x.space, x.rank, block).second)
@@ -241,8 +241,8 @@ void world::answer_load(std::size_t i, const cluster::fetch_move& x, const resul
   transfer_result codes;
   for (std::size_t k = 0; k < x.work.keys.size(); ++k)
     codes.results.items.push_back(outcome ? outcome->results[k] : as_byte(outcome.error().code));
-  const auto room = n.passing.find(x.space);
-  if (room == n.passing.end())
+  const auto room = n.staging.find(x.space);
+  if (room == n.staging.end())
     return broken("blocks", n.name + " saves from released memory");
   later_on(i, random_.skewed_time(microseconds(100), milliseconds(40)),
            [this, i, x, codes, sent, from = room->second] { save(i, x, codes, sent, from); });

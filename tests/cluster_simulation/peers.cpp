@@ -112,7 +112,7 @@ void world::perform(std::size_t i, const cluster::open_space& x) {
     if (fine) {
       auto made = std::make_shared<memory>();
       made->ranks.assign(ranks_, std::vector<contents>(blocks_, 0));
-      n.passing[x.space] = std::move(made);
+      n.staging[x.space] = std::move(made);
       n.pages->add_space(x.space, 4096, ranks_, blocks_);
     }
     n.rules->on_space_opened(x.space, fine, local(i));
@@ -123,7 +123,7 @@ void world::perform(std::size_t i, const cluster::open_space& x) {
 
 void world::perform(std::size_t i, const cluster::leave_space& x) {
   count("namespace left");
-  auto left = nodes_[i].passing.extract(x.space);
+  auto left = nodes_[i].staging.extract(x.space);
   if (!left.empty())
     left.mapped()->gone = true;
 }

@@ -206,7 +206,7 @@ void world::end(std::size_t i, bool in_good_order) {
   n.pages.reset();
   n.rules.reset();
   n.sessions.clear();
-  n.passing.clear();
+  n.staging.clear();
   n.calls.clear();
   n.waiting.clear();
   n.last_hello.clear();
@@ -252,7 +252,7 @@ void world::remove_space(std::size_t i, const namespace_id& space) {
   n.has.erase(space);
   n.slabs.erase(space);
   if (has(defect::free_memory_early))
-    if (const auto found = n.passing.find(space); found != n.passing.end())
+    if (const auto found = n.staging.find(space); found != n.staging.end())
       found->second->gone = true;
   // Attached clients are disconnected and find nothing when they attach again.
   for (std::size_t other = 0; other < nodes_.size(); ++other) {

@@ -142,7 +142,7 @@ private:
     std::map<session_name, number> first_files;
 
     std::map<session_name, session> sessions;
-    std::map<namespace_id, std::shared_ptr<memory>> passing;
+    std::map<namespace_id, std::shared_ptr<memory>> staging;
     std::map<cluster::fetch_call, call> calls;
     std::map<cluster::bring_number, waiting_engine> waiting;
     std::map<peer_number, number> last_hello;

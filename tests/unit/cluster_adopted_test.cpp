@@ -203,7 +203,7 @@ TEST_CASE("Open files of dead nodes are bounded and closed when their index is d
   io::engine_options how;
   how.kind = io::engine_kind::threads;
   adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
-  const auto read = [&](const std::shared_ptr<passing_memory>& memory, rank_number rank, duration time) {
+  const auto read = [&](const std::shared_ptr<staging_buffer>& memory, rank_number rank, duration time) {
     std::promise<transfer_result> done;
     transfer_task work;
     work.keys.items = keys(0, 1);
@@ -216,15 +216,15 @@ TEST_CASE("Open files of dead nodes are bounded and closed when their index is d
     eventually([&] { return reads.open_files() == expected; });
     return reads.open_files();
   };
-  std::vector<std::shared_ptr<passing_memory>> all;
+  std::vector<std::shared_ptr<staging_buffer>> all;
   for (int i = 0; i < 20; ++i) {
-    all.push_back(std::make_shared<passing_memory>(geometry, 2));
+    all.push_back(std::make_shared<staging_buffer>(geometry, 2));
     for (rank_number rank = 0; rank < 2; ++rank)
       CHECK(read(all.back(), rank, test_patience) == errc::ok);
   }
   CHECK(open_in_the_end(4) == 4);
   // A request past its deadline does not wait.
-  CHECK(read(std::make_shared<passing_memory>(geometry, 2), 0, -std::chrono::seconds(1)) == errc::timeout);
+  CHECK(read(std::make_shared<staging_buffer>(geometry, 2), 0, -std::chrono::seconds(1)) == errc::timeout);
   all.resize(19);
   reads.drop_unused();
   CHECK(open_in_the_end(2) == 2);
@@ -240,7 +240,7 @@ TEST_CASE("The last user of an adopted index releases its memory and closes its 
   io::engine_options how;
   how.kind = io::engine_kind::threads;
   adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
-  const auto ask = [&](std::shared_ptr<passing_memory> memory, duration time,
+  const auto ask = [&](std::shared_ptr<staging_buffer> memory, duration time,
                        std::function<void(transfer_result)> done) {
     transfer_task work;
     work.keys.items = keys(0, 1);
@@ -249,12 +249,12 @@ TEST_CASE("The last user of an adopted index releases its memory and closes its 
     reads.post({index, std::move(memory), space, 0, work, std::move(done)});
   };
   std::promise<std::size_t> left;
-  ask(std::make_shared<passing_memory>(geometry, 2), test_patience, [&](const transfer_result& x) {
+  ask(std::make_shared<staging_buffer>(geometry, 2), test_patience, [&](const transfer_result& x) {
     CHECK(static_cast<errc>(x.results.items.at(0)) == errc::ok);
     reads.drop_unused();
     // When it answers this, another thread has searched for unused files.
     std::promise<void> looked;
-    ask(std::make_shared<passing_memory>(geometry, 2), -std::chrono::seconds(1),
+    ask(std::make_shared<staging_buffer>(geometry, 2), -std::chrono::seconds(1),
         [&](const transfer_result&) { looked.set_value(); });
     looked.get_future().wait();
     left.set_value(reads.open_files());
@@ -275,7 +275,7 @@ TEST_CASE("Pages of a dead node are read if they verify, and other blocks stay u
   io::engine_options how;
   how.kind = io::engine_kind::threads;
   adopted_reads reads({io::foreign_reader::make(how).value(), node.scratch.path(), true}, test_patience);
-  const auto memory = std::make_shared<passing_memory>(geometry, 8);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 8);
   std::ranges::fill(memory->blocks(), std::byte{0xee});
   std::promise<transfer_result> done;
   transfer_task work;

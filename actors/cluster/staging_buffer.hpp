@@ -18,7 +18,7 @@
 namespace troupe::cluster {
 
 /// A frame of this node that stands in for a block: a copy to the block goes to the frame instead.
-struct landing_frame {
+struct target_frame {
   /// The target of the page; the geometry has its size.
   std::byte* page = nullptr;
   /// The memory of the frame, kept for as long as it may be written to.
@@ -33,9 +33,9 @@ struct landing_frame {
 ///
 /// A page that is copied into a frame directly needs no staging memory: then the frame stands in for the block, and the
 /// block itself is not written.
-class passing_memory {
+class staging_buffer {
 public:
-  passing_memory(const kv_geometry& geometry, std::uint32_t blocks);
+  staging_buffer(const kv_geometry& geometry, std::uint32_t blocks);
 
   /// The view refers to memory of this object, whose owner keeps it alive.
   const kv_cache_view& view() const noexcept { return view_; }
@@ -43,19 +43,19 @@ public:
   std::span<std::byte> blocks() const noexcept { return {bytes_.get(), view_.geometry.page_bytes() * view_.blocks}; }
 
   /// Makes the frame stand in for the block until null is set. Any thread, and so for `landing`.
-  void lead(std::uint32_t block, std::shared_ptr<landing_frame> to);
+  void offset(std::uint32_t block, std::shared_ptr<target_frame> to);
   /// Null where the block itself is written.
-  std::shared_ptr<landing_frame> landing(std::uint32_t block) const;
+  std::shared_ptr<target_frame> target(std::uint32_t block) const;
 
 private:
   std::unique_ptr<std::byte[]> bytes_;
   kv_cache_view view_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<landing_frame>> landings_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<target_frame>> targets_;
 };
 
 /// The number of blocks that fit into `bytes`; at least four, so that some arrive while others are saved.
-std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept;
+std::uint32_t staging_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept;
 
 /// Tracks which blocks of a staging buffer are free.
 class block_shelf {

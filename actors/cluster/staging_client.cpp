@@ -1,9 +1,9 @@
-#include "actors/cluster/passing_client.hpp"
+#include "actors/cluster/staging_client.hpp"
 
 #include "actors/client/copy_engine/copy_engine.hpp"
-#include "actors/cluster/passing_copier.hpp"
-#include "actors/cluster/passing_mover.hpp"
 #include "actors/cluster/session_rules.hpp"
+#include "actors/cluster/staging_copier.hpp"
+#include "actors/cluster/staging_mover.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -11,7 +11,7 @@
 
 namespace troupe::cluster {
 
-result<opened_client> open_passing_client(caf::actor_system& system, const node_client::options& how,
+result<opened_client> open_staging_client(caf::actor_system& system, const node_client::options& how,
                                           link_options where, const namespace_id& space, std::uint64_t memory_bytes,
                                           const std::optional<space_here>& like) {
   opened_client out{std::make_shared<node_client>(system, how), {}, {}};
@@ -31,25 +31,25 @@ result<opened_client> open_passing_client(caf::actor_system& system, const node_
                                 like ? like->memory.size() : out.node.ranks.size());
       !fits)
     return tl::unexpected<error>(fits.error());
-  const auto blocks = passing_blocks(memory_bytes, geometry.page_bytes());
+  const auto blocks = staging_blocks(memory_bytes, geometry.page_bytes());
   out.copies_at_once = calls_for(std::thread::hardware_concurrency(), out.node.ranks.size());
   for (std::size_t i = 0; i < out.node.ranks.size(); ++i) {
     if (out.memory.size() == i)
-      out.memory.push_back(std::make_shared<passing_memory>(geometry, blocks));
+      out.memory.push_back(std::make_shared<staging_buffer>(geometry, blocks));
     node_client::rank_memory rank;
     rank.rank = out.node.ranks[i].rank;
     // Pages from another node are scattered, into a frame or a block. A page is saved at this node from its block.
-    rank.mover = make_passing_mover(out.memory[i],
-                                    like ? passing_calls{1, out.copies_at_once} : passing_calls{out.copies_at_once, 1});
+    rank.mover = make_staging_mover(out.memory[i],
+                                    like ? staging_calls{1, out.copies_at_once} : staging_calls{out.copies_at_once, 1});
     if (!like) {
-      out.coming.push_back(std::make_shared<arrivals>());
+      out.coming.push_back(std::make_shared<inbound_transfers>());
       rank.make_copier = [coming = out.coming.back(), memory = out.memory[i]](
                              caf::actor_system& in,
                              std::shared_ptr<copy_engine_state> state) -> result<copy_engine_actor> {
         auto copies = spawn_copy_engine(in, state);
         if (!copies)
           return copies;
-        return copy_engine_actor(spawn_actor<passing_copier>(in, std::move(state), coming, memory, std::move(*copies)));
+        return copy_engine_actor(spawn_actor<staging_copier>(in, std::move(state), coming, memory, std::move(*copies)));
       };
     }
     if (!out.node.ranks[i].slab.path.empty())

@@ -1,4 +1,4 @@
-#include "actors/cluster/passing_copier.hpp"
+#include "actors/cluster/staging_copier.hpp"
 
 #include "actors/client/copy_engine/copy_engine.hpp"
 #include "messages/answer_codes.hpp"
@@ -12,15 +12,15 @@
 namespace troupe::cluster {
 
 /// The pages of one order while they are transferred into their frames.
-class passing_copier::passage {
+class staging_copier::passage {
 public:
-  passage(std::shared_ptr<passing_memory> memory, copy_engine_state::open_gather job, const copy_order& order,
+  passage(std::shared_ptr<staging_buffer> memory, copy_engine_state::open_gather job, const copy_order& order,
           timestamp begun)
       : memory_(std::move(memory)), job_(std::make_shared<copy_engine_state::open_gather>(std::move(job))),
         order_(order), begun_(begun) {
     for (const auto& move : job_->moves()) {
-      landings_.push_back(std::make_shared<landing_frame>(landing_frame{move.page, job_, std::nullopt}));
-      memory_->lead(move.block, landings_.back());
+      targets_.push_back(std::make_shared<target_frame>(target_frame{move.page, job_, std::nullopt}));
+      memory_->offset(move.block, targets_.back());
     }
   }
   passage(const passage&) = delete;
@@ -31,7 +31,7 @@ public:
   void arrive() {
     if (!arrived_.exchange(true))
       for (const auto& move : job_->moves())
-        memory_->lead(move.block, nullptr);
+        memory_->offset(move.block, nullptr);
   }
 
   packed<key_digest> keys() const {
@@ -52,11 +52,11 @@ public:
   std::vector<std::size_t> judge(const result<transfer_result>& outcome) {
     std::vector<std::size_t> in_blocks;
     bool is_missing = false;
-    for (std::size_t i = 0; i < landings_.size(); ++i) {
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
       auto& move = job_->moves()[i];
       move.verdict = is_missing ? errc::cancelled : code_at(outcome, i);
       is_missing |= move.verdict != errc::ok;
-      move.checksum = landings_[i]->arrived;
+      move.checksum = targets_[i]->arrived;
       if (move.verdict == errc::ok && !move.checksum)
         in_blocks.push_back(i);
     }
@@ -89,21 +89,21 @@ public:
   }
 
 private:
-  std::shared_ptr<passing_memory> memory_;
+  std::shared_ptr<staging_buffer> memory_;
   std::shared_ptr<copy_engine_state::open_gather> job_;
   copy_order order_;
   timestamp begun_;
-  std::vector<std::shared_ptr<landing_frame>> landings_;
+  std::vector<std::shared_ptr<target_frame>> targets_;
   std::atomic<bool> arrived_{false};
 };
 
-passing_copier::passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
-                               std::shared_ptr<arrivals> expected, std::shared_ptr<passing_memory> memory,
+staging_copier::staging_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
+                               std::shared_ptr<inbound_transfers> expected, std::shared_ptr<staging_buffer> memory,
                                copy_engine_actor copier)
-    : passing_copier_base::base(config), state_(std::move(state)), expected_(std::move(expected)),
+    : staging_copier_base::base(config), state_(std::move(state)), expected_(std::move(expected)),
       memory_(std::move(memory)), copier_(std::move(copier)) {}
 
-void passing_copier::on_exit() {
+void staging_copier::on_exit() {
   promises_.fail_all({errc::unreachable, "the copier of transfers between nodes has stopped"});
   if (copier_)
     send_exit(copier_, caf::exit_reason::user_shutdown);
@@ -111,7 +111,7 @@ void passing_copier::on_exit() {
   state_.reset();
 }
 
-passing_copier::behavior_type passing_copier::make_behavior() {
+staging_copier::behavior_type staging_copier::make_behavior() {
   set_down_handler([this](const caf::down_msg& down) { quit(down.reason); });
   monitor(copier_);
   return {
@@ -124,7 +124,7 @@ passing_copier::behavior_type passing_copier::make_behavior() {
   };
 }
 
-caf::result<copy_reply> passing_copier::gather(const copy_order& order) {
+caf::result<copy_reply> staging_copier::gather(const copy_order& order) {
   auto job = copy_engine_state::begin_gather(state_, order);
   if (!job)
     return to_caf(job.error());
@@ -143,7 +143,7 @@ caf::result<copy_reply> passing_copier::gather(const copy_order& order) {
   return promise;
 }
 
-void passing_copier::on_sent(open_promises::number request, const std::shared_ptr<passage>& what,
+void staging_copier::on_sent(open_promises::number request, const std::shared_ptr<passage>& what,
                              const result<transfer_result>& outcome) {
   const auto in_blocks = what->judge(outcome);
   if (in_blocks.empty())

@@ -1,6 +1,6 @@
 #include "actors/client/copy_engine/copy_engine.hpp"
-#include "actors/cluster/passing_copier.hpp"
-#include "actors/cluster/passing_mover.hpp"
+#include "actors/cluster/staging_copier.hpp"
+#include "actors/cluster/staging_mover.hpp"
 #include "io/arena_name.hpp"
 #include "io/page.hpp"
 #include "tests/actors/registry_support.hpp"
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace passing_copier_test {
+namespace staging_copier_test {
 
 using namespace troupe;
 using namespace troupe::cluster;
@@ -31,23 +31,25 @@ struct world : sim {
   const namespace_spec space = small_space();
   const std::uint64_t page_bytes = space.geometry.page_bytes();
   const std::uint64_t slot = io::slot_bytes(page_bytes);
-  std::shared_ptr<passing_memory> passing = std::make_shared<passing_memory>(space.geometry, blocks);
-  std::shared_ptr<page_mover> mover = make_passing_mover(passing);
-  std::shared_ptr<arrivals> coming = std::make_shared<arrivals>();
+  std::shared_ptr<staging_buffer> staging = std::make_shared<staging_buffer>(space.geometry, blocks);
+  std::shared_ptr<page_mover> mover = make_staging_mover(staging);
+  std::shared_ptr<inbound_transfers> coming = std::make_shared<inbound_transfers>();
   std::shared_ptr<io::arena> memory = *io::arena::create({6 * slot, 6 * slot, io::huge_page_choice::off});
   std::shared_ptr<copy_engine_state> state = std::make_shared<copy_engine_state>(
       copy_engine_options{space.id(), rank, batch_pages_max, std::make_shared<io::arena_finder>()}, mover);
   copy_engine_actor copier =
-      spawn<passing_copier>(state, coming, passing, *spawn_copy_engine(system(), state, lane_threads::none));
-  std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
+      spawn<staging_copier>(state, coming, staging, *spawn_copy_engine(system(), state, lane_threads::none));
+  std::vector<std::pair<transfer_task, inbound_transfers::receiver>> asked;
 
   world() {
-    std::memset(passing->blocks().data(), 0x77, passing->blocks().size());
+    std::memset(staging->blocks().data(), 0x77, staging->blocks().size());
     const arena_info info{6 * slot, 6 * slot, io::encode(memory->name())};
     REQUIRE(ask(copier, bind_atom_v, owner, info).code() == errc::ok);
     coming->expect(
         number,
-        [this](transfer_task work, arrivals::receiver then) { asked.emplace_back(std::move(work), std::move(then)); },
+        [this](transfer_task work, inbound_transfers::receiver then) {
+          asked.emplace_back(std::move(work), std::move(then));
+        },
         now() + std::chrono::seconds(10));
   }
 
@@ -83,7 +85,7 @@ struct world : sim {
            std::memcmp(memory->bytes().data() + x.frame_offset + io::page_header_bytes, right.data(), page_bytes) == 0;
   }
   bool blocks_untouched() const {
-    return std::ranges::all_of(passing->blocks(), [](std::byte x) { return x == std::byte{0x77}; });
+    return std::ranges::all_of(staging->blocks(), [](std::byte x) { return x == std::byte{0x77}; });
   }
   static transfer_result with(std::vector<errc> codes) {
     transfer_result out;
@@ -122,7 +124,7 @@ TEST_CASE_METHOD(world, "staging copier: pages are sent from frame to frame and 
   CHECK(is_right(items[0]));
   CHECK(is_right(items[1]));
   CHECK(blocks_untouched());
-  CHECK_FALSE(passing->landing(1));
+  CHECK_FALSE(staging->target(1));
 }
 
 TEST_CASE_METHOD(world, "staging copier: pages behind a missing page are discarded", "[cluster]") {
@@ -144,7 +146,7 @@ TEST_CASE_METHOD(world, "staging copier: a page read from a file is gathered fro
   CHECK(send(1) == errc::ok);
   CHECK(send(3) == errc::ok);
   const auto from_file = page_of(2);
-  std::memcpy(passing->blocks().data() + 2 * page_bytes, from_file.data(), page_bytes);
+  std::memcpy(staging->blocks().data() + 2 * page_bytes, from_file.data(), page_bytes);
   auto outcome = with({errc::ok, errc::ok, errc::ok});
   outcome.from_files = 1;
   answer(0, outcome);
@@ -184,12 +186,12 @@ TEST_CASE_METHOD(world, "staging copier: a sender that fails, answers short or d
   }
   for (const auto& x : items)
     CHECK(verify(x) != errc::ok);
-  CHECK_FALSE(passing->landing(1));
+  CHECK_FALSE(staging->target(1));
 }
 
 TEST_CASE_METHOD(world, "staging copier: unexpected orders and orders of another attachment are refused", "[cluster]") {
   CHECK(ask(copier, gather_atom_v, order({item(1, 0)}, number + 1)).code() == errc::expired);
-  CHECK_FALSE(passing->landing(1));
+  CHECK_FALSE(staging->target(1));
   auto other = order({item(1, 0)});
   other.owner = owner + 1;
   CHECK(ask(copier, gather_atom_v, other).code() == errc::expired);
@@ -223,7 +225,7 @@ TEST_CASE_METHOD(world, "staging copier: its shutdown answers all requests and k
   asked.clear();
   run();
   CHECK(is_there.expired());
-  CHECK_FALSE(passing->landing(1));
+  CHECK_FALSE(staging->target(1));
 }
 
-} // namespace passing_copier_test
+} // namespace staging_copier_test

@@ -1,5 +1,5 @@
-#include "actors/cluster/passing_memory.hpp"
-#include "actors/cluster/passing_mover.hpp"
+#include "actors/cluster/staging_buffer.hpp"
+#include "actors/cluster/staging_mover.hpp"
 #include "gpu/host_page_mover.hpp"
 #include "io/page_checksum.hpp"
 #include "tests/catch.hpp"
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace cluster_passing_test {
+namespace cluster_staging_test {
 
 using namespace troupe;
 using namespace troupe::cluster;
@@ -34,11 +34,11 @@ TEST_CASE("staging buffer: a page passes through unchanged, with any layers and 
   kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
   if (GENERATE(false, true))
     geometry.further.push_back({3, {1, 1, 20, 1}});
-  const auto memory = std::make_shared<passing_memory>(geometry, 5);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 5);
   REQUIRE(validate(memory->view()));
   const auto plain = make_host_page_mover(memory->view());
   REQUIRE(plain);
-  const auto own = make_passing_mover(memory);
+  const auto own = make_staging_mover(memory);
   const bool in_by_own = GENERATE(false, true);
   const bool out_by_own = GENERATE(false, true);
   auto& first = in_by_own ? *own : **plain;
@@ -66,8 +66,8 @@ TEST_CASE("staging buffer: a page passes through unchanged, with any layers and 
 
 TEST_CASE("staging buffer: an unexpected page is corrupt, and only that one", "[cluster]") {
   const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
-  const auto memory = std::make_shared<passing_memory>(geometry, 5);
-  const auto mover = make_passing_mover(memory);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 5);
+  const auto mover = make_staging_mover(memory);
   const auto size = geometry.page_bytes();
   std::vector<bytes> pages{numbered_bytes(size, 1), numbered_bytes(size, 2), numbered_bytes(size, 3)};
   std::vector<block_move> moves;
@@ -91,9 +91,9 @@ TEST_CASE("staging buffer: an unexpected page is corrupt, and only that one", "[
 
 TEST_CASE("staging buffer: a list with an invalid entry is refused as a whole", "[cluster]") {
   const kv_geometry geometry{1, 2, 1, 8, 2, 4, {}};
-  const auto memory = std::make_shared<passing_memory>(geometry, 5);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 5);
   std::memset(memory->blocks().data(), 7, memory->blocks().size());
-  const auto mover = make_passing_mover(memory);
+  const auto mover = make_staging_mover(memory);
   auto page = numbered_bytes(geometry.page_bytes());
   std::vector<block_move> moves{{0, page.data(), page.size()}, {5, page.data(), page.size()}};
   CHECK(mover->scatter(moves).error().code == errc::out_of_range);
@@ -117,14 +117,14 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
           "[cluster]") {
   // The sizes are a part of a copy unit, a whole unit, and more than one.
   const kv_geometry geometry{2, 2, 3, GENERATE(8U, 128U, 200U), 2, 16, {}};
-  const auto memory = std::make_shared<passing_memory>(geometry, 5);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 5);
   std::memset(memory->blocks().data(), 7, memory->blocks().size());
-  const auto mover = make_passing_mover(memory);
+  const auto mover = make_staging_mover(memory);
   const auto size = geometry.page_bytes();
   const std::size_t shift = GENERATE(0U, 3U);
   bytes frame(size + shift + 1, std::byte{0xa5});
-  const auto landing = std::make_shared<landing_frame>(landing_frame{frame.data() + shift});
-  memory->lead(2, landing);
+  const auto target = std::make_shared<target_frame>(target_frame{frame.data() + shift});
+  memory->offset(2, target);
   std::vector<bytes> pages{numbered_bytes(size, 1), numbered_bytes(size, 2)};
   std::vector<block_move> moves{{2, pages[0].data(), size}, {3, pages[1].data(), size}};
   const auto sum = io::checksum_of(pages[0]);
@@ -132,7 +132,7 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
   SECTION("the whole page") {
     REQUIRE(mover->scatter(moves));
     CHECK(moves[0].verdict == errc::ok);
-    CHECK(landing->arrived == sum);
+    CHECK(target->arrived == sum);
     CHECK(std::memcmp(frame.data() + shift, pages[0].data(), size) == 0);
     CHECK(frame.back() == std::byte{0xa5});
   }
@@ -140,13 +140,13 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
     pages[0][GENERATE_COPY(std::size_t{0}, size / 2, size - 1)] ^= std::byte{1};
     REQUIRE(mover->scatter(moves));
     CHECK(moves[0].verdict == errc::corrupt);
-    CHECK_FALSE(landing->arrived);
+    CHECK_FALSE(target->arrived);
   }
   CHECK(memory->blocks()[2 * size] == std::byte{7});
   CHECK(std::memcmp(memory->blocks().data() + 3 * size, pages[1].data(), size) == 0);
   // The block gets its own memory again.
-  memory->lead(2, nullptr);
-  CHECK_FALSE(memory->landing(2));
+  memory->offset(2, nullptr);
+  CHECK_FALSE(memory->target(2));
   moves[0].checksum.reset();
   REQUIRE(mover->scatter(moves));
   CHECK(std::memcmp(memory->blocks().data() + 2 * size, pages[0].data(), size) == 0);
@@ -154,8 +154,8 @@ TEST_CASE("staging buffer: a page lands in the target frame that stands in for a
 
 TEST_CASE("staging buffer: a page that is overwritten while it lands is never accepted as another one", "[cluster]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16, {}}; // 128 KiB
-  const auto memory = std::make_shared<passing_memory>(geometry, 2);
-  const auto mover = make_passing_mover(memory);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 2);
+  const auto mover = make_staging_mover(memory);
   const auto size = geometry.page_bytes();
   const auto right = numbered_bytes(size);
   std::memcpy(memory->blocks().data(), right.data(), size);
@@ -163,17 +163,17 @@ TEST_CASE("staging buffer: a page that is overwritten while it lands is never ac
   int sound = 0;
   const test::scribbled_page page(size);
   for (int i = 0; i < 2000 && sound < 300; ++i) {
-    const auto landing = std::make_shared<landing_frame>(landing_frame{frame.data()});
-    memory->lead(1, landing);
+    const auto target = std::make_shared<target_frame>(target_frame{frame.data()});
+    memory->offset(1, target);
     std::array<block_move, 1> move{{{0, page.data(), size}}};
     REQUIRE(mover->gather(move));
     move[0].block = 1;
     REQUIRE(mover->scatter(move));
-    CHECK(landing->arrived.has_value() == (move[0].verdict == errc::ok));
+    CHECK(target->arrived.has_value() == (move[0].verdict == errc::ok));
     if (move[0].verdict != errc::ok)
       continue;
     // Other bytes that were sealed on arrival are detected by the reader of the page.
-    CHECK(landing->arrived == io::checksum_of(right));
+    CHECK(target->arrived == io::checksum_of(right));
     ++sound;
   }
   CHECK(sound > 0);
@@ -182,8 +182,8 @@ TEST_CASE("staging buffer: a page that is overwritten while it lands is never ac
 TEST_CASE("staging buffer: a page that is overwritten during a copy is whole or corrupt, in both directions",
           "[cluster]") {
   const kv_geometry geometry{8, 2, 4, 64, 2, 16, {}}; // 128 KiB
-  const auto memory = std::make_shared<passing_memory>(geometry, 2);
-  const auto mover = make_passing_mover(memory);
+  const auto memory = std::make_shared<staging_buffer>(geometry, 2);
+  const auto mover = make_staging_mover(memory);
   const auto size = geometry.page_bytes();
   const auto right = numbered_bytes(size);
   std::memcpy(memory->blocks().data(), right.data(), size);
@@ -192,9 +192,9 @@ TEST_CASE("staging buffer: a page that is overwritten during a copy is whole or 
 }
 
 TEST_CASE("staging buffer: it lives as long as its mover", "[cluster]") {
-  auto memory = std::make_shared<passing_memory>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
-  const std::weak_ptr<passing_memory> is_there = memory;
-  auto mover = make_passing_mover(std::move(memory));
+  auto memory = std::make_shared<staging_buffer>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
+  const std::weak_ptr<staging_buffer> is_there = memory;
+  auto mover = make_staging_mover(std::move(memory));
   CHECK_FALSE(is_there.expired());
   mover.reset();
   CHECK(is_there.expired());
@@ -209,8 +209,8 @@ TEST_CASE("staging buffer: several pages are copied at once on many cores, and n
   CHECK(calls_for(128, 32) == 4);
   CHECK(calls_for(16, 8) == 2);
   CHECK(calls_for(16, 0) == 8);
-  const auto memory = std::make_shared<passing_memory>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
-  const auto mover = make_passing_mover(memory, {0, 3});
+  const auto memory = std::make_shared<staging_buffer>(kv_geometry{1, 2, 1, 8, 2, 4, {}}, 2);
+  const auto mover = make_staging_mover(memory, {0, 3});
   CHECK(mover->calls_at_once(move_direction::gather) == 1);
   CHECK(mover->calls_at_once(move_direction::scatter) == 3);
 }
@@ -218,8 +218,8 @@ TEST_CASE("staging buffer: several pages are copied at once on many cores, and n
 TEST_CASE("staging buffer: concurrent transfers from many threads are correct", "[cluster]") {
   const kv_geometry geometry{2, 2, 3, 128, 2, 16, {}};
   constexpr std::uint32_t threads = 4;
-  const auto memory = std::make_shared<passing_memory>(geometry, 2 * threads);
-  const auto mover = make_passing_mover(memory, {threads, threads});
+  const auto memory = std::make_shared<staging_buffer>(geometry, 2 * threads);
+  const auto mover = make_staging_mover(memory, {threads, threads});
   const auto size = geometry.page_bytes();
   std::vector<int> wrong(threads);
   std::vector<std::thread> all;
@@ -242,8 +242,8 @@ TEST_CASE("staging buffer: concurrent transfers from many threads are correct", 
 }
 
 TEST_CASE("staging buffer: it has as many blocks as fit and at least four", "[cluster]") {
-  CHECK(passing_blocks(1000, 100) == 10);
-  CHECK(passing_blocks(10, 100) == 4);
+  CHECK(staging_blocks(1000, 100) == 10);
+  CHECK(staging_blocks(10, 100) == 4);
 }
 
 TEST_CASE("staging buffer: each block is taken once", "[cluster]") {
@@ -255,4 +255,4 @@ TEST_CASE("staging buffer: each block is taken once", "[cluster]") {
   CHECK(shelf.free() == 4);
 }
 
-} // namespace cluster_passing_test
+} // namespace cluster_staging_test

@@ -1,4 +1,4 @@
-#include "actors/cluster/passing_mover.hpp"
+#include "actors/cluster/staging_mover.hpp"
 
 #include "gpu/host_copies.hpp"
 
@@ -38,9 +38,9 @@ void wait_for_copies() noexcept {
 #endif
 }
 
-class passing_mover final : public page_mover {
+class staging_mover final : public page_mover {
 public:
-  passing_mover(std::shared_ptr<const passing_memory> memory, passing_calls at_once)
+  staging_mover(std::shared_ptr<const staging_buffer> memory, staging_calls at_once)
       : memory_(std::move(memory)), at_once_(at_once) {}
 
   const kv_cache_view& cache() const noexcept override { return memory_->view(); }
@@ -67,7 +67,7 @@ private:
 
   result<void> do_scatter(std::span<block_move> moves, const device_events& events) override {
     return move_each(moves, events, [this](const block_move& move, std::byte* block) {
-      if (const auto frame = memory_->landing(move.block))
+      if (const auto frame = memory_->target(move.block))
         return land(move, *frame);
       const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
         std::memcpy(block + at, move.page + at, bytes);
@@ -79,7 +79,7 @@ private:
 
   /// Other processes can write to both frames. The checksum is of the bytes that are copied, which are read once. If a
   /// frame is changed meanwhile, the checksum does not match it, and the page is refused.
-  static bool land(const block_move& move, landing_frame& frame) {
+  static bool land(const block_move& move, target_frame& frame) {
     const auto sum = copy_and_sum(move.page_bytes, [&](std::uint64_t at, std::uint64_t bytes) {
       copy_out(frame.page + at, move.page + at, bytes);
       return move.page + at;
@@ -108,14 +108,14 @@ private:
     return {};
   }
 
-  std::shared_ptr<const passing_memory> memory_;
-  passing_calls at_once_;
+  std::shared_ptr<const staging_buffer> memory_;
+  staging_calls at_once_;
 };
 
 } // namespace
 
-std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory, passing_calls at_once) {
-  return std::make_unique<passing_mover>(std::move(memory), at_once);
+std::unique_ptr<page_mover> make_staging_mover(std::shared_ptr<const staging_buffer> memory, staging_calls at_once) {
+  return std::make_unique<staging_mover>(std::move(memory), at_once);
 }
 
 std::uint32_t calls_for(std::uint32_t cores, std::size_t ranks) noexcept {

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "actors/client/copy_engine/copy_engine_state.hpp"
-#include "actors/cluster/arrivals.hpp"
-#include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/inbound_transfers.hpp"
 #include "actors/cluster/posted_task.hpp"
+#include "actors/cluster/staging_buffer.hpp"
 #include "actors/support/actor_support.hpp"
 #include "messages/messages.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace troupe::cluster {
 
-using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<posted_task>>;
+using staging_copier_base = copy_engine_actor::extend<caf::reacts_to<posted_task>>;
 
 /// The copy engine of the client that saves pages of other nodes. Its gather requests the pages from their sender.
 /// While their frames are pinned, these stand in for the blocks of the order, so that a page is copied once, from the
@@ -23,12 +23,13 @@ using passing_copier_base = copy_engine_actor::extend<caf::reacts_to<posted_task
 ///
 /// A `copy_engine`, which ends with this actor, gathers everything else, and pages that arrived in a block instead of
 /// the frame, as from a file. After a missing page no later one is kept, because its key would not be found.
-class passing_copier : public passing_copier_base::base {
+class staging_copier : public staging_copier_base::base {
 public:
-  passing_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
-                 std::shared_ptr<arrivals> expected, std::shared_ptr<passing_memory> memory, copy_engine_actor copier);
+  staging_copier(caf::actor_config& config, std::shared_ptr<copy_engine_state> state,
+                 std::shared_ptr<inbound_transfers> expected, std::shared_ptr<staging_buffer> memory,
+                 copy_engine_actor copier);
 
-  const char* name() const override { return "passing_copier"; }
+  const char* name() const override { return "staging_copier"; }
   void on_exit() override;
 
 protected:
@@ -42,8 +43,8 @@ private:
                const result<transfer_result>& outcome);
 
   std::shared_ptr<copy_engine_state> state_;
-  std::shared_ptr<arrivals> expected_;
-  std::shared_ptr<passing_memory> memory_;
+  std::shared_ptr<inbound_transfers> expected_;
+  std::shared_ptr<staging_buffer> memory_;
   copy_engine_actor copier_;
   open_promises promises_;
 };

@@ -22,7 +22,7 @@ namespace troupe::cluster {
 ///
 /// Safe for calls of several threads at once. Requests in progress keep the object alive, so it is made with
 /// `std::make_shared`.
-class arrivals : public std::enable_shared_from_this<arrivals> {
+class inbound_transfers : public std::enable_shared_from_this<inbound_transfers> {
 public:
   /// Is called once with an answer, in any thread.
   using receiver = std::function<void(const result<transfer_result>&)>;
@@ -44,7 +44,7 @@ public:
   std::size_t size() const;
 
 private:
-  struct arrival {
+  struct inbound_transfer {
     sender from;
     timestamp until;
     sending_counts counts;
@@ -57,7 +57,7 @@ private:
   void answered(std::uint64_t number, const result<transfer_result>& outcome, std::size_t pages);
 
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, arrival> expected_;
+  std::map<std::uint64_t, inbound_transfer> expected_;
 };
 
 } // namespace troupe::cluster

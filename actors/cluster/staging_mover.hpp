@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/staging_buffer.hpp"
 #include "gpu/page_mover.hpp"
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace troupe::cluster {
 
 /// The number of calls of each direction that run at once; each needs a thread.
-struct passing_calls {
+struct staging_calls {
   std::uint32_t gathers = 1;
   std::uint32_t scatters = 1;
 };
@@ -27,8 +27,8 @@ struct passing_calls {
 /// that arrived with it.
 ///
 /// The mover keeps the memory alive.
-std::unique_ptr<page_mover> make_passing_mover(std::shared_ptr<const passing_memory> memory,
-                                               passing_calls at_once = {});
+std::unique_ptr<page_mover> make_staging_mover(std::shared_ptr<const staging_buffer> memory,
+                                               staging_calls at_once = {});
 
 /// The number of calls that suit a machine, for each of `ranks` ranks. One core copies far fewer bytes than the memory
 /// bandwidth allows. Ranks fetch at the same time and share the cores.

@@ -1,4 +1,4 @@
-#include "actors/cluster/arrivals.hpp"
+#include "actors/cluster/inbound_transfers.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -8,9 +8,9 @@
 namespace troupe::cluster {
 
 /// A request for pages, which is answered by its destructor at the latest.
-class arrivals::question {
+class inbound_transfers::question {
 public:
-  question(std::shared_ptr<arrivals> to, std::uint64_t number, std::size_t pages, receiver then)
+  question(std::shared_ptr<inbound_transfers> to, std::uint64_t number, std::size_t pages, receiver then)
       : to_(std::move(to)), number_(number), pages_(pages), then_(std::move(then)) {}
   question(const question&) = delete;
   question& operator=(const question&) = delete;
@@ -24,20 +24,20 @@ public:
   }
 
 private:
-  std::shared_ptr<arrivals> to_;
+  std::shared_ptr<inbound_transfers> to_;
   std::uint64_t number_;
   std::size_t pages_;
   receiver then_;
   std::atomic<bool> is_answered_{false};
 };
 
-void arrivals::expect(std::uint64_t number, sender from, timestamp until) {
+void inbound_transfers::expect(std::uint64_t number, sender from, timestamp until) {
   const std::lock_guard guard(mutex_);
-  expected_.emplace(number, arrival{std::move(from), until, {}});
+  expected_.emplace(number, inbound_transfer{std::move(from), until, {}});
 }
 
-bool arrivals::ask(std::uint64_t number, packed<key_digest> keys, packed<std::uint32_t> blocks, timestamp now,
-                   receiver then) {
+bool inbound_transfers::ask(std::uint64_t number, packed<key_digest> keys, packed<std::uint32_t> blocks, timestamp now,
+                            receiver then) {
   transfer_task work;
   sender from;
   {
@@ -56,7 +56,7 @@ bool arrivals::ask(std::uint64_t number, packed<key_digest> keys, packed<std::ui
   return true;
 }
 
-void arrivals::end(std::uint64_t number, ended then) {
+void inbound_transfers::end(std::uint64_t number, ended then) {
   sending_counts counts;
   {
     const std::lock_guard guard(mutex_);
@@ -73,8 +73,8 @@ void arrivals::end(std::uint64_t number, ended then) {
   then(counts);
 }
 
-void arrivals::answered(std::uint64_t number, const result<transfer_result>& outcome, std::size_t pages) {
-  arrival last;
+void inbound_transfers::answered(std::uint64_t number, const result<transfer_result>& outcome, std::size_t pages) {
+  inbound_transfer last;
   {
     const std::lock_guard guard(mutex_);
     const auto found = expected_.find(number);
@@ -88,7 +88,7 @@ void arrivals::answered(std::uint64_t number, const result<transfer_result>& out
   last.then(last.counts);
 }
 
-std::size_t arrivals::size() const {
+std::size_t inbound_transfers::size() const {
   const std::lock_guard guard(mutex_);
   return expected_.size();
 }

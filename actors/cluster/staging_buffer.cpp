@@ -1,11 +1,11 @@
-#include "actors/cluster/passing_memory.hpp"
+#include "actors/cluster/staging_buffer.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace troupe::cluster {
 
-passing_memory::passing_memory(const kv_geometry& geometry, std::uint32_t blocks)
+staging_buffer::staging_buffer(const kv_geometry& geometry, std::uint32_t blocks)
     : bytes_(new std::byte[geometry.page_bytes() * blocks]) {
   const auto page_bytes = geometry.page_bytes();
   view_.geometry = geometry;
@@ -25,21 +25,21 @@ passing_memory::passing_memory(const kv_geometry& geometry, std::uint32_t blocks
   }
 }
 
-void passing_memory::lead(std::uint32_t block, std::shared_ptr<landing_frame> to) {
+void staging_buffer::offset(std::uint32_t block, std::shared_ptr<target_frame> to) {
   const std::lock_guard guard(mutex_);
   if (to)
-    landings_[block] = std::move(to);
+    targets_[block] = std::move(to);
   else
-    landings_.erase(block);
+    targets_.erase(block);
 }
 
-std::shared_ptr<landing_frame> passing_memory::landing(std::uint32_t block) const {
+std::shared_ptr<target_frame> staging_buffer::target(std::uint32_t block) const {
   const std::lock_guard guard(mutex_);
-  const auto found = landings_.find(block);
-  return found == landings_.end() ? nullptr : found->second;
+  const auto found = targets_.find(block);
+  return found == targets_.end() ? nullptr : found->second;
 }
 
-std::uint32_t passing_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept {
+std::uint32_t staging_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept {
   constexpr std::uint64_t most = 65536;
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / std::max<std::uint64_t>(page_bytes, 1), 4, most));
 }

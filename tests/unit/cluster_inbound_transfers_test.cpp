@@ -1,4 +1,4 @@
-#include "actors/cluster/arrivals.hpp"
+#include "actors/cluster/inbound_transfers.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace cluster_arrivals_test {
+namespace cluster_inbound_transfers_test {
 
 namespace {
 
@@ -28,9 +28,10 @@ transfer_result all_ok(std::size_t pages) {
 
 /// Provides the sender and records the answers and the end.
 struct desk {
-  arrivals::sender sender() {
-    return
-        [this](transfer_task work, arrivals::receiver then) { asked.emplace_back(std::move(work), std::move(then)); };
+  inbound_transfers::sender sender() {
+    return [this](transfer_task work, inbound_transfers::receiver then) {
+      asked.emplace_back(std::move(work), std::move(then));
+    };
   }
   bool ask(std::uint64_t number, std::uint32_t pages, timestamp now = t0) {
     packed<key_digest> keys;
@@ -48,11 +49,11 @@ struct desk {
     });
   }
 
-  std::shared_ptr<arrivals> all = std::make_shared<arrivals>();
+  std::shared_ptr<inbound_transfers> all = std::make_shared<inbound_transfers>();
   std::vector<result<transfer_result>> answers;
   std::optional<sending_counts> ended;
   /// Unanswered requests are answered when they are destroyed.
-  std::vector<std::pair<transfer_task, arrivals::receiver>> asked;
+  std::vector<std::pair<transfer_task, inbound_transfers::receiver>> asked;
 };
 
 } // namespace
@@ -125,7 +126,7 @@ TEST_CASE("inbound transfers: a dropped request is answered with an error and it
   // The same holds for a sender that drops the request at once.
   d.ended.reset();
   d.all->expect(
-      8, [](const transfer_task&, const arrivals::receiver&) {}, t0);
+      8, [](const transfer_task&, const inbound_transfers::receiver&) {}, t0);
   REQUIRE(d.ask(8, 1));
   CHECK(d.answers.size() == 2);
 }
@@ -135,7 +136,7 @@ TEST_CASE("inbound transfers: requests in progress outlive their requester", "[c
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
   d.end(7);
-  const std::weak_ptr<arrivals> is_there = std::exchange(d.all, nullptr);
+  const std::weak_ptr<inbound_transfers> is_there = std::exchange(d.all, nullptr);
   CHECK_FALSE(is_there.expired());
   d.asked.clear();
   CHECK(d.ended);
@@ -153,14 +154,14 @@ TEST_CASE("inbound transfers: the receiver is answered before the end is reporte
 }
 
 TEST_CASE("inbound transfers: concurrent answers and ends are reported once each", "[cluster]") {
-  const auto all = std::make_shared<arrivals>();
+  const auto all = std::make_shared<inbound_transfers>();
   constexpr std::uint64_t rounds = 2000;
   std::atomic<std::uint64_t> answered = 0;
   std::atomic<std::uint64_t> ended = 0;
   for (std::uint64_t i = 1; i <= rounds; ++i) {
-    arrivals::receiver then;
+    inbound_transfers::receiver then;
     all->expect(
-        i, [&](const transfer_task&, arrivals::receiver x) { then = std::move(x); }, t0);
+        i, [&](const transfer_task&, inbound_transfers::receiver x) { then = std::move(x); }, t0);
     REQUIRE(all->ask(i, {{key(1)}}, {{1}}, t0, [&](const result<transfer_result>&) { ++answered; }));
     std::thread answers([&then] { std::exchange(then, nullptr)(all_ok(1)); });
     all->end(i, [&](const sending_counts& x) { ended += x.failed == 0 ? 1 : 0; });
@@ -171,4 +172,4 @@ TEST_CASE("inbound transfers: concurrent answers and ends are reported once each
   CHECK(all->size() == 0);
 }
 
-} // namespace cluster_arrivals_test
+} // namespace cluster_inbound_transfers_test
