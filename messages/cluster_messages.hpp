@@ -42,7 +42,7 @@ struct cluster_welcome {
 
 /// A fetch of missing keys: at least the first one is not here, and the key before them is `parent`, or null. The
 /// leading ones that other nodes have are to be fetched.
-struct bring_request {
+struct prefix_fetch_request {
   namespace_id space;
   key_digest parent;
   packed<key_digest> keys;
@@ -51,7 +51,7 @@ struct bring_request {
 };
 
 /// The number of leading keys that are probably here now; the caller looks them up to be certain.
-struct bring_reply {
+struct prefix_fetch_reply {
   std::uint32_t keys = 0;
 };
 

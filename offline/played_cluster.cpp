@@ -34,7 +34,7 @@ std::size_t played_cluster::play(std::size_t node, std::span<const key_digest> k
   const auto lookup = here.begin();
   auto matched = here.match(keys, lookup);
   std::vector<std::size_t> used;
-  for (int i = 0; i < most_rounds && matched < keys.size() && bring(node, keys, matched, used); ++i)
+  for (int i = 0; i < most_rounds && matched < keys.size() && wanted_prefix(node, keys, matched, used); ++i)
     matched = here.match(keys, lookup);
   here.load(keys, matched);
   here.save(keys, matched, keys.size());
@@ -43,8 +43,8 @@ std::size_t played_cluster::play(std::size_t node, std::span<const key_digest> k
   return matched;
 }
 
-bool played_cluster::bring(std::size_t node, std::span<const key_digest> keys, std::size_t first,
-                           std::vector<std::size_t>& used) {
+bool played_cluster::wanted_prefix(std::size_t node, std::span<const key_digest> keys, std::size_t first,
+                                   std::vector<std::size_t>& used) {
   struct offer {
     std::size_t peer = 0;
     ticket lease;

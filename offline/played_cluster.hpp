@@ -35,7 +35,8 @@ public:
 
 private:
   /// Fetches keys from `first` on that peers have, as a node does after a miss. Returns false if there are none.
-  bool bring(std::size_t node, std::span<const key_digest> keys, std::size_t first, std::vector<std::size_t>& used);
+  bool wanted_prefix(std::size_t node, std::span<const key_digest> keys, std::size_t first,
+                     std::vector<std::size_t>& used);
   void learn(std::size_t node);
 
   options how_;

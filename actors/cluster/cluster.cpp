@@ -62,7 +62,7 @@ cluster::behavior_type cluster::make_behavior() {
   begin_adopting();
   send(this, caf::tick_atom_v);
   return {
-      [this](const bring_request& wanted) { return bring(wanted); },
+      [this](const prefix_fetch_request& wanted) { return wanted_prefix(wanted); },
       [this](stats_atom) { return stats(); },
       [this](caf::tick_atom) {
         tick_.came(now());
@@ -135,7 +135,7 @@ void cluster::end_idle_entrances() {
 
 void cluster::on_exit() {
   for (auto& [number, promise] : std::exchange(waiting_, {}))
-    promise.deliver(bring_reply{});
+    promise.deliver(prefix_fetch_reply{});
   for (const auto& [call, give_up] : std::exchange(asked_shards_, {}))
     give_up();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
@@ -159,9 +159,9 @@ void cluster::on_exit() {
   parts_ = {};
 }
 
-caf::result<bring_reply> cluster::bring(const bring_request& wanted) {
+caf::result<prefix_fetch_reply> cluster::wanted_prefix(const prefix_fetch_request& wanted) {
   auto promise = make_response_promise();
-  const auto number = fetching_.bring(wanted, now());
+  const auto number = fetching_.wanted_prefix(wanted, now());
   waiting_.emplace(number, promise);
   flush();
   return promise;
@@ -517,8 +517,8 @@ void cluster::load(peer_number peer, load_from_peer x) {
 }
 
 void cluster::perform(const fetch_answer& x) {
-  if (auto found = waiting_.extract(x.who); !found.empty())
-    found.mapped().deliver(bring_reply{x.keys});
+  if (auto found = waiting_.extract(x.requester); !found.empty())
+    found.mapped().deliver(prefix_fetch_reply{x.keys});
 }
 
 void cluster::perform(const fetch_late& x) {

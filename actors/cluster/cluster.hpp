@@ -114,7 +114,7 @@ private:
   /// Returns a function that runs its argument in this actor's turn. Any thread may call it.
   std::function<void(std::function<void()>)> poster();
 
-  caf::result<bring_reply> bring(const bring_request& wanted);
+  caf::result<prefix_fetch_reply> wanted_prefix(const prefix_fetch_request& wanted);
   cluster_stats stats() const;
   /// Has the line spawned, then sends the hello.
   void make_connection(const say_hello& first);
@@ -196,7 +196,7 @@ private:
   /// The namespaces that are open for fetched pages.
   std::map<namespace_id, own_space> spaces_;
   std::map<session_name, session> sessions_;
-  std::map<bring_number, caf::response_promise> waiting_;
+  std::map<prefix_fetch_number, caf::response_promise> waiting_;
   /// Requests that a shard has not answered yet.
   std::map<reuse_call, give_up_function> asked_shards_;
   timestamp next_look_{};

@@ -68,9 +68,9 @@ std::uint32_t fetching::here(const round& x) {
   return x.moving ? out : 0;
 }
 
-std::uint32_t fetching::reached(const round& x, const waiting& who) {
+std::uint32_t fetching::reached(const round& x, const waiting& requester) {
   const auto all = here(x);
-  return all <= who.first ? 0 : std::min(all - who.first, who.count);
+  return all <= requester.first ? 0 : std::min(all - requester.first, requester.count);
 }
 
 std::size_t fetching::moving_from(peer_number peer) const {
@@ -78,36 +78,36 @@ std::size_t fetching::moving_from(peer_number peer) const {
       std::ranges::count_if(rounds_, [&](const auto& x) { return x.second.moving && x.second.source.peer == peer; }));
 }
 
-void fetching::answer(bring_number who, std::uint32_t keys) {
-  waiting_.erase(who);
-  outbox_.emplace_back(fetch_answer{who, keys});
+void fetching::answer(prefix_fetch_number requester, std::uint32_t keys) {
+  waiting_.erase(requester);
+  outbox_.emplace_back(fetch_answer{requester, keys});
 }
 
 // -- callers that wait ------------------------------------------------------------------------------------------------
 
-bring_number fetching::bring(const bring_request& wanted, timestamp now) {
-  const auto who = ++last_waiting_;
+prefix_fetch_number fetching::wanted_prefix(const prefix_fetch_request& wanted, timestamp now) {
+  const auto requester = ++last_waiting_;
   if (waiting_.size() >= options_.waiting_max) {
-    outbox_.emplace_back(fetch_answer{who, 0});
-    return who;
+    outbox_.emplace_back(fetch_answer{requester, 0});
+    return requester;
   }
-  auto& x = waiting_[who];
+  auto& x = waiting_[requester];
   x.wanted = wanted;
   x.until = later(now, options_.wait_limit - std::clamp(wanted.waited, duration::zero(), options_.wait_limit));
-  go_on(who, now);
-  return who;
+  go_on(requester, now);
+  return requester;
 }
 
-void fetching::go_on(bring_number who, timestamp now) {
-  auto& x = waiting_.at(who);
+void fetching::go_on(prefix_fetch_number requester, timestamp now) {
+  auto& x = waiting_.at(requester);
   const auto space = spaces_.find(x.wanted.space);
   if (x.have >= x.wanted.keys.size() || space == spaces_.end() || space->second.removed || x.until <= now)
-    return answer(who, x.have);
+    return answer(requester, x.have);
   const auto& coming = space->second.on_their_way;
   if (const auto found = coming.find(x.wanted.keys[x.have]); found != coming.end())
     return wait_for(x, found->second);
   if (!begin_round(x, now))
-    answer(who, x.have);
+    answer(requester, x.have);
 }
 
 void fetching::wait_for(waiting& x, const place& where) {
@@ -120,18 +120,18 @@ void fetching::wait_for(waiting& x, const place& where) {
     ++x.count;
 }
 
-bool fetching::begin_round(waiting& who, timestamp now) {
+bool fetching::begin_round(waiting& requester, timestamp now) {
   if (rounds_.size() >= options_.rounds_max)
     return false;
-  auto peers = options_.peers(who.wanted.space);
-  std::erase_if(peers, [&](peer_number p) { return std::ranges::find(who.used, p) != who.used.end(); });
+  auto peers = options_.peers(requester.wanted.space);
+  std::erase_if(peers, [&](peer_number p) { return std::ranges::find(requester.used, p) != requester.used.end(); });
   if (peers.empty())
     return false;
   const auto number = ++last_round_;
   auto& x = rounds_[number];
-  x.space = who.wanted.space;
-  x.parent = who.have > 0 ? who.wanted.keys[who.have - 1] : who.wanted.parent;
-  x.keys.assign(who.wanted.keys.begin() + who.have, who.wanted.keys.end());
+  x.space = requester.wanted.space;
+  x.parent = requester.have > 0 ? requester.wanted.keys[requester.have - 1] : requester.wanted.parent;
+  x.keys.assign(requester.wanted.keys.begin() + requester.have, requester.wanted.keys.end());
   x.ask_until = later(now, options_.ask_limit);
   x.until = later(now, options_.move_limit);
   x.asked = peers;
@@ -145,7 +145,7 @@ bool fetching::begin_round(waiting& who, timestamp now) {
     calls_.emplace(++last_call_, call{number, x.space, peer, 0, 0, {}});
     outbox_.emplace_back(fetch_ask{last_call_, peer, x.space, x.keys});
   }
-  wait_for(who, {number, 0});
+  wait_for(requester, {number, 0});
   return true;
 }
 
@@ -300,16 +300,16 @@ void fetching::look_after(round_number number, timestamp now) {
   if (x.moving && x.calls == 0 && begun_with_all)
     return end_round(number, now);
   // A caller that shares only the head of the round does not wait for its tail.
-  std::vector<bring_number> done;
-  for (const auto& [who, w] : waiting_)
+  std::vector<prefix_fetch_number> done;
+  for (const auto& [requester, w] : waiting_)
     if (w.round == number && reached(x, w) == w.count)
-      done.push_back(who);
-  for (const auto who : done) {
-    auto& w = waiting_.at(who);
+      done.push_back(requester);
+  for (const auto requester : done) {
+    auto& w = waiting_.at(requester);
     w.have += w.count;
     w.round = 0;
     w.used.clear();
-    go_on(who, now);
+    go_on(requester, now);
   }
 }
 
@@ -332,8 +332,8 @@ void fetching::end_round(round_number number, timestamp now) {
   if (x.moving)
     outbox_.emplace_back(fetch_release{x.source.peer, x.space, x.source.lease,
                                        options_.keep_copies ? made_by(x) : std::vector<key_digest>{}});
-  std::vector<std::pair<bring_number, bool>> next;
-  for (auto& [who, w] : waiting_)
+  std::vector<std::pair<prefix_fetch_number, bool>> next;
+  for (auto& [requester, w] : waiting_)
     if (w.round == number) {
       const auto got = reached(x, w);
       w.have += got;
@@ -344,18 +344,18 @@ void fetching::end_round(round_number number, timestamp now) {
       // The source was asked for the next key, and does not have it or did not send it.
       if (x.moving && got < w.count)
         w.used.push_back(x.source.peer);
-      next.emplace_back(who, x.moving);
+      next.emplace_back(requester, x.moving);
     }
   const auto ended = x.space;
   rounds_.erase(number);
   if (space.removed && std::ranges::none_of(rounds_, [&](const auto& r) { return r.second.space == ended; }))
     spaces_.erase(ended);
   // Where no peer had anything, asking again at once is useless.
-  for (const auto& [who, go] : next) {
+  for (const auto& [requester, go] : next) {
     if (go)
-      go_on(who, now);
+      go_on(requester, now);
     else
-      answer(who, waiting_.at(who).have);
+      answer(requester, waiting_.at(requester).have);
   }
 }
 
@@ -380,14 +380,14 @@ void fetching::on_tick(timestamp now) {
       look_after(number, now);
     }
   }
-  std::vector<std::pair<bring_number, std::uint32_t>> late;
-  for (const auto& [who, w] : waiting_)
+  std::vector<std::pair<prefix_fetch_number, std::uint32_t>> late;
+  for (const auto& [requester, w] : waiting_)
     if (w.until <= now) {
       const auto at = rounds_.find(w.round);
-      late.emplace_back(who, w.have + (at == rounds_.end() ? 0 : reached(at->second, w)));
+      late.emplace_back(requester, w.have + (at == rounds_.end() ? 0 : reached(at->second, w)));
     }
-  for (const auto& [who, keys] : late)
-    answer(who, keys);
+  for (const auto& [requester, keys] : late)
+    answer(requester, keys);
 }
 
 } // namespace troupe::cluster

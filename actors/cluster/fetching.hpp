@@ -22,7 +22,7 @@ namespace troupe::cluster {
 /// The number of a request to a peer or to this node; never reused.
 using fetch_call = std::uint64_t;
 /// The number of a caller that waits for pages.
-using bring_number = std::uint64_t;
+using prefix_fetch_number = std::uint64_t;
 
 /// A lookup at a peer. Every such call is answered, by `on_found`.
 struct fetch_ask {
@@ -49,7 +49,7 @@ struct fetch_move {
 };
 /// The answer: the number of leading keys that are here.
 struct fetch_answer {
-  bring_number who = 0;
+  prefix_fetch_number requester = 0;
   std::uint32_t keys = 0;
 };
 /// The peer has not answered in time.
@@ -146,7 +146,7 @@ public:
   void remove_space(const namespace_id& space);
   bool is_in_use(const namespace_id& space) const { return spaces_.contains(space); }
 
-  bring_number bring(const bring_request& wanted, timestamp now);
+  prefix_fetch_number wanted_prefix(const prefix_fetch_request& wanted, timestamp now);
 
   void on_found(fetch_call call, const result<lookup_result>& found, timestamp now);
   /// `outcome`: that of the save. The call no longer accesses its blocks.
@@ -212,7 +212,7 @@ private:
     std::size_t calls = 0;
   };
   struct waiting {
-    bring_request wanted;
+    prefix_fetch_request wanted;
     std::uint32_t have = 0;
     timestamp until;
     /// The keys that it waits for: `count` keys of the round, from position `first` on.
@@ -232,7 +232,7 @@ private:
   };
 
   /// Continues with the keys that are missing, or answers.
-  void go_on(bring_number who, timestamp now);
+  void go_on(prefix_fetch_number requester, timestamp now);
   /// False if there is no peer to ask.
   bool begin_round(waiting& x, timestamp now);
   void wait_for(waiting& x, const place& where);
@@ -244,11 +244,11 @@ private:
   /// Answers the callers whose keys of the round are all here, and ends the round if nothing more arrives.
   void look_after(round_number number, timestamp now);
   void end_round(round_number number, timestamp now);
-  void answer(bring_number who, std::uint32_t keys);
+  void answer(prefix_fetch_number requester, std::uint32_t keys);
   /// The keys whose pages the round made in all ranks.
   static std::vector<key_digest> made_by(const round& x);
   static std::uint32_t here(const round& x);
-  static std::uint32_t reached(const round& x, const waiting& who);
+  static std::uint32_t reached(const round& x, const waiting& requester);
   std::size_t moving_from(peer_number peer) const;
   /// The counts of a peer that was asked; scratch counts if it was left out meanwhile.
   fetch_counts& counts_for(peer_number peer);
@@ -258,13 +258,13 @@ private:
   fetching_options options_;
   std::map<namespace_id, space_entry> spaces_;
   std::map<round_number, round> rounds_;
-  std::map<bring_number, waiting> waiting_;
+  std::map<prefix_fetch_number, waiting> waiting_;
   std::unordered_map<fetch_call, call> calls_;
   std::map<peer_number, fetch_counts> counts_;
   fetch_counts nobodys_;
   std::vector<fetch_effect> outbox_;
   round_number last_round_ = 0;
-  bring_number last_waiting_ = 0;
+  prefix_fetch_number last_waiting_ = 0;
   fetch_call last_call_ = 0;
 };
 

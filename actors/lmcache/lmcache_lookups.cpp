@@ -23,7 +23,7 @@ struct lmcache_server::lookup_run {
     namespace_id space;
     attachment_ptr node;
     duration lasts;
-    transfer::bringing keys;
+    transfer::prefix_fetch keys;
   };
 
   request_ptr request;
@@ -50,13 +50,13 @@ void lmcache_server::look_up(const request_ptr& x) {
     const auto& node = space.node->node;
     auto keys = x->chunks.keys;
     keys.resize(std::min<std::size_t>(keys.size(), node.limits.batch_keys));
-    transfer::bringing::terms how;
+    transfer::prefix_fetch::terms how;
     how.space = id;
     how.shard_count = static_cast<std::uint32_t>(node.shards.size());
     how.lease_for = std::min<duration>(node.limits.lease, lease_time);
     how.has_peers = node.cluster != nullptr;
     how.peers_limit = parts_.fetch_time + fetch_grace;
-    run->finders.push_back({id, space.node, how.lease_for, transfer::bringing(how, std::move(keys))});
+    run->finders.push_back({id, space.node, how.lease_for, transfer::prefix_fetch(how, std::move(keys))});
   }
   lookups_.emplace(run->lookup, run);
   for (std::size_t i = 0; i < run->finders.size(); ++i) {
@@ -70,7 +70,7 @@ void lmcache_server::look_up(const request_ptr& x) {
 void lmcache_server::go_on(const lookup_ptr& run, std::size_t finder) {
   auto& x = run->finders[finder];
   for (auto& effect : x.keys.take_outbox()) {
-    if (auto* match = std::get_if<transfer::bringing::match>(&effect)) {
+    if (auto* match = std::get_if<transfer::prefix_fetch::match>(&effect)) {
       const auto answered = [this, run, finder, part = match->part](result<match_reply> reply) {
         run->finders[finder].keys.on_match(part, std::move(reply), now());
         go_on(run, finder);
@@ -79,31 +79,31 @@ void lmcache_server::go_on(const lookup_ptr& run, std::size_t finder) {
       ask(x.node->node.shards[match->shard], std::move(match->request))
           .then([answered](match_reply& reply) { answered(std::move(reply)); },
                 [answered](const caf::error& e) { answered(failed<match_reply>(e)); });
-    } else if (auto* release = std::get_if<transfer::bringing::release>(&effect)) {
+    } else if (auto* release = std::get_if<transfer::prefix_fetch::release>(&effect)) {
       tell(x.node->node.shards[release->shard], std::move(release->request));
     } else {
-      bring(run, finder, std::move(std::get<transfer::bringing::bring>(effect).request));
+      wanted_prefix(run, finder, std::move(std::get<transfer::prefix_fetch::wanted_prefix>(effect).request));
     }
   }
 }
 
-void lmcache_server::bring(const lookup_ptr& run, std::size_t finder, bring_request wanted) {
-  const auto answered = [this, run, finder](const result<bring_reply>& reply) {
+void lmcache_server::wanted_prefix(const lookup_ptr& run, std::size_t finder, prefix_fetch_request wanted) {
+  const auto answered = [this, run, finder](const result<prefix_fetch_reply>& reply) {
     auto& x = run->finders[finder];
-    x.keys.on_bring(reply, x.node->new_ticket());
+    x.keys.on_prefix_fetch(reply, x.node->new_ticket());
     go_on(run, finder);
   };
   if (asking_ >= parts_.asking_max)
     return answered(fail(errc::limit_exceeded, "the limit of lookups that query other nodes is reached"));
   ++asking_;
-  const auto came = [this, run, answered](const result<bring_reply>& reply) {
+  const auto came = [this, run, answered](const result<prefix_fetch_reply>& reply) {
     --asking_;
     answered(reply);
     end_lookup(run);
   };
   request(run->finders[finder].node->node.cluster, parts_.fetch_time + request_time, std::move(wanted))
-      .then([came](const bring_reply& reply) { came(reply); },
-            [came](const caf::error& e) { came(failed<bring_reply>(e)); });
+      .then([came](const prefix_fetch_reply& reply) { came(reply); },
+            [came](const caf::error& e) { came(failed<prefix_fetch_reply>(e)); });
 }
 
 void lmcache_server::end_lookup(const lookup_ptr& run) {
@@ -150,7 +150,7 @@ void lmcache_server::give_up(lookup_run& run) {
   for (auto& x : run.finders) {
     x.keys.give_up();
     for (auto& effect : x.keys.take_outbox())
-      if (auto* release = std::get_if<transfer::bringing::release>(&effect))
+      if (auto* release = std::get_if<transfer::prefix_fetch::release>(&effect))
         tell(x.node->node.shards[release->shard], std::move(release->request));
   }
 }

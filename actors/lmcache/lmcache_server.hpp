@@ -3,7 +3,7 @@
 #include "actors/client/transfer/coordinator_core.hpp"
 #include "actors/lmcache/arena_users.hpp"
 #include "actors/lmcache/remote_mover.hpp"
-#include "actors/support/bringing.hpp"
+#include "actors/support/prefix_fetch.hpp"
 #include "actors/support/request_deadlines.hpp"
 #include "base/next_tick.hpp"
 #include "gpu/remote_layout.hpp"
@@ -276,7 +276,7 @@ private:
   /// Sends the next requests of the lookup in that namespace.
   void go_on(const lookup_ptr& run, std::size_t finder);
   /// Fetches from other nodes.
-  void bring(const lookup_ptr& run, std::size_t finder, bring_request wanted);
+  void wanted_prefix(const lookup_ptr& run, std::size_t finder, prefix_fetch_request wanted);
   /// Answers the lookup if it has ended in all namespaces.
   void end_lookup(const lookup_ptr& run);
   /// Abandons a lookup whose result is not needed any more.

@@ -262,9 +262,9 @@ struct lookups_world : sim {
     x.request = request;
     send(std::move(x));
   }
-  received asked() { return peers.take_one<bring_request>(); }
+  received asked() { return peers.take_one<prefix_fetch_request>(); }
   void brought(const received& what, std::uint32_t count) {
-    peers.reply(what, caf::make_message(bring_reply{count}));
+    peers.reply(what, caf::make_message(prefix_fetch_reply{count}));
     serve();
   }
   std::set<key_digest> first_keys(std::uint32_t count) {
@@ -285,7 +285,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages fetched from other nodes
   space.add(0, 3);
   look_up("a", 10);
   const auto first = asked();
-  const auto& wanted = first.get<bring_request>(0);
+  const auto& wanted = first.get<prefix_fetch_request>(0);
   CHECK(wanted.space == space.spec.id());
   CHECK(wanted.parent == keys_of(3).back());
   const auto all = keys_of(10);
@@ -298,9 +298,9 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: pages fetched from other nodes
   space.add(3, 8);
   brought(first, 3);
   const auto second = asked();
-  CHECK(second.get<bring_request>(0).parent == keys_of(8).back());
-  CHECK(second.get<bring_request>(0).keys.size() == 2);
-  CHECK(second.get<bring_request>(0).waited >= std::chrono::milliseconds(300));
+  CHECK(second.get<prefix_fetch_request>(0).parent == keys_of(8).back());
+  CHECK(second.get<prefix_fetch_request>(0).keys.size() == 2);
+  CHECK(second.get<prefix_fetch_request>(0).waited >= std::chrono::milliseconds(300));
   CHECK_FALSE(status("a"));
   CHECK(space.all_held() == first_keys(8));
   brought(second, 0);
@@ -376,7 +376,7 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: a peer that fails or times out
     look_up("a", 10);
   }
   CHECK(status("a") >= 4U);
-  CHECK(peers.take<bring_request>().empty());
+  CHECK(peers.take<prefix_fetch_request>().empty());
   end_session("a");
   CHECK(space.held.empty());
 }
@@ -418,12 +418,12 @@ TEST_CASE_METHOD(lookups_world, "lmcache lookups: only the prefix that all worke
   one.add(0, 2);
   two.add(0, 9);
   look_up("a", 10);
-  auto wanted = peers.take<bring_request>();
+  auto wanted = peers.take<prefix_fetch_request>();
   REQUIRE(wanted.size() == 2);
-  if (wanted[0].get<bring_request>(0).space != one.spec.id())
+  if (wanted[0].get<prefix_fetch_request>(0).space != one.spec.id())
     std::swap(wanted[0], wanted[1]);
-  CHECK(wanted[0].get<bring_request>(0).keys.size() == 8);
-  CHECK(wanted[1].get<bring_request>(0).keys.size() == 1);
+  CHECK(wanted[0].get<prefix_fetch_request>(0).keys.size() == 8);
+  CHECK(wanted[1].get<prefix_fetch_request>(0).keys.size() == 1);
   two.add(9, 10);
   brought(wanted[1], 1);
   CHECK(two.all_held() == first_keys(10));

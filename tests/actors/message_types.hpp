@@ -27,10 +27,11 @@ using transfer_types = std::tuple<arena_info, frame_request, frame_reply, fill_r
                                   copy_order, copy_reply, latency_batch, packed<std::uint64_t>, prefetch_request,
                                   prefetch_end, memory_report, remote_offer, remote_news, read_order, read_reply>;
 
-using node_types = std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers,
-                              node_stats, client_parts, register_rank_request, memory_borrower, served_space,
-                              make_namespace_request, open_space_request, close_space_request, leave_space_request,
-                              cluster_card, cluster_hello, cluster_welcome, bring_request, bring_reply, cluster_stats>;
+using node_types =
+    std::tuple<attach_request, attach_reply, coordinator_binding, lookup_binding, registry_peers, node_stats,
+               client_parts, register_rank_request, memory_borrower, served_space, make_namespace_request,
+               open_space_request, close_space_request, leave_space_request, cluster_card, cluster_hello,
+               cluster_welcome, prefix_fetch_request, prefix_fetch_reply, cluster_stats>;
 
 using handshake_types =
     std::tuple<handshake_publish_request, handshake_heartbeat_request, handshake_withdraw_request, handshake_reply,

@@ -27,7 +27,7 @@ namespace {
 
 /// Knows of one other node, and of etcd.
 cluster_actor::behavior_type one_peer(cluster_actor::pointer) {
-  return {[](const bring_request&) { return bring_reply{}; },
+  return {[](const prefix_fetch_request&) { return prefix_fetch_reply{}; },
           [](stats_atom) {
             cluster_stats out{"ours", {}};
             out.peers.emplace_back().address = "there:7000";

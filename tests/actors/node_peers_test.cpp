@@ -45,9 +45,10 @@ TEST_CASE_METHOD(peer_world, "node: engines can request pages of peers and peers
   probe engine(system());
   const auto reply = attach(engine).value<attach_reply>();
   REQUIRE(reply.cluster);
-  begin(reply.cluster, bring_request{reply.space_id, {}, packed<key_digest>({{1, 2}})});
-  CHECK(peers.take<bring_request>().size() == 1);
-  CHECK(ask(reply.cluster, bring_request{options->namespaces[1].id(), {}, {}}).code() == errc::unknown_namespace);
+  begin(reply.cluster, prefix_fetch_request{reply.space_id, {}, packed<key_digest>({{1, 2}})});
+  CHECK(peers.take<prefix_fetch_request>().size() == 1);
+  CHECK(ask(reply.cluster, prefix_fetch_request{options->namespaces[1].id(), {}, {}}).code() ==
+        errc::unknown_namespace);
 
   probe node(system());
   auto wanted = request();

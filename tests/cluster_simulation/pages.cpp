@@ -332,16 +332,16 @@ void world::look_up(std::size_t i, const namespace_id& space, const std::vector<
   waiting_engine x{space, keys, n.has.match(space, keys), now_, n.pauses, must_find};
   if (x.before == keys.size())
     return load(i, x, x.before);
-  bring_request wanted{space, x.before > 0 ? keys[x.before - 1] : key_digest{}, {}};
+  prefix_fetch_request wanted{space, x.before > 0 ? keys[x.before - 1] : key_digest{}, {}};
   wanted.keys.items.assign(keys.begin() + x.before, keys.end());
-  const auto who = n.pages->bring(wanted, local(i));
+  const auto who = n.pages->wanted_prefix(wanted, local(i));
   n.waiting.emplace(who, std::move(x));
   settle(i);
 }
 
 void world::perform(std::size_t i, const cluster::fetch_answer& x) {
   auto& n = nodes_[i];
-  const auto found = n.waiting.extract(x.who);
+  const auto found = n.waiting.extract(x.requester);
   if (found.empty())
     return broken("ends", "an engine of " + n.name + " is answered twice");
   const auto& w = found.mapped();

@@ -144,7 +144,7 @@ private:
     std::map<session_name, session> sessions;
     std::map<namespace_id, std::shared_ptr<memory>> staging;
     std::map<cluster::fetch_call, call> calls;
-    std::map<cluster::bring_number, waiting_engine> waiting;
+    std::map<cluster::prefix_fetch_number, waiting_engine> waiting;
     std::map<peer_number, number> last_hello;
     /// Other nodes that are clients of this one, by owner id.
     std::map<number, std::size_t> clients;

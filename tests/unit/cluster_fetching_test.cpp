@@ -20,8 +20,8 @@ using test::ms;
 using test::t0;
 using test::test_space;
 
-bring_request wanted(std::uint32_t count, std::uint64_t first = 0) {
-  bring_request out{test_space, first > 0 ? key(first - 1) : key_digest{}, {}};
+prefix_fetch_request wanted(std::uint32_t count, std::uint64_t first = 0) {
+  prefix_fetch_request out{test_space, first > 0 ? key(first - 1) : key_digest{}, {}};
   for (std::uint32_t i = 0; i < count; ++i)
     out.keys.items.push_back(key(first + i));
   return out;
@@ -81,7 +81,7 @@ TEST_CASE("a dead node is fetched from only where no live node has as much", "[c
   how.first_dead = 900;
   d.state = fetching(how);
   d.state.add_space(test_space, 4096, 1, 8);
-  d.state.bring(wanted(4), t0);
+  d.state.wanted_prefix(wanted(4), t0);
   const auto asks = d.take<fetch_ask>();
   REQUIRE(asks.size() == 3);
   // It answers at once that it has everything.
@@ -105,7 +105,7 @@ TEST_CASE("a dead node is fetched from only where no live node has as much", "[c
 
 TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the one with most", "[cluster]") {
   desk x;
-  const auto who = x.state.bring(wanted(10, 5), t0);
+  const auto requester = x.state.wanted_prefix(wanted(10, 5), t0);
   const auto asks = x.take<fetch_ask>();
   REQUIRE(asks.size() == 2);
   CHECK(asks[0].keys.size() == 10);
@@ -133,7 +133,7 @@ TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the
   CHECK(rest.keys == std::vector<key_digest>{key(11), key(12), key(13), key(14)});
   x.has(rest, 0);
   const auto answer = x.one<fetch_answer>();
-  CHECK(answer.who == who);
+  CHECK(answer.requester == requester);
   CHECK(answer.keys == 6);
   CHECK_FALSE(x.state.needs_ticks());
   CHECK(x.state.counts(1).pages == 6);
@@ -145,21 +145,21 @@ TEST_CASE("fetching: time that a request has already waited counts against its l
   desk x;
   auto late = wanted(4);
   late.waited = x.options().wait_limit - 10 * ms;
-  const auto who = x.state.bring(late, t0);
+  const auto requester = x.state.wanted_prefix(late, t0);
   REQUIRE(x.take<fetch_ask>().size() == 2);
   x.state.on_tick(t0 + 9 * ms);
   CHECK(x.take<fetch_answer>().empty());
   x.state.on_tick(t0 + 10 * ms);
-  CHECK(x.one<fetch_answer>().who == who);
+  CHECK(x.one<fetch_answer>().requester == requester);
   auto over = wanted(4, 100);
   over.waited = x.options().wait_limit + ms;
-  x.state.bring(over, t0);
+  x.state.wanted_prefix(over, t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   CHECK(x.take<fetch_ask>().empty());
   // An impossible waiting time does not extend the limit.
   auto liar = wanted(4, 200);
   liar.waited = -x.options().wait_limit;
-  x.state.bring(liar, t0);
+  x.state.wanted_prefix(liar, t0);
   for (const auto& ask : x.take<fetch_ask>())
     x.has(ask, 4);
   x.state.on_tick(t0 + x.options().wait_limit - ms);
@@ -170,7 +170,7 @@ TEST_CASE("fetching: time that a request has already waited counts against its l
 
 TEST_CASE("fetching: the peer is notified of the copies that were created here and of no others", "[cluster]") {
   desk x({0}, 16, 2);
-  x.state.bring(wanted(6), t0);
+  x.state.wanted_prefix(wanted(6), t0);
   x.has(x.one<fetch_ask>(), 6);
   for (const auto& save : x.take<fetch_move>()) {
     CHECK(save.work.origin == page_origin::fetched);
@@ -194,7 +194,7 @@ TEST_CASE("fetching: copies that are evicted first here are transient, and the p
   how.keep_copies = false;
   x.state = fetching(how);
   x.state.add_space(test_space, 4096, 1, 8);
-  x.state.bring(wanted(3), t0);
+  x.state.wanted_prefix(wanted(3), t0);
   x.has(x.one<fetch_ask>(), 3);
   const auto save = x.one<fetch_move>();
   CHECK(save.work.origin == page_origin::guest);
@@ -226,7 +226,7 @@ TEST_CASE("fetching: a round is split into one chunk per parallel copy, within s
       }));
   x.state = fetching(how);
   x.state.add_space(test_space, page_bytes, 1, blocks, copies);
-  x.state.bring(wanted(pages), t0);
+  x.state.wanted_prefix(wanted(pages), t0);
   x.has(x.one<fetch_ask>(), pages);
   std::size_t moved = 0;
   for (auto moves = x.take<fetch_move>(); !moves.empty(); moves = x.take<fetch_move>())
@@ -242,7 +242,7 @@ TEST_CASE("fetching: a round is split into one chunk per parallel copy, within s
 
 TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched", "[cluster]") {
   desk x;
-  x.state.bring(wanted(6), t0);
+  x.state.wanted_prefix(wanted(6), t0);
   // How many of the keys each of them has from the first missing one on, round by round.
   for (const auto& [first, second] : {std::pair(2U, 0U), std::pair(0U, 2U), std::pair(2U, 0U)}) {
     for (const auto& ask : x.take<fetch_ask>())
@@ -260,7 +260,7 @@ TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched"
 
 TEST_CASE("fetching: a peer that has everything does not wait for the others", "[cluster]") {
   desk x;
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
   x.has(asks[1], 4);
   const auto load = x.one<fetch_move>();
@@ -276,7 +276,7 @@ TEST_CASE("fetching: a peer that has everything does not wait for the others", "
 
 TEST_CASE("fetching: a late peer costs its time, and its late answer is released", "[cluster]") {
   desk x;
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
   x.has(asks[0], 2);
   x.state.on_tick(t0 + 49 * ms);
@@ -289,7 +289,7 @@ TEST_CASE("fetching: a late peer costs its time, and its late answer is released
   CHECK(x.one<fetch_release>().peer == 1);
   // No peer is left.
   desk y;
-  y.state.bring(wanted(4), t0);
+  y.state.wanted_prefix(wanted(4), t0);
   y.state.on_tick(t0 + 50 * ms);
   CHECK(y.one<fetch_answer>().keys == 0);
   CHECK(y.state.rounds() == 0);
@@ -297,54 +297,54 @@ TEST_CASE("fetching: a late peer costs its time, and its late answer is released
 
 TEST_CASE("fetching: no peers, an unknown namespace or an exceeded limit gives an empty answer", "[cluster]") {
   desk x(std::vector<peer_number>{});
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   desk y;
   auto other = wanted(4);
   other.space = {3, 3};
-  y.state.bring(other, t0);
+  y.state.wanted_prefix(other, t0);
   CHECK(y.one<fetch_answer>().keys == 0);
   for (std::uint64_t i = 0; i < 8; ++i)
-    y.state.bring(wanted(1, 100 * i), t0);
+    y.state.wanted_prefix(wanted(1, 100 * i), t0);
   CHECK(y.take<fetch_answer>().empty());
-  y.state.bring(wanted(1, 5000), t0);
+  y.state.wanted_prefix(wanted(1, 5000), t0);
   CHECK(y.one<fetch_answer>().keys == 0);
 }
 
 TEST_CASE("fetching: a transfer in progress is shared and happens once", "[cluster]") {
   desk x(std::vector<peer_number>{0});
-  const auto first = x.state.bring(wanted(4), t0);
+  const auto first = x.state.wanted_prefix(wanted(4), t0);
   const auto ask = x.one<fetch_ask>();
-  const auto part = x.state.bring(wanted(2), t0);
+  const auto part = x.state.wanted_prefix(wanted(2), t0);
   auto longer = wanted(3);
   longer.keys.items.push_back(key(77));
-  const auto other = x.state.bring(longer, t0);
+  const auto other = x.state.wanted_prefix(longer, t0);
   CHECK(x.take<fetch_ask>().empty());
   x.has(ask, 4);
   const auto load = x.one<fetch_move>();
   x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
   const auto answers = x.take<fetch_answer>();
   REQUIRE(answers.size() == 2);
-  CHECK(answers[0].who == first);
+  CHECK(answers[0].requester == first);
   CHECK(answers[0].keys == 4);
-  CHECK(answers[1].who == part);
+  CHECK(answers[1].requester == part);
   CHECK(answers[1].keys == 2);
   // It was never asked for the following keys.
   const auto rest = x.one<fetch_ask>();
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
   x.has(rest, 0);
   const auto last = x.one<fetch_answer>();
-  CHECK(last.who == other);
+  CHECK(last.requester == other);
   CHECK(last.keys == 3);
 }
 
 TEST_CASE("fetching: a request that shares only the head of a transfer does not wait for the tail", "[cluster]") {
   desk x({0});
-  const auto all = x.state.bring(wanted(8), t0);
+  const auto all = x.state.wanted_prefix(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
   auto other = wanted(3);
   other.keys.items[2] = key(77);
-  const auto some = x.state.bring(other, t0);
+  const auto some = x.state.wanted_prefix(other, t0);
   x.has(ask, 8);
   const auto moves = x.take<fetch_move>();
   REQUIRE(moves.size() == 2);
@@ -355,18 +355,18 @@ TEST_CASE("fetching: a request that shares only the head of a transfer does not 
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
   x.has(rest, 0);
   const auto first = x.one<fetch_answer>();
-  CHECK(first.who == some);
+  CHECK(first.requester == some);
   CHECK(first.keys == 2);
   x.state.on_moved(moves[1].call, desk::all_of(moves[1].work), {}, t0);
   const auto second = x.one<fetch_answer>();
-  CHECK(second.who == all);
+  CHECK(second.requester == all);
   CHECK(second.keys == 8);
   CHECK_FALSE(x.state.needs_ticks());
 }
 
 TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted for no peer", "[cluster]") {
   desk x({0});
-  x.state.bring(wanted(8), t0);
+  x.state.wanted_prefix(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
   const bool before_it_answers = GENERATE(true, false);
   if (before_it_answers)
@@ -381,7 +381,7 @@ TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted fo
 
 TEST_CASE("fetching: a waiting request is answered in time and the pages still arrive", "[cluster]") {
   desk x(std::vector<peer_number>{0});
-  x.state.bring(wanted(8), t0);
+  x.state.wanted_prefix(wanted(8), t0);
   x.has(x.one<fetch_ask>(), 8);
   const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
@@ -399,7 +399,7 @@ TEST_CASE("fetching: a waiting request is answered in time and the pages still a
 
 TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next peer is asked for it", "[cluster]") {
   desk x;
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   auto asks = x.take<fetch_ask>();
   x.has(asks[0], 4);
   const auto load = x.one<fetch_move>();
@@ -420,7 +420,7 @@ TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next p
 
 TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrived and all blocks free", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 4);
-  x.state.bring(wanted(12), t0);
+  x.state.wanted_prefix(wanted(12), t0);
   x.has(x.one<fetch_ask>(), 12);
   const auto load = x.one<fetch_move>();
   CHECK(x.take<fetch_move>().empty()); // no block is free
@@ -429,14 +429,14 @@ TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrive
   x.state.on_moved(next.call, fail(errc::unreachable, "the node is gone"), {}, t0);
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.rounds() == 0);
-  x.state.bring(wanted(4, 50), t0);
+  x.state.wanted_prefix(wanted(4, 50), t0);
   x.has(x.one<fetch_ask>(), 4);
   CHECK(x.one<fetch_move>().work.keys.size() == 4);
 }
 
 TEST_CASE("fetching: a key counts when the pages of all ranks have arrived", "[cluster]") {
   desk x(std::vector<peer_number>{0}, 8, 2);
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
@@ -453,12 +453,12 @@ TEST_CASE("fetching: a key counts when the pages of all ranks have arrived", "[c
 
 TEST_CASE("fetching: a removed namespace stays in use until transfers in progress have ended", "[cluster]") {
   desk x(std::vector<peer_number>{0});
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto load = x.one<fetch_move>();
   x.state.remove_space(test_space);
   CHECK(x.state.is_in_use(test_space));
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
   x.state.on_tick(t0);
   CHECK(x.state.is_in_use(test_space));
@@ -477,14 +477,14 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
   desk x({0, 1, 2}, static_cast<std::uint32_t>(1 + draw(12)), ranks);
   // The ranks that each key has here in the end.
   std::map<key_digest, std::set<std::uint32_t>> here;
-  std::map<bring_number, std::pair<bring_request, timestamp>> open;
+  std::map<prefix_fetch_number, std::pair<prefix_fetch_request, timestamp>> open;
   std::vector<fetch_effect> under_way;
   std::map<std::pair<peer_number, ticket>, int> leases;
   auto now = t0;
   const auto look = [&] {
     for (auto& effect : x.state.take_outbox()) {
       if (const auto* const answer = std::get_if<fetch_answer>(&effect)) {
-        const auto found = open.find(answer->who);
+        const auto found = open.find(answer->requester);
         REQUIRE(found != open.end());
         const auto& keys = found->second.first.keys;
         REQUIRE(answer->keys <= keys.size());
@@ -528,7 +528,7 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
       auto request = wanted(static_cast<std::uint32_t>(1 + draw(20)), 10 * draw(4));
       if (draw(3) == 0)
         request.keys.items.back() = key(9000 + draw(3));
-      const auto next = x.state.bring(request, now);
+      const auto next = x.state.wanted_prefix(request, now);
       open.emplace(next, std::pair(request, now));
       break;
     }
@@ -552,7 +552,7 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
   }
   now += std::chrono::seconds(10);
   for (int i = 0; i < 3; ++i) {
-    for (auto& [who, w] : open)
+    for (auto& [requester, w] : open)
       w.second = now; // they were not looked after meanwhile
     x.state.on_tick(now);
     look();
@@ -570,7 +570,7 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
 
 TEST_CASE("fetching: pages that came from files of a peer are counted, and so are those refused there", "[cluster]") {
   desk x({3});
-  x.state.bring(wanted(4), t0);
+  x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto load = x.one<fetch_move>();
   auto outcome = desk::all_of(load.work);

@@ -223,7 +223,7 @@ TEST_CASE("peer sessions: a session without answers for a while is reopened, one
 TEST_CASE("peer sessions: a removed namespace is closed when no transfer in its memory is in progress", "[cluster]") {
   connected_node x;
   x.open_all();
-  x.pages.bring({test_space, {}, packed<key_digest>({{1, 2}})}, x.now);
+  x.pages.wanted_prefix({test_space, {}, packed<key_digest>({{1, 2}})}, x.now);
   const auto asked = x.pages.take_outbox();
   REQUIRE(asked.size() == 1);
   x.here.clear();

@@ -155,9 +155,9 @@ TEST_CASE("a peer may look up and fetch, and not write", "[reception]") {
 
 TEST_CASE("a client may request keys of peers in its namespace, a batch at a time", "[reception]") {
   const client_rights rights(scope());
-  CHECK(code(rights.may(bring_request{space, {}, keys(4)})) == errc::ok);
-  CHECK(code(rights.may(bring_request{space, {}, keys(5)})) == errc::limit_exceeded);
-  CHECK(code(rights.may(bring_request{foreign, {}, keys(1)})) == errc::unknown_namespace);
+  CHECK(code(rights.may(prefix_fetch_request{space, {}, keys(4)})) == errc::ok);
+  CHECK(code(rights.may(prefix_fetch_request{space, {}, keys(5)})) == errc::limit_exceeded);
+  CHECK(code(rights.may(prefix_fetch_request{foreign, {}, keys(1)})) == errc::unknown_namespace);
 }
 
 TEST_CASE("a client may fetch and place one batch at a time", "[reception]") {

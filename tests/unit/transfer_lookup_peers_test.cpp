@@ -48,12 +48,12 @@ TEST_CASE("lookup: peers are asked for missing keys, and the arrived pages are m
   const auto id = s.state.start(find(5), t0);
   const auto first = s.one<lookup_match>();
   s.matched(first, 2);
-  const auto bring = s.one<lookup_bring>();
-  CHECK(bring.request.space == test_space);
-  CHECK(bring.request.parent == key(1));
-  CHECK(bring.request.keys.items == std::vector<key_digest>{key(2), key(3), key(4)});
+  const auto wanted_prefix = s.one<lookup_prefix_fetch>();
+  CHECK(wanted_prefix.request.space == test_space);
+  CHECK(wanted_prefix.request.parent == key(1));
+  CHECK(wanted_prefix.request.keys.items == std::vector<key_digest>{key(2), key(3), key(4)});
   CHECK(s.effects.take<lookup_finished>().empty());
-  s.state.on_bring(bring.call, bring_reply{2}, t0);
+  s.state.on_prefix_fetch(wanted_prefix.call, prefix_fetch_reply{2}, t0);
   const auto second = s.one<lookup_match>();
   CHECK(second.request.lease != first.request.lease);
   CHECK(second.request.keys.size() == 5);
@@ -74,11 +74,11 @@ TEST_CASE("lookup: where peers have nothing or fail, the local result is the ans
   s.state.start(find(5), t0);
   const auto first = s.one<lookup_match>();
   s.matched(first, 2);
-  const auto bring = s.one<lookup_bring>();
+  const auto wanted_prefix = s.one<lookup_prefix_fetch>();
   if (GENERATE(false, true))
-    s.state.on_bring(bring.call, bring_reply{}, t0);
+    s.state.on_prefix_fetch(wanted_prefix.call, prefix_fetch_reply{}, t0);
   else
-    s.state.on_bring(bring.call, fail(errc::unreachable, "it ends"), t0);
+    s.state.on_prefix_fetch(wanted_prefix.call, fail(errc::unreachable, "it ends"), t0);
   const auto done = s.one<lookup_finished>();
   REQUIRE(done.answer);
   CHECK(done.answer->matched == 2);
@@ -92,17 +92,17 @@ TEST_CASE("lookup: peers are not asked where all keys are here, nor a second tim
   finder_with_peers s;
   s.state.start(find(5), t0);
   s.matched(s.one<lookup_match>(), 5);
-  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.effects.take<lookup_prefix_fetch>().empty());
   CHECK(s.one<lookup_finished>().answer->matched == 5);
 
   s.state.start(find(5), t0);
   s.matched(s.one<lookup_match>(), 0);
-  const auto bring = s.one<lookup_bring>();
-  CHECK(bring.request.parent.is_null());
-  s.state.on_bring(bring.call, bring_reply{3}, t0);
+  const auto wanted_prefix = s.one<lookup_prefix_fetch>();
+  CHECK(wanted_prefix.request.parent.is_null());
+  s.state.on_prefix_fetch(wanted_prefix.call, prefix_fetch_reply{3}, t0);
   // They were evicted meanwhile.
   s.matched(s.one<lookup_match>(), 0);
-  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.effects.take<lookup_prefix_fetch>().empty());
   const auto done = s.one<lookup_finished>();
   REQUIRE(done.answer);
   CHECK(done.answer->matched == 0);
@@ -116,23 +116,23 @@ TEST_CASE("lookup: behind keys that were here already peers are asked again, a b
   s.matched(s.one<lookup_match>(), 1);
   // Each time the others have two keys, and this node has the two behind them.
   for (std::uint32_t here = 1, times = 0; times < 4; ++times) {
-    const auto bring = s.one<lookup_bring>();
-    CHECK(bring.request.parent == key(here - 1));
-    CHECK(bring.request.keys.size() == 20 - here);
-    s.state.on_bring(bring.call, bring_reply{2}, t0);
+    const auto wanted_prefix = s.one<lookup_prefix_fetch>();
+    CHECK(wanted_prefix.request.parent == key(here - 1));
+    CHECK(wanted_prefix.request.keys.size() == 20 - here);
+    s.state.on_prefix_fetch(wanted_prefix.call, prefix_fetch_reply{2}, t0);
     here += 4;
     s.matched(s.one<lookup_match>(), here);
     CHECK(s.effects.take<lookup_release>().size() == 1);
   }
-  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.effects.take<lookup_prefix_fetch>().empty());
   CHECK(s.one<lookup_finished>().answer->matched == 17);
   CHECK(s.state.held() == 1);
   // Where no more was found than was fetched, the peers have nothing further.
   s.state.start(find(20), t0);
   s.matched(s.one<lookup_match>(), 1);
-  s.state.on_bring(s.one<lookup_bring>().call, bring_reply{2}, t0);
+  s.state.on_prefix_fetch(s.one<lookup_prefix_fetch>().call, prefix_fetch_reply{2}, t0);
   s.matched(s.one<lookup_match>(), 3);
-  CHECK(s.effects.take<lookup_bring>().empty());
+  CHECK(s.effects.take<lookup_prefix_fetch>().empty());
   CHECK(s.one<lookup_finished>().answer->matched == 3);
 }
 
@@ -142,10 +142,10 @@ TEST_CASE("lookup: a repeated request to peers carries the time already waited",
   const auto asked_at = t0 + 5 * ms;
   s.state.on_match(s.one<lookup_match>().call, match_reply{1}, asked_at);
   for (std::uint32_t here = 1, times = 0; times < 4; ++times) {
-    const auto bring = s.one<lookup_bring>();
-    CHECK(bring.request.waited == times * 300 * ms);
+    const auto wanted_prefix = s.one<lookup_prefix_fetch>();
+    CHECK(wanted_prefix.request.waited == times * 300 * ms);
     const auto now = asked_at + (times + 1) * 300 * ms;
-    s.state.on_bring(bring.call, bring_reply{2}, now - ms);
+    s.state.on_prefix_fetch(wanted_prefix.call, prefix_fetch_reply{2}, now - ms);
     here += 4;
     s.state.on_match(s.one<lookup_match>().call, match_reply{here}, now);
     s.effects.take<lookup_release>();
@@ -158,7 +158,7 @@ TEST_CASE("lookup: a failed or late second match keeps the first result", "[look
   s.state.start(find(5), t0);
   const auto first = s.one<lookup_match>();
   s.matched(first, 2);
-  s.state.on_bring(s.one<lookup_bring>().call, bring_reply{3}, t0);
+  s.state.on_prefix_fetch(s.one<lookup_prefix_fetch>().call, prefix_fetch_reply{3}, t0);
   const auto second = s.one<lookup_match>();
   if (is_late)
     s.state.on_tick(t0 + std::chrono::seconds(3));
@@ -177,13 +177,13 @@ TEST_CASE("lookup: peers that never answer cost their time limit and nothing els
   s.state.start(find(9), t0);
   for (const auto& x : s.effects.take<lookup_match>())
     s.matched(x, 0);
-  const auto bring = s.one<lookup_bring>();
-  CHECK(bring.request.keys.size() == 9);
+  const auto wanted_prefix = s.one<lookup_prefix_fetch>();
+  CHECK(wanted_prefix.request.keys.size() == 9);
   s.state.on_tick(t0 + std::chrono::seconds(3));
   const auto done = s.one<lookup_finished>();
   REQUIRE(done.answer);
   CHECK(done.answer->matched == 0);
-  s.state.on_bring(bring.call, bring_reply{9}, t0);
+  s.state.on_prefix_fetch(wanted_prefix.call, prefix_fetch_reply{9}, t0);
   CHECK(s.effects.take<lookup_match>().empty());
 }
 

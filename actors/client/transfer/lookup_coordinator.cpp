@@ -77,8 +77,8 @@ void lookup_coordinator::perform(transfer::lookup_release& x) {
     tell(shard(x.shard), std::move(x.request));
 }
 
-void lookup_coordinator::perform(transfer::lookup_bring& x) {
-  ask(cluster_, patience::limited, &lookup_state::on_bring, x.call, std::move(x.request));
+void lookup_coordinator::perform(transfer::lookup_prefix_fetch& x) {
+  ask(cluster_, patience::limited, &lookup_state::on_prefix_fetch, x.call, std::move(x.request));
 }
 
 void lookup_coordinator::perform(transfer::lookup_finished& x) {

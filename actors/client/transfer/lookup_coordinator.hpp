@@ -15,7 +15,7 @@ public:
 
   void perform(transfer::lookup_match& x);
   void perform(transfer::lookup_release& x);
-  void perform(transfer::lookup_bring& x);
+  void perform(transfer::lookup_prefix_fetch& x);
   void perform(transfer::lookup_finished& x);
 
 protected:

@@ -26,10 +26,10 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   if (lookups_.size() >= lookups_max_)
     return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are in progress, which is the limit");
   const auto id = ++last_id_;
-  const bringing::terms how{binding_.space,    binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
-                            work.tell_on_disk, binding_.has_peers,   later(now, time_limit_)};
+  const prefix_fetch::terms how{binding_.space,    binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
+                                work.tell_on_disk, binding_.has_peers,   later(now, time_limit_)};
   const auto keys = std::span(work.keys.items).first(std::min<std::size_t>(work.keys.size(), binding_.batch_keys_max));
-  auto& x = lookups_.emplace(id, bringing(how, {keys.begin(), keys.end()})).first->second;
+  auto& x = lookups_.emplace(id, prefix_fetch(how, {keys.begin(), keys.end()})).first->second;
   x.start(new_lease(), now);
   go_on(id, x);
   return id;
@@ -39,16 +39,16 @@ ticket lookup_state::new_lease() {
   return make_ticket(binding_.owner, binding_.ticket_stream, ++last_lease_);
 }
 
-void lookup_state::go_on(lookup_id id, bringing& x) {
+void lookup_state::go_on(lookup_id id, prefix_fetch& x) {
   for (auto& effect : x.take_outbox()) {
-    if (auto* match = std::get_if<bringing::match>(&effect)) {
+    if (auto* match = std::get_if<prefix_fetch::match>(&effect)) {
       calls_.emplace(++last_call_, call{id, match->part});
       outbox_.emplace_back(lookup_match{last_call_, match->shard, std::move(match->request)});
-    } else if (auto* bring = std::get_if<bringing::bring>(&effect)) {
+    } else if (auto* wanted_prefix = std::get_if<prefix_fetch::wanted_prefix>(&effect)) {
       calls_.emplace(++last_call_, call{id, 0});
-      outbox_.emplace_back(lookup_bring{last_call_, std::move(bring->request)});
+      outbox_.emplace_back(lookup_prefix_fetch{last_call_, std::move(wanted_prefix->request)});
     } else {
-      auto& release = std::get<bringing::release>(effect);
+      auto& release = std::get<prefix_fetch::release>(effect);
       outbox_.emplace_back(lookup_release{0, release.shard, std::move(release.request)});
     }
   }
@@ -77,7 +77,7 @@ void lookup_state::on_match(std::uint64_t call_number, result<match_reply> reply
   go_on(id, i->second);
 }
 
-void lookup_state::on_bring(std::uint64_t call_number, result<bring_reply> reply, timestamp) {
+void lookup_state::on_prefix_fetch(std::uint64_t call_number, result<prefix_fetch_reply> reply, timestamp) {
   const auto found = calls_.extract(call_number);
   if (found.empty())
     return;
@@ -85,7 +85,7 @@ void lookup_state::on_bring(std::uint64_t call_number, result<bring_reply> reply
   const auto i = lookups_.find(id);
   if (i == lookups_.end())
     return;
-  i->second.on_bring(reply, new_lease());
+  i->second.on_prefix_fetch(reply, new_lease());
   go_on(id, i->second);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/support/bringing.hpp"
+#include "actors/support/prefix_fetch.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "messages/cluster_messages.hpp"
@@ -33,12 +33,12 @@ struct lookup_finished {
 };
 
 /// Keys that are missing here, to be fetched from other nodes.
-struct lookup_bring {
+struct lookup_prefix_fetch {
   std::uint64_t call = 0;
-  bring_request request;
+  prefix_fetch_request request;
 };
 
-using lookup_effect = std::variant<lookup_match, lookup_release, lookup_bring, lookup_finished>;
+using lookup_effect = std::variant<lookup_match, lookup_release, lookup_prefix_fetch, lookup_finished>;
 
 /// The lookups of a client: each is a `bringing`. Tracks which are in progress, which answer belongs to which of them,
 /// and what is leased for callers. Plain state, driven like the load and save coordinators.
@@ -77,7 +77,7 @@ public:
   result<void> release(const ticket& lease, timestamp now, const std::vector<key_digest>& kept_there = {});
 
   void on_match(std::uint64_t call, result<match_reply> reply, timestamp now);
-  void on_bring(std::uint64_t call, result<bring_reply> reply, timestamp now);
+  void on_prefix_fetch(std::uint64_t call, result<prefix_fetch_reply> reply, timestamp now);
   void on_tick(timestamp now);
 
   std::vector<lookup_effect> take_outbox();
@@ -93,13 +93,13 @@ private:
   };
 
   /// Sends the requests of the lookup, and answers it if it has ended.
-  void go_on(lookup_id id, bringing& x);
+  void go_on(lookup_id id, prefix_fetch& x);
   ticket new_lease();
 
   std::uint32_t lookups_max_;
   duration time_limit_;
   binding binding_;
-  std::unordered_map<lookup_id, bringing> lookups_;
+  std::unordered_map<lookup_id, prefix_fetch> lookups_;
   std::unordered_map<std::uint64_t, call> calls_;
   std::unordered_map<ticket, lease_record> held_;
   std::vector<lookup_effect> outbox_;

@@ -14,7 +14,7 @@ client_cluster::client_cluster(caf::actor_config& config, std::shared_ptr<client
 
 client_cluster::behavior_type client_cluster::make_behavior() {
   return {
-      [this](bring_request& x) -> caf::result<bring_reply> {
+      [this](prefix_fetch_request& x) -> caf::result<prefix_fetch_reply> {
         if (!asked_from(*this, home_))
           return to_caf(not_this_client());
         if (auto allowed = rights_->may(x); !allowed)

@@ -52,7 +52,7 @@ result<void> client_rights::check_writer() const {
   return {};
 }
 
-result<void> client_rights::may(const bring_request& x) const {
+result<void> client_rights::may(const prefix_fetch_request& x) const {
   return check(scope_.owner, x.space, x.keys.size());
 }
 

@@ -45,7 +45,7 @@ public:
   result<void> may(const reserve_request& x) const;
   result<void> may(const finish_request& x) const;
   result<void> may(const invalidate_request& x) const;
-  result<void> may(const bring_request& x) const;
+  result<void> may(const prefix_fetch_request& x) const;
   result<void> may(const reuse_request& x) const;
 
   /// Allows the client to write to the slots of this answer.

@@ -85,7 +85,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   add(watch_atom_v, std::string{}, handshake_watcher_actor{});
   add(handshake_seen_request{});
   add(cluster_hello{});
-  add(bring_request{});
+  add(prefix_fetch_request{});
   return out;
 }
 

@@ -1,4 +1,4 @@
-#include "actors/support/bringing.hpp"
+#include "actors/support/prefix_fetch.hpp"
 #include "actors/support/shard_batches.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/transfer_support.hpp"
@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-namespace transfer_bringing_test {
+namespace transfer_prefix_fetch_test {
 
 /// A lookup that asks peers, for any caller.
 
@@ -40,16 +40,16 @@ struct shelf {
   /// The effects in order; releases are carried out.
   void take() {
     for (auto& x : lookup.take_outbox()) {
-      if (auto* match = std::get_if<bringing::match>(&x))
+      if (auto* match = std::get_if<prefix_fetch::match>(&x))
         matches.push_back(std::move(*match));
-      else if (auto* bring = std::get_if<bringing::bring>(&x))
-        brings.push_back(std::move(*bring));
+      else if (auto* wanted_prefix = std::get_if<prefix_fetch::wanted_prefix>(&x))
+        prefix_fetches.push_back(std::move(*wanted_prefix));
       else
-        release(std::get<bringing::release>(x));
+        release(std::get<prefix_fetch::release>(x));
     }
   }
   /// Trims a lease like a shard: keys of its part after the first `keep` ones are released.
-  void release(const bringing::release& x) {
+  void release(const prefix_fetch::release& x) {
     const auto i = held.find({x.shard, x.request.lease});
     if (i == held.end())
       return;
@@ -59,7 +59,7 @@ struct shelf {
       held.erase(i);
   }
   /// Leases the leading keys of a part that are here.
-  match_reply lease(const bringing::match& x) {
+  match_reply lease(const prefix_fetch::match& x) {
     std::uint32_t count = 0;
     while (count < x.request.keys.size() && here.contains(x.request.keys[count]))
       ++count;
@@ -73,10 +73,10 @@ struct shelf {
       lookup.on_match(x.part, lease(x), now);
     take();
   }
-  void bring(std::uint32_t count) {
-    REQUIRE(brings.size() == 1);
-    brings.clear();
-    lookup.on_bring(bring_reply{count}, new_lease());
+  void wanted_prefix(std::uint32_t count) {
+    REQUIRE(prefix_fetches.size() == 1);
+    prefix_fetches.clear();
+    lookup.on_prefix_fetch(prefix_fetch_reply{count}, new_lease());
     take();
   }
   void add(std::uint32_t from, std::uint32_t to) { here.insert(keys.begin() + from, keys.begin() + to); }
@@ -95,7 +95,7 @@ struct shelf {
     }
     CHECK(all == std::set<key_digest>(keys.begin(), keys.begin() + count));
   }
-  const bringing::finding& found() const {
+  const prefix_fetch::finding& found() const {
     REQUIRE(lookup.outcome());
     REQUIRE(lookup.outcome()->has_value());
     return **lookup.outcome();
@@ -103,12 +103,12 @@ struct shelf {
 
   std::vector<key_digest> keys;
   std::uint32_t shards;
-  bringing lookup;
+  prefix_fetch lookup;
   std::uint64_t last_lease = 0;
   std::set<key_digest> here;
   std::map<std::pair<std::uint32_t, ticket>, std::vector<key_digest>> held;
-  std::vector<bringing::match> matches;
-  std::vector<bringing::bring> brings;
+  std::vector<prefix_fetch::match> matches;
+  std::vector<prefix_fetch::wanted_prefix> prefix_fetches;
 };
 
 } // namespace
@@ -120,11 +120,11 @@ TEST_CASE("prefix fetch: found keys stay leased while peers are asked and until 
   s.match_all();
   CHECK(s.lookup.is_asking());
   s.check_held({77, 1}, 7);
-  REQUIRE(s.brings.size() == 1);
-  CHECK(s.brings[0].request.parent == s.keys[6]);
-  CHECK(s.brings[0].request.keys.items == std::vector<key_digest>(s.keys.begin() + 7, s.keys.end()));
+  REQUIRE(s.prefix_fetches.size() == 1);
+  CHECK(s.prefix_fetches[0].request.parent == s.keys[6]);
+  CHECK(s.prefix_fetches[0].request.keys.items == std::vector<key_digest>(s.keys.begin() + 7, s.keys.end()));
   s.add(7, 12);
-  s.bring(5);
+  s.wanted_prefix(5);
   CHECK_FALSE(s.lookup.is_asking());
   s.match_all();
   CHECK(s.found().matched == 12);
@@ -138,20 +138,20 @@ TEST_CASE("prefix fetch: peers are not asked where there are none, all keys are 
   alone.add(0, 3);
   alone.start();
   alone.match_all();
-  CHECK(alone.brings.empty());
+  CHECK(alone.prefix_fetches.empty());
   CHECK(alone.found().matched == 3);
 
   shelf whole(9, 2);
   whole.add(0, 9);
   whole.start();
   whole.match_all();
-  CHECK(whole.brings.empty());
+  CHECK(whole.prefix_fetches.empty());
   CHECK(whole.found().matched == 9);
 
   shelf nothing(0, 2);
   nothing.start();
   CHECK(nothing.matches.empty());
-  CHECK(nothing.brings.empty());
+  CHECK(nothing.prefix_fetches.empty());
   CHECK(nothing.found().matched == 0);
 }
 
@@ -161,9 +161,9 @@ TEST_CASE("prefix fetch: peers that report more than was requested are not belie
   s.start();
   s.match_all();
   s.add(2, 8);
-  s.bring(~std::uint32_t{0});
+  s.wanted_prefix(~std::uint32_t{0});
   s.match_all();
-  CHECK(s.brings.empty());
+  CHECK(s.prefix_fetches.empty());
   CHECK(s.found().matched == 8);
 }
 
@@ -172,16 +172,16 @@ TEST_CASE("prefix fetch: repeated, late and unknown answers are not counted", "[
   s.start();
   const auto first = s.matches;
   REQUIRE(first.size() == 2);
-  s.lookup.on_bring(bring_reply{3}, s.new_lease());
+  s.lookup.on_prefix_fetch(prefix_fetch_reply{3}, s.new_lease());
   s.lookup.on_match(first[0].part, match_reply{0}, t0);
   s.lookup.on_match(first[0].part, match_reply{0}, t0);
   CHECK_FALSE(s.lookup.is_asking());
   s.lookup.on_match(first[1].part, match_reply{0}, t0);
   CHECK(s.lookup.is_asking());
   s.lookup.on_match(first[1].part, match_reply{1}, t0);
-  s.lookup.on_bring(bring_reply{}, s.new_lease());
+  s.lookup.on_prefix_fetch(prefix_fetch_reply{}, s.new_lease());
   CHECK(s.found().matched == 0);
-  s.lookup.on_bring(bring_reply{4}, s.new_lease());
+  s.lookup.on_prefix_fetch(prefix_fetch_reply{4}, s.new_lease());
   s.lookup.on_match(first[1].part, match_reply{1}, t0);
   s.lookup.on_tick(timestamp::max());
   CHECK(s.found().matched == 0);
@@ -198,11 +198,11 @@ TEST_CASE("prefix fetch: the time of peers starts when they are first asked", "[
   s.match_all(asked_at);
   CHECK(s.lookup.deadline() == asked_at + 100 * ms);
   s.add(2, 5);
-  s.bring(2);
+  s.wanted_prefix(2);
   // The next keys were here: peers are asked again without more time.
   s.match_all(asked_at + 60 * ms);
   REQUIRE(s.lookup.is_asking());
-  CHECK(s.brings.at(0).request.waited == 60 * ms);
+  CHECK(s.prefix_fetches.at(0).request.waited == 60 * ms);
   s.lookup.on_tick(asked_at + 99 * ms);
   CHECK_FALSE(s.lookup.outcome());
   s.lookup.on_tick(asked_at + 100 * ms);
@@ -227,7 +227,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
     s.match_all();
   if (when >= 3) {
     s.add(7, 9);
-    s.bring(2);
+    s.wanted_prefix(2);
     for (const auto& x : s.matches)
       s.lease(x);
   }
@@ -245,7 +245,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
     s.check_held({77, 2}, 9);
   }
   s.lookup.give_up();
-  s.lookup.on_bring(bring_reply{3}, s.new_lease());
+  s.lookup.on_prefix_fetch(prefix_fetch_reply{3}, s.new_lease());
   CHECK(s.lookup.take_outbox().empty());
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("prefix fetch: no more of the found keys is held than is needed", "[br
   s.start();
   s.match_all();
   s.lookup.keep(2);
-  s.bring(0);
+  s.wanted_prefix(0);
   CHECK(s.found().matched == 8);
   s.lookup.keep(needed);
   s.take();
@@ -300,9 +300,9 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
         s.lookup.on_match(x.part, fail(one_in(2) ? errc::timeout : errc::shutting_down, "lost"), time);
       else
         s.lookup.on_match(x.part, reply, time);
-    } else if (!s.brings.empty()) {
+    } else if (!s.prefix_fetches.empty()) {
       ++asked;
-      const auto request = s.brings.front().request;
+      const auto request = s.prefix_fetches.front().request;
       const auto from = count - static_cast<std::uint32_t>(request.keys.size());
       REQUIRE(from < count);
       CHECK(request.parent == (from > 0 ? s.keys[from - 1] : key_digest{}));
@@ -312,11 +312,11 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
       const auto brought = below(4);
       s.add(from, std::min(from + brought, count));
       most = std::max(most, s.leading());
-      s.brings.clear();
+      s.prefix_fetches.clear();
       if (one_in(10))
-        s.lookup.on_bring(fail(errc::unreachable, "gone"), s.new_lease());
+        s.lookup.on_prefix_fetch(fail(errc::unreachable, "gone"), s.new_lease());
       else
-        s.lookup.on_bring(bring_reply{brought}, s.new_lease());
+        s.lookup.on_prefix_fetch(prefix_fetch_reply{brought}, s.new_lease());
     }
     s.take();
     if (one_in(3)) {
@@ -331,7 +331,7 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
   const auto needed = below(count + 2);
   s.lookup.keep(needed);
   s.take();
-  CHECK(asked <= bringing::brings_max);
+  CHECK(asked <= prefix_fetch::prefix_fetches_max);
   if (const auto& outcome = *s.lookup.outcome(); outcome) {
     CHECK(outcome->matched <= std::min(most, needed));
     s.check_held(outcome->lease, outcome->matched);
@@ -345,4 +345,4 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
   }
 }
 
-} // namespace transfer_bringing_test
+} // namespace transfer_prefix_fetch_test

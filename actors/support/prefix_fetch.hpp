@@ -26,7 +26,7 @@ namespace troupe::transfer {
 /// not complete, the peers are asked for what follows. This repeats a bounded number of times, and within the node's
 /// time limit for one lookup. Each request says how long the lookup has waited so far. If the fetch copied nothing,
 /// failed or was not answered, the first match is the answer; its lease is then shorter by the time of the fetch.
-class bringing {
+class prefix_fetch {
 public:
   struct terms {
     namespace_id space;
@@ -53,11 +53,11 @@ public:
     std::uint32_t shard = 0;
     release_request request;
   };
-  /// Fetch missing keys from other nodes. Answered by `on_bring`.
-  struct bring {
-    bring_request request;
+  /// Fetch missing keys from other nodes. Answered by `on_prefix_fetch`.
+  struct wanted_prefix {
+    prefix_fetch_request request;
   };
-  using effect = std::variant<match, release, bring>;
+  using effect = std::variant<match, release, wanted_prefix>;
 
   /// The leading keys that are complete on this node and leased.
   struct finding {
@@ -72,15 +72,15 @@ public:
   };
 
   /// The most fetches from peers for one lookup.
-  static constexpr std::uint32_t brings_max = 4;
+  static constexpr std::uint32_t prefix_fetches_max = 4;
 
-  bringing(const terms& how, std::vector<key_digest> keys);
+  prefix_fetch(const terms& how, std::vector<key_digest> keys);
 
   /// Starts the lookup; called once. `lease` must be a ticket that was never used for a lease before.
   void start(const ticket& lease, timestamp now);
   void on_match(std::size_t part, result<match_reply> reply, timestamp now);
   /// `lease` is for the second match.
-  void on_bring(const result<bring_reply>& reply, const ticket& lease);
+  void on_prefix_fetch(const result<prefix_fetch_reply>& reply, const ticket& lease);
   void on_tick(timestamp now);
 
   /// Cancels the lookup: leases are released, and the outcome is the error `cancelled`. Has no effect after the lookup
@@ -95,7 +95,7 @@ public:
   /// been found before.
   const std::optional<result<finding>>& outcome() const noexcept { return outcome_; }
   /// Whether a fetch from peers is in progress.
-  bool is_asking() const noexcept { return at_ == phase::bringing; }
+  bool is_asking() const noexcept { return at_ == phase::prefix_fetch; }
   timestamp deadline() const noexcept { return how_.deadline; }
   /// The length of the lease on what is found.
   duration lease_for() const noexcept { return how_.lease_for; }
@@ -111,7 +111,7 @@ private:
   enum class phase : std::uint8_t {
     matching,
     /// A fetch from peers is in progress.
-    bringing,
+    prefix_fetch,
     /// The fetch has copied keys, and all parts are matched again.
     matching_again,
     ended,
@@ -120,7 +120,7 @@ private:
   /// Matches all parts under a new lease.
   void send_matches(const ticket& lease);
   void send_match(std::size_t index);
-  void send_bring(timestamp now);
+  void send_prefix_fetch(timestamp now);
   /// Called when all parts have been answered.
   void matched_all(timestamp now);
   /// Releases what was leased beyond the prefix.

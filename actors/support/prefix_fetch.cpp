@@ -1,4 +1,4 @@
-#include "actors/support/bringing.hpp"
+#include "actors/support/prefix_fetch.hpp"
 
 #include "actors/support/shard_batches.hpp"
 
@@ -6,25 +6,25 @@
 
 namespace troupe::transfer {
 
-bringing::bringing(const terms& how, std::vector<key_digest> keys) : how_(how), keys_(std::move(keys)) {
+prefix_fetch::prefix_fetch(const terms& how, std::vector<key_digest> keys) : how_(how), keys_(std::move(keys)) {
   for (auto& split : split_by_shard(keys_, how_.shard_count))
     parts_.push_back(part{split.shard, std::move(split.positions), 0, {}, false});
 }
 
-void bringing::start(const ticket& lease, timestamp now) {
+void prefix_fetch::start(const ticket& lease, timestamp now) {
   send_matches(lease);
   if (waiting_ == 0)
     matched_all(now);
 }
 
-void bringing::send_matches(const ticket& lease) {
+void prefix_fetch::send_matches(const ticket& lease) {
   lease_ = lease;
   waiting_ = parts_.size();
   for (std::size_t i = 0; i < parts_.size(); ++i)
     send_match(i);
 }
 
-void bringing::send_match(std::size_t index) {
+void prefix_fetch::send_match(std::size_t index) {
   const auto& p = parts_[index];
   match out{index, p.shard, {how_.space, lease_, how_.lease_for, {}}};
   out.request.tell_on_disk = how_.tell_on_disk;
@@ -34,7 +34,7 @@ void bringing::send_match(std::size_t index) {
   outbox_.emplace_back(std::move(out));
 }
 
-void bringing::on_match(std::size_t index, result<match_reply> reply, timestamp now) {
+void prefix_fetch::on_match(std::size_t index, result<match_reply> reply, timestamp now) {
   if ((at_ != phase::matching && at_ != phase::matching_again) || parts_[index].answered)
     return;
   auto& p = parts_[index];
@@ -50,7 +50,7 @@ void bringing::on_match(std::size_t index, result<match_reply> reply, timestamp 
     matched_all(now);
 }
 
-void bringing::matched_all(timestamp now) {
+void prefix_fetch::matched_all(timestamp now) {
   const bool again = at_ == phase::matching_again;
   if (failure_.code != errc::ok) {
     release_everywhere();
@@ -62,14 +62,15 @@ void bringing::matched_all(timestamp now) {
   if (again)
     give_back(before_);
   // The fetched keys may be followed by keys that were on this node already, and those by keys that other nodes have.
-  if (how_.has_peers && found.matched < keys_.size() && asked_ < brings_max && (!again || found.matched > brought_)) {
+  if (how_.has_peers && found.matched < keys_.size() && asked_ < prefix_fetches_max &&
+      (!again || found.matched > brought_)) {
     before_ = std::move(found);
-    return send_bring(now);
+    return send_prefix_fetch(now);
   }
   end(std::move(found));
 }
 
-bringing::finding bringing::settle(timestamp now) {
+prefix_fetch::finding prefix_fetch::settle(timestamp now) {
   finding out;
   out.matched = matched_prefix(parts_, keys_.size());
   out.expires = later(now, how_.lease_for);
@@ -88,21 +89,21 @@ bringing::finding bringing::settle(timestamp now) {
   return out;
 }
 
-void bringing::send_bring(timestamp now) {
-  at_ = phase::bringing;
+void prefix_fetch::send_prefix_fetch(timestamp now) {
+  at_ = phase::prefix_fetch;
   if (asked_++ == 0) {
     asked_at_ = now;
     how_.deadline = std::min(how_.deadline, later(now, how_.peers_limit));
   }
   const auto first = before_.matched;
-  bring out{{how_.space, first > 0 ? keys_[first - 1] : key_digest{}, {}}};
+  wanted_prefix out{{how_.space, first > 0 ? keys_[first - 1] : key_digest{}, {}}};
   out.request.waited = now - asked_at_;
   out.request.keys.items.assign(keys_.begin() + first, keys_.end());
   outbox_.emplace_back(std::move(out));
 }
 
-void bringing::on_bring(const result<bring_reply>& reply, const ticket& lease) {
-  if (at_ != phase::bringing)
+void prefix_fetch::on_prefix_fetch(const result<prefix_fetch_reply>& reply, const ticket& lease) {
+  if (at_ != phase::prefix_fetch)
     return;
   if (!reply || reply->keys == 0)
     return end(std::move(before_));
@@ -113,27 +114,27 @@ void bringing::on_bring(const result<bring_reply>& reply, const ticket& lease) {
   send_matches(lease);
 }
 
-void bringing::on_tick(timestamp now) {
+void prefix_fetch::on_tick(timestamp now) {
   if (at_ == phase::ended || now < how_.deadline)
     return;
-  if (at_ != phase::bringing)
+  if (at_ != phase::prefix_fetch)
     release_everywhere();
   if (at_ != phase::matching)
     return end(std::move(before_));
   end(fail(errc::timeout, "the registry did not answer in time"));
 }
 
-void bringing::give_up() {
+void prefix_fetch::give_up() {
   if (at_ == phase::ended)
     return;
-  if (at_ != phase::bringing)
+  if (at_ != phase::prefix_fetch)
     release_everywhere();
   if (at_ != phase::matching)
     give_back(before_);
   end(fail(errc::cancelled, "the request was cancelled"));
 }
 
-void bringing::keep(std::uint32_t count) {
+void prefix_fetch::keep(std::uint32_t count) {
   if (!outcome_ || !*outcome_ || count >= (*outcome_)->matched)
     return;
   auto& found = **outcome_;
@@ -153,22 +154,22 @@ void bringing::keep(std::uint32_t count) {
     found.lease = {};
 }
 
-void bringing::give_back(const finding& x) {
+void prefix_fetch::give_back(const finding& x) {
   for (const auto shard : x.shards)
     outbox_.emplace_back(release{shard, {how_.space, x.lease, 0}});
 }
 
-void bringing::release_everywhere() {
+void prefix_fetch::release_everywhere() {
   for (const auto& p : parts_)
     outbox_.emplace_back(release{p.shard, {how_.space, lease_, 0}});
 }
 
-void bringing::end(result<finding> with) {
+void prefix_fetch::end(result<finding> with) {
   at_ = phase::ended;
   outcome_ = std::move(with);
 }
 
-packed<std::uint8_t> bringing::joined_on_disk(std::uint32_t matched) const {
+packed<std::uint8_t> prefix_fetch::joined_on_disk(std::uint32_t matched) const {
   std::vector<std::uint8_t> out(matched, 0);
   for (const auto& p : parts_) {
     const auto count = positions_within(p.positions, matched);
