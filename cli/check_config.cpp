@@ -1,6 +1,6 @@
 #include "actors/cluster/etcd_access.hpp"
 #include "actors/node/supervisor/memory_placement.hpp"
-#include "actors/support/doors/tls_channel.hpp"
+#include "actors/support/listeners/tls_channel.hpp"
 #include "cli/output.hpp"
 #include "cli/program.hpp"
 #include "config/memory_rules.hpp"

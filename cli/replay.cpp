@@ -1,5 +1,5 @@
 #include "actors/client/node_client.hpp"
-#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/node/supervisor/rank_parts.hpp"
 #include "actors/support/system_config.hpp"
@@ -269,7 +269,7 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
          interruption& signals, progress_display& progress) {
   const auto& config = on.own ? on.own->config : on.config;
   std::unique_ptr<running_node> node;
-  std::unique_ptr<doors> ways;
+  std::unique_ptr<listeners> ways;
   link_options where;
   where.space_name = options.space;
   where.space = on.space;
@@ -284,12 +284,12 @@ int play(caf::actor_system& system, const setting& on, const replay::trace& trac
     node = std::move(*started);
     where.local = node->reception();
   } else {
-    auto made = doors::make(system, options_of_doors(config.actors));
+    auto made = listeners::make(system, options_of_listeners(config.actors));
     if (!made)
       return report_failure(made.error(), options);
     ways = std::move(*made);
     where.where = *on.remote;
-    where.entrance = ways->entrance();
+    where.dialer = ways->dialer();
     where.handed = ways->handed();
   }
   const auto code = session(system, where, config, trace, options, signals, progress).run();

@@ -1,7 +1,7 @@
 #include "actors/cluster/cluster_service.hpp"
 #include "actors/lmcache/lmcache_service.hpp"
-#include "actors/node/supervisor/door_keeper.hpp"
-#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/listener_keeper.hpp"
+#include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/host_memory.hpp"
@@ -45,9 +45,9 @@ struct served_node {
   /// Null if the node is not part of a cluster. Likewise.
   std::unique_ptr<cluster::cluster_service> cluster;
   /// Destroyed before all of the above.
-  node_doors doors;
+  node_listeners listeners;
   /// Destroyed first.
-  std::unique_ptr<door_keeper> keeper{};
+  std::unique_ptr<listener_keeper> keeper{};
 };
 
 /// Turns exceptions for missing threads, open files or memory into an error.
@@ -61,8 +61,8 @@ std::invoke_result_t<F> without_exceptions(F f) {
 }
 
 /// Opens the listeners of a running node. On failure, `to` owns what was opened.
-result<void> open_to_others(caf::actor_system& system, const config::node_config& options, http::node_http::doors ports,
-                            served_node& to) {
+result<void> open_to_others(caf::actor_system& system, const config::node_config& options,
+                            http::node_http::listening_sockets ports, served_node& to) {
   const auto& services = to.node->services();
   // Before there are clients, which receive the state of the cluster as they attach.
   if (!options.cluster.name.empty()) {
@@ -72,10 +72,10 @@ result<void> open_to_others(caf::actor_system& system, const config::node_config
       return tl::unexpected<error>(cluster.error());
     to.cluster = std::move(*cluster);
   }
-  auto doors = open_doors(system, *to.node, options);
-  if (!doors)
-    return tl::unexpected<error>(doors.error());
-  to.doors = std::move(*doors);
+  auto listeners = open_listeners(system, *to.node, options);
+  if (!listeners)
+    return tl::unexpected<error>(listeners.error());
+  to.listeners = std::move(*listeners);
   if (http::node_http::is_wanted(options)) {
     auto http = http::node_http::start(system, services, options, {std::string(version()), std::string(commit())},
                                        std::move(ports));
@@ -87,8 +87,8 @@ result<void> open_to_others(caf::actor_system& system, const config::node_config
 }
 
 /// The files that must stay in place while the node runs, and are recreated if they are removed.
-std::vector<door_keeper::file> kept_files(served_node& x) {
-  std::vector<door_keeper::file> out;
+std::vector<listener_keeper::file> kept_files(served_node& x) {
+  std::vector<listener_keeper::file> out;
   auto* const node = x.node.get();
   out.push_back({"the lock of " + node->lock().directory().string(), [node] { return node->lock().is_there(); },
                  [node] { return node->lock().renew(); }});
@@ -96,10 +96,10 @@ std::vector<door_keeper::file> kept_files(served_node& x) {
     out.push_back(
         {"the memory /dev/shm/" + extents->shared_name(), [extents] { return extents->shared_name_is_there(); },
          []() -> result<void> { return fail(errc::not_found, "LMCache's workers cannot find it: restart the node"); }});
-  if (!x.doors.socket.empty())
-    out.push_back({"the socket " + x.doors.socket.string(),
-                   [open = x.doors.open.get()] { return open->local_is_there(); },
-                   [open = x.doors.open.get()] { return open->reopen_local(); }});
+  if (!x.listeners.socket.empty())
+    out.push_back({"the socket " + x.listeners.socket.string(),
+                   [open = x.listeners.open.get()] { return open->local_is_there(); },
+                   [open = x.listeners.open.get()] { return open->reopen_local(); }});
   if (auto* const http = x.http.get(); http != nullptr && !http->socket().empty())
     out.push_back({"the socket " + http->socket().string(), [http] { return http->socket_is_there(); },
                    [http] { return http->reopen_socket(); }});
@@ -112,34 +112,34 @@ result<served_node> start(caf::actor_system& system, const config::node_config& 
   auto ports = http::node_http::prepare(options);
   if (!ports)
     return tl::unexpected<error>(ports.error());
-  std::unique_ptr<lmcache::door> lmcache_door;
+  std::unique_ptr<lmcache::listener> lmcache_listener;
   std::shared_ptr<lmcache::counters> lmcache_counts;
   if (options.lmcache.enabled) {
     lmcache_counts = std::make_shared<lmcache::counters>();
     auto prepared = lmcache_service::prepare(options.lmcache, lmcache_counts);
     if (!prepared)
       return tl::unexpected<error>(prepared.error());
-    lmcache_door = std::move(*prepared);
+    lmcache_listener = std::move(*prepared);
   }
-  if (auto free = check_doors(options); !free)
+  if (auto free = check_listeners(options); !free)
     return tl::unexpected<error>(free.error());
   auto node = start_node(system, options, lmcache_counts);
   if (!node)
     return tl::unexpected<error>(node.error());
   out.node = std::move(*node);
   auto opened = without_exceptions([&] { return open_to_others(system, options, std::move(*ports), out); });
-  if (opened && lmcache_door)
+  if (opened && lmcache_listener)
     opened = without_exceptions([&]() -> result<void> {
       const auto& of = out.node->services();
       out.lmcache = std::make_unique<lmcache_service>(system, lmcache_node{of.node, of.shards, of.extents, of.lmcache},
-                                                      options, std::move(lmcache_door));
+                                                      options, std::move(lmcache_listener));
       return {};
     });
   if (opened) {
-    out.keeper = std::make_unique<door_keeper>(out.node->services().condition, kept_files(out));
+    out.keeper = std::make_unique<listener_keeper>(out.node->services().condition, kept_files(out));
     return out;
   }
-  out.doors = {};
+  out.listeners = {};
   if (out.http)
     out.http->stop(duration::zero());
   out.cluster.reset();
@@ -160,9 +160,9 @@ std::string say_opened(const served_node& x, const config::node_config& options)
     out += " for namespaces that clients create" + size_text(options.storage.disk_bytes) +
            " for namespaces that clients make";
   out += "; durability: " + options.registry.durability + "; attach at ";
-  out += x.doors.socket.empty() ? "no socket" : x.doors.socket.string();
-  if (x.doors.port)
-    out += " and " + options.actors.host + ":" + std::to_string(*x.doors.port);
+  out += x.listeners.socket.empty() ? "no socket" : x.listeners.socket.string();
+  if (x.listeners.port)
+    out += " and " + options.actors.host + ":" + std::to_string(*x.listeners.port);
   const auto port = x.http ? x.http->port_if_any() : std::nullopt;
   const auto socket = x.http ? x.http->socket().string() : std::string();
   out += "; HTTP: " + (port ? options.http.host + ":" + std::to_string(*port) : socket.empty() ? "none" : socket);
@@ -197,14 +197,14 @@ result<served_node> start_unless_ended(caf::actor_system& system, const config::
   nlohmann::ordered_json ready{{"event", "ready"}, {"node", options.node_name}};
   const auto logger = log::get("node");
   logger->info("node '{}' is ready", options.node_name);
-  if (!x.doors.socket.empty()) {
-    ready["actors"]["socket"] = x.doors.socket.string();
-    logger->info("local clients attach at {}", x.doors.socket.string());
+  if (!x.listeners.socket.empty()) {
+    ready["actors"]["socket"] = x.listeners.socket.string();
+    logger->info("local clients attach at {}", x.listeners.socket.string());
   }
-  if (x.doors.port) {
+  if (x.listeners.port) {
     ready["actors"]["host"] = options.actors.host;
-    ready["actors"]["port"] = *x.doors.port;
-    logger->info("clients attach at {}:{}{}", options.actors.host, *x.doors.port,
+    ready["actors"]["port"] = *x.listeners.port;
+    logger->info("clients attach at {}:{}{}", options.actors.host, *x.listeners.port,
                  options.actors.tls.certificate ? " with certificates" : ", without authentication");
   }
   if (const auto port = x.http ? x.http->port_if_any() : std::nullopt) {

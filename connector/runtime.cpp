@@ -1,7 +1,7 @@
 #include "connector/runtime.hpp"
 
 #include "actors/client/link/node_address.hpp"
-#include "actors/support/doors/doors.hpp"
+#include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "connector/engine_halves.hpp"
 
@@ -29,12 +29,12 @@ public:
     if (auto room = config.check_room(1); !room)
       return tl::unexpected<error>(room.error());
     auto out = std::make_unique<parts>(options, std::move(where));
-    auto opened = doors::make(out->system_, options_of(options));
+    auto opened = listeners::make(out->system_, options_of(options));
     if (!opened)
       return tl::unexpected<error>(opened.error());
-    out->doors_ = std::move(*opened);
-    out->node_.where.entrance = out->doors_->entrance();
-    out->node_.where.handed = out->doors_->handed();
+    out->listeners_ = std::move(*opened);
+    out->node_.where.dialer = out->listeners_->dialer();
+    out->node_.where.handed = out->listeners_->handed();
     return out;
   }
 
@@ -69,8 +69,8 @@ private:
     return out;
   }
 
-  static door_options options_of(const runtime_options& options) {
-    door_options out;
+  static listener_options options_of(const runtime_options& options) {
+    listener_options out;
     if (!options.certificate.empty())
       out.tls = tls_identity{options.certificate, options.key, options.authorities};
     return out;
@@ -78,7 +78,7 @@ private:
 
   system_config config_;
   caf::actor_system system_;
-  std::unique_ptr<doors> doors_;
+  std::unique_ptr<listeners> listeners_;
   half_connection node_;
 };
 

@@ -44,7 +44,7 @@ struct client::core : std::enable_shared_from_this<core> {
   struct work {
     bool is_empty() const { return !way && orders.empty() && given_up.empty() && answers.empty(); }
 
-    handshake_door_actor door;
+    handshake_proxy_actor connection;
     std::optional<watch_state::order> way;
     std::vector<client_state::fetch_order> orders;
     std::vector<give_up_function> given_up;
@@ -53,7 +53,7 @@ struct client::core : std::enable_shared_from_this<core> {
 
   work take() {
     work out;
-    out.door = door;
+    out.connection = connection;
     out.way = state.take_watch_order();
     if (auto before = std::exchange(watch_given_up, nullptr); out.way && before)
       out.given_up.push_back(std::move(before));
@@ -94,12 +94,12 @@ struct client::core : std::enable_shared_from_this<core> {
 
   void carry_out_one(work& x) {
     if (x.way && x.way->what == watch_state::step::open)
-      open_door(x.way->id);
+      open_connection(x.way->id);
     else if (x.way)
-      watch(x.way->id, x.door);
+      watch(x.way->id, x.connection);
     for (auto& order : x.orders) {
       auto give_up = ask_for_long<handshake_fetch_reply>(
-          system, x.door,
+          system, x.connection,
           [self = shared_from_this(), fetch = order.fetch](result<handshake_fetch_reply> answer) {
             self->with_state([&](timestamp now) {
               self->fetching.erase(fetch);
@@ -160,20 +160,20 @@ struct client::core : std::enable_shared_from_this<core> {
     with_state([this](timestamp now) { state.advance(now); });
   }
 
-  void open_door(number attempt) {
-    open([weak = weak_from_this(), attempt](result<handshake_door_actor> found) {
+  void open_connection(number attempt) {
+    open([weak = weak_from_this(), attempt](result<handshake_proxy_actor> found) {
       if (const auto self = weak.lock())
         self->opened(attempt, std::move(found));
     });
   }
 
-  void opened(number attempt, result<handshake_door_actor> found) {
+  void opened(number attempt, result<handshake_proxy_actor> found) {
     const bool is_open = found && *found;
     bool is_used = false;
     with_state([&](timestamp now) {
-      is_used = !is_stopped && state.door_opened(attempt, is_open, now) && is_open;
+      is_used = !is_stopped && state.connection_opened(attempt, is_open, now) && is_open;
       if (is_used)
-        door = *found;
+        connection = *found;
     });
     if (!is_used)
       return;
@@ -183,13 +183,13 @@ struct client::core : std::enable_shared_from_this<core> {
       if (!self)
         return;
       self->with_state([&](timestamp now) {
-        if (self->state.door_lost(attempt, now))
-          self->door = nullptr;
+        if (self->state.connection_lost(attempt, now))
+          self->connection = nullptr;
       });
     });
   }
 
-  void watch(number order, const handshake_door_actor& through) {
+  void watch(number order, const handshake_proxy_actor& through) {
     auto give_up = ask_for_long<std::uint64_t>(
         system, through,
         [weak = weak_from_this(), order](const result<std::uint64_t>& watch) {
@@ -209,11 +209,11 @@ struct client::core : std::enable_shared_from_this<core> {
   }
 
   void hear(const handshake_update& x) {
-    handshake_door_actor through;
+    handshake_proxy_actor through;
     with_state([&](timestamp now) {
       for (const auto& change : x.changes)
         state.note(change.engine, change.now.incarnation, is_there(change.now), now);
-      through = door;
+      through = connection;
     });
     ask<void>(
         system, through,
@@ -230,7 +230,7 @@ struct client::core : std::enable_shared_from_this<core> {
   handshake_watcher_actor watcher;
   std::mutex mutex;
   /// The open connection; null: none.
-  handshake_door_actor door;
+  handshake_proxy_actor connection;
   /// Cancels the most recently requested watch.
   give_up_function watch_given_up;
   std::condition_variable changed;
@@ -245,8 +245,8 @@ struct client::core : std::enable_shared_from_this<core> {
 
 thread_local client::core::carrier* client::core::carrying = nullptr;
 
-client::client(caf::actor_system& system, handshake_door_actor door, client_options options)
-    : client(system, open_door(std::move(door)), std::move(options)) {}
+client::client(caf::actor_system& system, handshake_proxy_actor connection, client_options options)
+    : client(system, open_connection(std::move(connection)), std::move(options)) {}
 
 client::client(caf::actor_system& system, directory_opener open, client_options options)
     : core_(std::make_shared<core>(system, std::move(open), std::move(options))) {
@@ -259,7 +259,7 @@ client::~client() {
   core_->with_state([&](timestamp) {
     core_->is_stopped = true;
     core_->state.stop({errc::shutting_down, "the client of the directory is shutting down"});
-    core_->door = nullptr;
+    core_->connection = nullptr;
   });
   core_->timer.join();
   give_up_function give_up;

@@ -281,7 +281,7 @@ void client_state::note(const std::string& engine, incarnation_number incarnatio
     forget(engine);
 }
 
-bool client_state::door_opened(number order, bool is_open, timestamp now) {
+bool client_state::connection_opened(number order, bool is_open, timestamp now) {
   const auto is_used = watch_.opened(order, is_open, now);
   if (is_used && is_open)
     for (auto& [what, x] : flights_)
@@ -293,8 +293,8 @@ bool client_state::door_opened(number order, bool is_open, timestamp now) {
   return is_used;
 }
 
-bool client_state::door_lost(number order, timestamp now) {
-  const auto was_used = watch_.door_lost(order, now);
+bool client_state::connection_lost(number order, timestamp now) {
+  const auto was_used = watch_.connection_lost(order, now);
   if (was_used)
     fail_all_under_way({errc::unreachable, "the connection to the directory is lost"}, now);
   advance(now);

@@ -111,13 +111,13 @@ public:
   /// The next order for the connection, returned once.
   std::optional<watch_state::order> take_watch_order() { return watch_.take_order(); }
   /// False: it came too late, and is not used. Requests that waited for a connection are fetched at once.
-  bool door_opened(number order, bool is_open, timestamp now);
+  bool connection_opened(number order, bool is_open, timestamp now);
   /// Fetches through this connection will not be answered, so they are repeated. False: it was not in use.
-  bool door_lost(number order, timestamp now);
+  bool connection_lost(number order, timestamp now);
   void watched(number order, const result<number>& answer, timestamp now);
   void watch_lost(number watch, timestamp now);
   /// The order that opened the connection; 0: there is none.
-  number door() const noexcept { return watch_.door(); }
+  number connection() const noexcept { return watch_.connection(); }
   bool is_watching() const noexcept { return watch_.is_watching(); }
 
   /// Answers all requests with this error.

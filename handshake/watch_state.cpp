@@ -17,36 +17,36 @@ void watch_state::fail(timestamp now) {
   at_ = later(now, pause_);
 }
 
-void watch_state::lose_door(timestamp now) {
-  door_ = 0;
+void watch_state::lose_connection(timestamp now) {
+  connection_ = 0;
   watch_.reset();
   fail(now);
 }
 
 bool watch_state::opened(number id, bool is_open, timestamp now) {
-  if (door_ != 0 || id != under_way_)
+  if (connection_ != 0 || id != under_way_)
     return false;
   if (!is_open) {
     fail(now);
     return true;
   }
-  door_ = id;
+  connection_ = id;
   begin(step::watch, now);
   return true;
 }
 
-bool watch_state::door_lost(number id, timestamp now) {
-  if (id == 0 || id != door_)
+bool watch_state::connection_lost(number id, timestamp now) {
+  if (id == 0 || id != connection_)
     return false;
-  lose_door(now);
+  lose_connection(now);
   return true;
 }
 
 bool watch_state::watched(number id, const result<number>& answer, timestamp now) {
-  if (door_ == 0 || id != under_way_)
+  if (connection_ == 0 || id != under_way_)
     return false;
   if (!answer && answer.error().code != errc::limit_exceeded) {
-    lose_door(now);
+    lose_connection(now);
     return true;
   }
   if (!answer) {
@@ -73,14 +73,14 @@ bool watch_state::advance(timestamp now) {
   if (now < at_)
     return false;
   if (under_way_ == 0) {
-    begin(door_ == 0 ? step::open : step::watch, now);
+    begin(connection_ == 0 ? step::open : step::watch, now);
     return false;
   }
-  if (door_ == 0) {
+  if (connection_ == 0) {
     fail(now);
     return false;
   }
-  lose_door(now);
+  lose_connection(now);
   return true;
 }
 

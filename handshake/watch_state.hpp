@@ -45,7 +45,7 @@ public:
   /// The result of opening a connection. False: it came too late, and is not used.
   bool opened(number id, bool is_open, timestamp now);
   /// The connection of this order has ended. False: it was replaced already, or there is none.
-  bool door_lost(number id, timestamp now);
+  bool connection_lost(number id, timestamp now);
   /// The number of the watch. limit_exceeded: there are too many; after any other error, a new connection is needed.
   /// True: the previous connection is not used any more.
   bool watched(number id, const result<number>& answer, timestamp now);
@@ -57,17 +57,17 @@ public:
   std::optional<timestamp> next_deadline() const { return at_; }
   std::optional<order> take_order() { return std::exchange(order_, std::nullopt); }
   /// The order that opened the connection; 0: there is none.
-  number door() const noexcept { return door_; }
+  number connection() const noexcept { return connection_; }
   bool is_watching() const noexcept { return watch_.has_value(); }
 
 private:
   void begin(step what, timestamp now);
   void fail(timestamp now);
-  void lose_door(timestamp now);
+  void lose_connection(timestamp now);
 
   const watch_options options_;
   number last_ = 0;
-  number door_ = 0;
+  number connection_ = 0;
   std::optional<number> watch_;
   /// The operation in progress; 0: none until `at_`.
   number under_way_ = 0;

@@ -69,8 +69,8 @@ bool node_http::is_wanted(const config::node_config& config) noexcept {
   return config.http.enabled || config.handshake.http.enabled;
 }
 
-result<node_http::doors> node_http::prepare(const config::node_config& config) {
-  doors out;
+result<node_http::listening_sockets> node_http::prepare(const config::node_config& config) {
+  listening_sockets out;
   const auto open = [](const config::http_config& x, std::optional<bound_socket>& to) -> result<void> {
     if (!x.enabled)
       return {};
@@ -90,14 +90,14 @@ result<node_http::doors> node_http::prepare(const config::node_config& config) {
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
                                                     const config::node_config& config, const program_facts& program,
                                                     bound_socket door) {
-  doors where;
+  listening_sockets where;
   where.all = std::move(door);
   return start(system, services, config, program, std::move(where));
 }
 
 result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, const node_services& services,
                                                     const config::node_config& config, const program_facts& program,
-                                                    doors where) {
+                                                    listening_sockets where) {
   std::unique_ptr<node_http> out(new node_http());
   out->ready_ = std::make_shared<readiness>();
   out->metrics_ = std::make_unique<request_metrics>();
@@ -153,7 +153,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     sglang::add_routes(routes, service, {slot_options});
 
   if (where.all || config.http.has_socket()) {
-    server::doors open{std::move(where.all), std::nullopt};
+    server::listening_sockets open{std::move(where.all), std::nullopt};
     if (config.http.has_socket()) {
       // The directory is this node's own by now: an existing socket in it belongs to a dead process.
       auto made = local_listener::open("http.socket", std::filesystem::absolute(config.data_dir) / config.http.socket);

@@ -22,20 +22,20 @@ namespace troupe::http {
 class node_http {
 public:
   /// The ports that the config names.
-  struct doors {
+  struct listening_sockets {
     std::optional<bound_socket> all;
     /// For handshakes only.
     std::optional<bound_socket> handshakes;
   };
   /// Whether the config enables anything that `start` could start.
   static bool is_wanted(const config::node_config& config) noexcept;
-  static result<doors> prepare(const config::node_config& config);
+  static result<listening_sockets> prepare(const config::node_config& config);
 
   /// Listens on the ports of `prepare`, and on the Unix socket of the config. The actor system must outlive this object
   /// and its pending requests.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const program_facts& program,
-                                                  doors where);
+                                                  listening_sockets where);
   /// The same with a single listener.
   static result<std::unique_ptr<node_http>> start(caf::actor_system& system, const node_services& services,
                                                   const config::node_config& config, const program_facts& program,

@@ -244,7 +244,7 @@ using metrics_actor =
 using handshake_watcher_actor = caf::typed_actor<caf::reacts_to<handshake_update>>;
 
 /// The requests of others to the handshake directory.
-using handshake_door_actor =
+using handshake_proxy_actor =
     caf::typed_actor<caf::replies_to<handshake_publish_request>::with<handshake_reply>,
                      caf::replies_to<handshake_heartbeat_request>::with<handshake_reply>,
                      caf::replies_to<handshake_withdraw_request>::with<handshake_reply>,
@@ -260,11 +260,11 @@ using handshake_door_actor =
 
 /// The handshake directory itself.
 using directory_actor =
-    handshake_door_actor::extend<caf::replies_to<stats_atom>::with<handshake_stats>,
-                                 /// Answers all waiting requests, and accepts no more waits.
-                                 caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>,
-                                 /// From its store, as with shards.
-                                 caf::reacts_to<written_atom, std::uint8_t, std::string>>;
+    handshake_proxy_actor::extend<caf::replies_to<stats_atom>::with<handshake_stats>,
+                                  /// Answers all waiting requests, and accepts no more waits.
+                                  caf::replies_to<drain_atom>::with<void>, caf::reacts_to<caf::tick_atom>,
+                                  /// From its store, as with shards.
+                                  caf::reacts_to<written_atom, std::uint8_t, std::string>>;
 
 /// The actor where clients attach, the only one of a node that is published. The handle is the client's link, whose end
 /// ends the attachment; only the link itself may leave.
@@ -275,7 +275,7 @@ using reception_actor =
                      /// so every sender of it is accepted. An unknown number is no error.
                      caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
                      /// Returns the handshake directory, which needs no attachment. unsupported where there is none.
-                     caf::replies_to<handshake_atom>::with<handshake_door_actor>,
+                     caf::replies_to<handshake_atom>::with<handshake_proxy_actor>,
                      /// From another node, repeatedly. identity_mismatch for a node of another cluster, not_owner for a
                      /// sender whose certificate is not a node's.
                      caf::replies_to<cluster_hello>::with<cluster_welcome>>;

@@ -44,7 +44,7 @@ result<attach_reply> node_client::attach(link_options where, duration limit) {
   where.window_bytes = options_.transfer.window_bytes;
   where.remote_bytes = options_.transfer.remote_bytes;
   where_ = where.where;
-  entrance_ = where.entrance;
+  dialer_ = where.dialer;
   handed_ = where.handed;
   local_ = where.local;
   where.attach = options_.attach;
@@ -66,7 +66,7 @@ result<attach_reply> node_client::attach(link_options where, duration limit) {
 directory_opener node_client::directory() const {
   if (local_)
     return directory_of(system_, local_);
-  return directory_of(system_, entrance_, where_, options_.attach.request_timeout);
+  return directory_of(system_, dialer_, where_, options_.attach.request_timeout);
 }
 
 result<void> node_client::add_rank(rank_memory memory) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/client/directory_doors.hpp"
+#include "actors/client/directory_dialer.hpp"
 #include "actors/client/link/link.hpp"
 #include "config/node_config.hpp"
 #include "gpu/device_event_table.hpp"
@@ -88,7 +88,7 @@ private:
   options options_;
   attach_reply node_;
   node_address where_;
-  caf::io::middleman_actor entrance_;
+  caf::io::middleman_actor dialer_;
   std::shared_ptr<const io::handed_memory> handed_;
   /// Set for a node of this process.
   reception_actor local_;

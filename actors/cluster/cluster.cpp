@@ -21,7 +21,7 @@ constexpr std::uint32_t chunk_pages = 256;
 /// The pause after a peer session could not be opened.
 constexpr auto session_pause = std::chrono::seconds(3);
 /// Peers change in small numbers. More idle entrances than these exist only after a list was full of false entries.
-constexpr std::size_t idle_entrances_kept = 4;
+constexpr std::size_t idle_dialers_kept = 4;
 
 std::vector<std::string> addresses_of(const config::cluster_config& x) {
   std::vector<std::string> out;
@@ -49,7 +49,7 @@ cluster::cluster(caf::actor_config& config, cluster_parts parts)
                  parts_.options->transfer.task_deadline, std::min(chunk_pages, parts_.options->registry.max_batch_keys),
                  256, 4096, [this](const namespace_id& space) { return peers_for(space); },
                  parts_.options->cluster.keep_copies, first_adopted}),
-      rules_(session_pause), idle_entrances_(idle_entrances_kept, 10 * parts_.options->cluster.hello_interval) {}
+      rules_(session_pause), idle_dialers_(idle_dialers_kept, 10 * parts_.options->cluster.hello_interval) {}
 
 std::function<void(std::function<void()>)> cluster::poster() {
   return [self = caf::actor_cast<caf::actor>(this)](std::function<void()> what) {
@@ -79,13 +79,13 @@ void cluster::make_connection(const say_hello& first) {
   const auto where = parse_node_address(members_.address(first.peer));
   if (!where)
     return members_.on_answer(first.peer, first.number, tl::unexpected<error>(where.error()), now());
-  const auto spare = idle_entrances_.take().value_or(caf::io::middleman_actor{});
+  const auto spare = idle_dialers_.take().value_or(caf::io::middleman_actor{});
   // A thread that has spawned an actor keeps state of that actor system until the thread ends or spawns an actor of
   // another system, and a system waits for that at its end. So the opener, which ends earlier, spawns actors of the
   // other system.
   parts_.opener->post_unless_ending([this, post = poster(), first, where = *where,
                                      limit = 2 * parts_.options->cluster.hello_interval, &outside = *parts_.outside,
-                                     make = parts_.make_entrance, spare] {
+                                     make = parts_.make_dialer, spare] {
     const auto opened = spare ? result<caf::io::middleman_actor>(spare) : make();
     if (!opened) {
       // This counts as no answer: the next round sends another hello.
@@ -95,17 +95,17 @@ void cluster::make_connection(const say_hello& first) {
       });
       return;
     }
-    const auto& entrance = *opened;
+    const auto& dialer = *opened;
     const auto on_lost = [this, peer = first.peer, post] {
       post([this, peer] {
         members_.on_lost(peer, now());
         flush();
       });
     };
-    const auto made = spawn_actor<peer_connection>(outside, where, entrance, limit, on_lost);
-    post([this, first, made, entrance] {
-      lines_[first.peer] = {made, entrance};
-      greet(first);
+    const auto made = spawn_actor<peer_connection>(outside, where, dialer, limit, on_lost);
+    post([this, first, made, dialer] {
+      lines_[first.peer] = {made, dialer};
+      send_hello(first);
       // The peer may have been left out by now.
       flush();
     });
@@ -119,7 +119,7 @@ void cluster::drop_lines() {
       continue;
     }
     caf::anon_send_exit(i->second.actor, caf::exit_reason::user_shutdown);
-    idle_entrances_.put(std::move(i->second.entrance), now());
+    idle_dialers_.put(std::move(i->second.dialer), now());
     fetching_.forget(i->first);
     if (parts_.condition)
       parts_.condition->ends(trouble::peer_away, static_cast<node_condition::part_number>(i->first));
@@ -128,9 +128,9 @@ void cluster::drop_lines() {
   }
 }
 
-void cluster::end_idle_entrances() {
-  while (auto idle = idle_entrances_.take_expired(now()))
-    parts_.opener->post_unless_ending([end = parts_.end_entrance, idle = *std::move(idle)] { end(idle); });
+void cluster::end_idle_dialers() {
+  while (auto idle = idle_dialers_.take_expired(now()))
+    parts_.opener->post_unless_ending([end = parts_.end_dialer, idle = *std::move(idle)] { end(idle); });
 }
 
 void cluster::on_exit() {
@@ -140,7 +140,7 @@ void cluster::on_exit() {
     give_up();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
-  idle_entrances_.clear();
+  idle_dialers_.clear();
   // The revocation saves other nodes the wait for the lease to expire. It takes a moment, so the opener does it.
   if (channel_)
     parts_.opener->post([channel = std::move(channel_), farewell = etcd_->farewell()] {
@@ -207,7 +207,7 @@ void cluster::on_tick() {
   if (next_look_ <= now()) {
     next_look_ = now() + parts_.options->cluster.hello_interval;
     look_at_own_spaces();
-    end_idle_entrances();
+    end_idle_dialers();
   }
   flush();
 }
@@ -273,12 +273,12 @@ void cluster::tell_condition() {
 
 void cluster::perform(const say_hello& x) {
   if (lines_.contains(x.peer))
-    greet(x);
+    send_hello(x);
   else
     make_connection(x);
 }
 
-void cluster::greet(const say_hello& x) {
+void cluster::send_hello(const say_hello& x) {
   ask<cluster_welcome>(
       *parts_.outside, lines_.at(x.peer).actor,
       [this, x, post = poster()](result<cluster_welcome> answer) {
@@ -378,7 +378,7 @@ void cluster::perform(const open_session& x) {
     return rules_.on_session_opened(name, false, now());
   link_options where;
   where.where = *address;
-  where.entrance = found->second.entrance;
+  where.dialer = found->second.dialer;
   where.client_name = parts_.self.node;
   where.space_name = x.name;
   where.cluster = parts_.self.cluster;

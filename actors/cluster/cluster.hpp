@@ -41,9 +41,9 @@ struct cluster_parts {
   /// The actor system in which this node is a client of others: connections of its own, under a name of its own.
   caf::actor_system* outside = nullptr;
   /// Makes another entrance, through which connections are opened. The opener's thread calls it.
-  std::function<result<caf::io::middleman_actor>()> make_entrance;
+  std::function<result<caf::io::middleman_actor>()> make_dialer;
   /// Ends one of these, with its thread and all connections that it has made. The opener's thread calls it.
-  std::function<void(const caf::io::middleman_actor&)> end_entrance;
+  std::function<void(const caf::io::middleman_actor&)> end_dialer;
   std::shared_ptr<blocking_executor> opener;
   /// Is notified of unreachable peers; may be null.
   std::shared_ptr<node_condition> condition{};
@@ -95,7 +95,7 @@ private:
   /// unreachable peer delays no other.
   struct line {
     peer_connection_actor actor{};
-    caf::io::middleman_actor entrance{};
+    caf::io::middleman_actor dialer{};
   };
 
   /// The numbers of dead nodes start here; live peers never reach so high a number.
@@ -118,10 +118,10 @@ private:
   cluster_stats stats() const;
   /// Has the line spawned, then sends the hello.
   void make_connection(const say_hello& first);
-  void greet(const say_hello& x);
+  void send_hello(const say_hello& x);
   /// Drops the lines of peers that were left out.
   void drop_lines();
-  void end_idle_entrances();
+  void end_idle_dialers();
   void begin_etcd();
   void on_tick();
   void flush();
@@ -178,7 +178,7 @@ private:
   shared_learning learning_;
   std::map<peer_number, line> lines_;
   /// Entrances of peers that were left out, kept for the next peers. Each has a thread.
-  idle_pool<caf::io::middleman_actor> idle_entrances_;
+  idle_pool<caf::io::middleman_actor> idle_dialers_;
   /// Set where the config names an etcd.
   std::optional<etcd_rules> etcd_;
   std::shared_ptr<etcd_channel> channel_;

@@ -22,8 +22,8 @@ config::caf_config caf_options(config::caf_config x) {
   return x;
 }
 
-door_options options_of(const config::actors_config& x) {
-  door_options out;
+listener_options options_of(const config::actors_config& x) {
+  listener_options out;
   out.max_message_bytes = x.max_message_bytes;
   if (x.tls.certificate && x.tls.key && x.tls.ca) {
     out.tls = tls_identity{*x.tls.certificate, *x.tls.key, *x.tls.ca};
@@ -91,15 +91,15 @@ cluster_service::cluster_service(caf::actor_system& system, const config::node_c
   parts.storage = open_storage(options);
   parts.memory = memory;
   // Both run in the opener's thread, which ends before the objects that they use.
-  parts.make_entrance = [this, how = options_of(options.actors)]() -> result<caf::io::middleman_actor> {
-    auto made = doors::make(*outside_, how);
+  parts.make_dialer = [this, how = options_of(options.actors)]() -> result<caf::io::middleman_actor> {
+    auto made = listeners::make(*outside_, how);
     if (!made)
       return tl::unexpected<error>(made.error());
-    doors_.push_back(std::move(*made));
-    return doors_.back()->entrance();
+    listeners_.push_back(std::move(*made));
+    return listeners_.back()->dialer();
   };
-  parts.end_entrance = [this](const caf::io::middleman_actor& which) {
-    std::erase_if(doors_, [&](const auto& x) { return x->entrance() == which; });
+  parts.end_dialer = [this](const caf::io::middleman_actor& which) {
+    std::erase_if(listeners_, [&](const auto& x) { return x->dialer() == which; });
   };
   const auto self = parts.self;
   actor_ = spawn_actor<cluster>(system, std::move(parts));
@@ -117,7 +117,7 @@ cluster_service::~cluster_service() {
   actor_ = nullptr;
   // The opener leaves all nodes before the actor system ends.
   opener_.reset();
-  doors_.clear();
+  listeners_.clear();
   outside_.reset();
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/cluster/cluster.hpp"
-#include "actors/support/doors/doors.hpp"
+#include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "config/node_config.hpp"
 #include "messages/messages.hpp"
@@ -43,7 +43,7 @@ private:
   system_config config_;
   std::unique_ptr<caf::actor_system> outside_;
   /// One for each peer, so that an unreachable peer delays no other.
-  std::vector<std::unique_ptr<doors>> doors_;
+  std::vector<std::unique_ptr<listeners>> listeners_;
   std::shared_ptr<blocking_executor> opener_;
   cluster_actor actor_;
 };

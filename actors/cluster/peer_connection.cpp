@@ -11,9 +11,9 @@
 
 namespace troupe::cluster {
 
-peer_connection::peer_connection(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance,
+peer_connection::peer_connection(caf::actor_config& config, node_address where, caf::io::middleman_actor dialer,
                                  duration limit, std::function<void()> on_lost)
-    : peer_connection_actor::base(config), where_(std::move(where)), entrance_(std::move(entrance)), limit_(limit),
+    : peer_connection_actor::base(config), where_(std::move(where)), dialer_(std::move(dialer)), limit_(limit),
       on_lost_(std::move(on_lost)) {
   set_down_handler([this](caf::down_msg& down) {
     if (!tells_of(down, node_))
@@ -25,7 +25,7 @@ peer_connection::peer_connection(caf::actor_config& config, node_address where, 
 
 void peer_connection::on_exit() {
   node_ = nullptr;
-  entrance_ = nullptr;
+  dialer_ = nullptr;
 }
 
 peer_connection::behavior_type peer_connection::make_behavior() {
@@ -35,10 +35,10 @@ peer_connection::behavior_type peer_connection::make_behavior() {
           return to_caf(not_this_process());
         auto promise = make_response_promise();
         if (node_) {
-          greet(promise, hello);
+          send_hello(promise, hello);
           return promise;
         }
-        request(entrance_, limit_, caf::connect_atom_v, where_.host, where_.port)
+        request(dialer_, limit_, caf::connect_atom_v, where_.host, where_.port)
             .then(
                 [this, promise, hello](const caf::node_id&, caf::strong_actor_ptr& found,
                                        const std::set<std::string>& interfaces) {
@@ -46,7 +46,7 @@ peer_connection::behavior_type peer_connection::make_behavior() {
                     return not_reached(promise, "the listener there is not a node of this version");
                   node_ = caf::actor_cast<reception_actor>(found);
                   monitor(node_);
-                  greet(promise, hello);
+                  send_hello(promise, hello);
                 },
                 [this, promise](const caf::error& e) mutable {
                   if (auto why = from_caf(e); why.code == errc::not_owner) {
@@ -65,7 +65,7 @@ void peer_connection::not_reached(caf::response_promise promise, const std::stri
   promise.deliver(to_caf(error{errc::unreachable, "cannot reach a node at " + to_string(where_) + ": " + why}));
 }
 
-void peer_connection::greet(caf::response_promise promise, const cluster_hello& hello) {
+void peer_connection::send_hello(caf::response_promise promise, const cluster_hello& hello) {
   request(node_, limit_, hello)
       .then([promise](const cluster_welcome& answer) mutable { promise.deliver(answer); },
             [promise](const caf::error& e) mutable { promise.deliver(e); });

@@ -17,7 +17,7 @@ using peer_connection_actor = caf::typed_actor<caf::replies_to<cluster_hello>::w
 class peer_connection : public peer_connection_actor::base {
 public:
   /// `on_lost` is called in this actor's thread when the connection has ended.
-  peer_connection(caf::actor_config& config, node_address where, caf::io::middleman_actor entrance, duration limit,
+  peer_connection(caf::actor_config& config, node_address where, caf::io::middleman_actor dialer, duration limit,
                   std::function<void()> on_lost);
 
   const char* name() const override { return "peer_connection"; }
@@ -28,10 +28,10 @@ protected:
 
 private:
   void not_reached(caf::response_promise promise, const std::string& why);
-  void greet(caf::response_promise promise, const cluster_hello& hello);
+  void send_hello(caf::response_promise promise, const cluster_hello& hello);
 
   node_address where_;
-  caf::io::middleman_actor entrance_;
+  caf::io::middleman_actor dialer_;
   duration limit_;
   std::function<void()> on_lost_;
   reception_actor node_;

@@ -17,23 +17,23 @@ constexpr duration lanes_end = std::chrono::seconds(10);
 
 } // namespace
 
-result<std::unique_ptr<lmcache::door>> lmcache_service::prepare(const config::lmcache_config& options,
-                                                                std::shared_ptr<lmcache::counters> counts) {
-  lmcache::door_options wanted;
+result<std::unique_ptr<lmcache::listener>> lmcache_service::prepare(const config::lmcache_config& options,
+                                                                    std::shared_ptr<lmcache::counters> counts) {
+  lmcache::listener_options wanted;
   wanted.host = options.host;
   wanted.port = options.port;
   wanted.chunk_tokens = options.chunk_tokens;
   wanted.counts = std::move(counts);
-  return lmcache::door::open(wanted);
+  return lmcache::listener::open(wanted);
 }
 
 lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& node,
-                                 const config::node_config& options, std::unique_ptr<lmcache::door> door)
-    : system_(system), door_(std::move(door)), users_(std::make_shared<arena_users>(node.extents)) {
+                                 const config::node_config& options, std::unique_ptr<lmcache::listener> listener)
+    : system_(system), listener_(std::move(listener)), users_(std::make_shared<arena_users>(node.extents)) {
   const auto inbox = std::make_shared<lmcache_inbox>();
   lmcache_server_parts parts;
-  parts.answer = [door = door_](const lmcache::incoming& to, std::optional<std::string> frame) {
-    door->answer(to, std::move(frame));
+  parts.answer = [listener = listener_](const lmcache::incoming& to, std::optional<std::string> frame) {
+    listener->answer(to, std::move(frame));
   };
   parts.inbox = inbox;
   parts.counters = node.counters;
@@ -52,10 +52,10 @@ lmcache_service::lmcache_service(caf::actor_system& system, const lmcache_node& 
     if (inbox->put(std::move(x)))
       caf::anon_send(server, caf::update_atom_v);
   };
-  lmcache::door::listener to;
+  lmcache::listener::request_handler to;
   to.asked = [put](lmcache::incoming x) { put(std::make_shared<lmcache::incoming>(std::move(x))); };
   to.gone = [put](lmcache::client_number x) { put(x); };
-  door_->serve(std::move(to));
+  listener_->serve(std::move(to));
 }
 
 lmcache_service::~lmcache_service() {
@@ -71,7 +71,7 @@ void lmcache_service::stop() {
                [](const caf::error&) {
                  log::get("lmcache")->warn("some requests of LMCache's clients could not be answered before the end");
                });
-  door_->stop();
+  listener_->stop();
   self->monitor(server_);
   self->send_exit(server_, caf::exit_reason::user_shutdown);
   self->receive([](const caf::down_msg&) {});

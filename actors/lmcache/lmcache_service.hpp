@@ -23,17 +23,17 @@ struct lmcache_node {
 class lmcache_service {
 public:
   /// Binds the port without serving: errors of it are reported before the node is started.
-  static result<std::unique_ptr<lmcache::door>> prepare(const config::lmcache_config& options,
-                                                        std::shared_ptr<lmcache::counters> counts);
+  static result<std::unique_ptr<lmcache::listener>> prepare(const config::lmcache_config& options,
+                                                            std::shared_ptr<lmcache::counters> counts);
 
   lmcache_service(caf::actor_system& system, const lmcache_node& node, const config::node_config& options,
-                  std::unique_ptr<lmcache::door> door);
+                  std::unique_ptr<lmcache::listener> listener);
   lmcache_service(const lmcache_service&) = delete;
   lmcache_service& operator=(const lmcache_service&) = delete;
   /// As `stop`.
   ~lmcache_service();
 
-  std::uint16_t port() const noexcept { return door_->port(); }
+  std::uint16_t port() const noexcept { return listener_->port(); }
 
   /// Answers every request, with a rejection if it was not executed, and stops serving. After it returns, no lane is at
   /// work in the arena, within a limit: a lane that is still at work keeps its memory, and requests that wait for it
@@ -42,7 +42,7 @@ public:
 
 private:
   caf::actor_system& system_;
-  std::shared_ptr<lmcache::door> door_;
+  std::shared_ptr<lmcache::listener> listener_;
   std::shared_ptr<arena_users> users_;
   lmcache_actor server_;
 };

@@ -29,13 +29,13 @@ listener::listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& w
     : shared_(shared), workers_(workers), acceptor_(workers.front()->context().get_executor()),
       pause_(workers.front()->context().get_executor()) {}
 
-result<void> listener::open(bound_socket door) {
-  if (auto listening = door.listen(); !listening)
+result<void> listener::open(bound_socket to_listen) {
+  if (auto listening = to_listen.listen(); !listening)
     return listening;
-  port_ = door.port();
-  const auto protocol = door.family() == AF_INET6 ? tcp::v6() : tcp::v4();
+  port_ = to_listen.port();
+  const auto protocol = to_listen.family() == AF_INET6 ? tcp::v6() : tcp::v4();
   error_code ec;
-  acceptor_.assign(protocol, door.release(), ec);
+  acceptor_.assign(protocol, to_listen.release(), ec);
   if (!ec)
     acceptor_.non_blocking(true, ec);
   if (ec)
@@ -43,16 +43,16 @@ result<void> listener::open(bound_socket door) {
   return {};
 }
 
-result<void> listener::open(local_listener door) {
+result<void> listener::open(local_listener to_listen) {
   error_code ec;
   // The protocol is not used: connections are accepted with a system call.
-  auto own = door.take();
+  auto own = to_listen.take();
   acceptor_.assign(tcp::v4(), own.get(), ec);
   if (!ec)
     static_cast<void>(own.release()); // now owned by the acceptor
   else
     return fail(errc::io_error, "cannot listen on a Unix socket: " + ec.message());
-  local_ = std::move(door);
+  local_ = std::move(to_listen);
   return {};
 }
 
@@ -73,7 +73,7 @@ void listener::close() {
   local_.reset();
 }
 
-void listener::replace(local_listener door) {
+void listener::replace(local_listener to_listen) {
   if (is_over_)
     return;
   // While its socket is open: later the inode number may belong to another file, which would be removed.
@@ -81,7 +81,7 @@ void listener::replace(local_listener door) {
   error_code ignored;
   acceptor_.close(ignored);
   pause_.cancel();
-  if (auto opened = open(std::move(door)); !opened)
+  if (auto opened = open(std::move(to_listen)); !opened)
     shared_.log->error("{}", to_string(opened.error()));
   start();
 }

@@ -23,9 +23,9 @@ public:
   listener(shared_state& shared, std::vector<std::unique_ptr<worker>>& workers);
 
   /// Listens on a socket that is bound already; before the workers run.
-  result<void> open(bound_socket door);
+  result<void> open(bound_socket to_listen);
   /// Listens on a Unix socket, whose file is removed when this closes. Its callers need no token.
-  result<void> open(local_listener door);
+  result<void> open(local_listener to_listen);
   std::uint16_t port() const noexcept { return port_; }
 
   // The following functions run on the thread of the first worker, where connections that are handed back to it are
@@ -34,7 +34,7 @@ public:
   void start();
   void close();
   /// Replaces the Unix socket, whose file was removed.
-  void replace(local_listener door);
+  void replace(local_listener to_listen);
 
 private:
   void accept_some();

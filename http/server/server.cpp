@@ -139,7 +139,7 @@ result<std::unique_ptr<server>> server::start(const config::http_config& config,
 }
 
 result<std::unique_ptr<server>> server::start(const config::http_config& config, router routes, observer* watcher,
-                                              doors where) {
+                                              listening_sockets where) {
   if (const auto& sound = routes.check(); !sound)
     return tl::unexpected(sound.error());
   try {
@@ -171,9 +171,9 @@ result<void> server::reload_tokens() {
   return implementation_->shared.keys.reload();
 }
 
-void server::replace_local(local_listener door) {
+void server::replace_local(local_listener to_listen) {
   // Posted functions must be copyable.
-  const auto kept = std::make_shared<local_listener>(std::move(door));
+  const auto kept = std::make_shared<local_listener>(std::move(to_listen));
   asio::post(implementation_->workers.front()->context(),
              [x = implementation_.get(), kept] { x->at_file->replace(std::move(*kept)); });
 }

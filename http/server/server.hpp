@@ -34,7 +34,7 @@ public:
                                                observer* watcher = nullptr);
 
   /// The sockets to listen on: at least one of them.
-  struct doors {
+  struct listening_sockets {
     std::optional<bound_socket> port;
     /// Without TLS and tokens: a process that can open it has all rights.
     std::optional<local_listener> local;
@@ -42,7 +42,7 @@ public:
 
   /// The same on sockets that are bound already.
   static result<std::unique_ptr<server>> start(const config::http_config& config, router routes, observer* watcher,
-                                               doors where);
+                                               listening_sockets where);
 
   /// Checks before there is anything to serve: loads tokens and certificates, and binds the address. None if the config
   /// has no port.
@@ -63,7 +63,7 @@ public:
 
   /// Listens on this Unix socket instead of the previous one, whose file was removed. Returns before it does. Any
   /// thread.
-  void replace_local(local_listener door);
+  void replace_local(local_listener to_listen);
 
   /// Stops listening, closes idle connections, and waits for pending requests to be answered, `patience` at most; then
   /// closes the rest. Running handlers are waited for without a limit. The first call decides.

@@ -32,7 +32,7 @@ constexpr auto hello_time = std::chrono::seconds(5);
 /// The most connections that have not authenticated.
 constexpr std::size_t callers_most = 16;
 /// The pause when no descriptor is left for a waiting connection, which poll would otherwise report again at once.
-constexpr auto door_rest = std::chrono::milliseconds(100);
+constexpr auto accept_pause = std::chrono::milliseconds(100);
 
 iovec piece(std::span<std::byte> x) {
   return {x.data(), x.size()};
@@ -44,11 +44,11 @@ iovec piece(std::span<std::byte> x) {
 /// Invariant: only that thread reads and writes bytes of the memory. So nothing can reach them after it has ended.
 class tcp_exposed_memory final : public exposed_memory {
 public:
-  tcp_exposed_memory(private_memory memory, listener door, connection_token token, bool encrypted,
+  tcp_exposed_memory(private_memory memory, listener listening, connection_token token, bool encrypted,
                      std::vector<std::uint32_t> from)
-      : memory_(std::move(memory)), door_(std::move(door.descriptor)), token_(token), encrypted_(encrypted),
+      : memory_(std::move(memory)), listening_(std::move(listening.descriptor)), token_(token), encrypted_(encrypted),
         from_(std::move(from)) {
-    name_.address = tcp_address(door.where, encrypted);
+    name_.address = tcp_address(listening.where, encrypted);
     for (const auto x : token_)
       name_.key.push_back(std::to_integer<std::uint8_t>(x));
     name_.bytes = memory_.bytes().size();
@@ -89,7 +89,7 @@ private:
   void run() {
     block_broken_pipes();
     auto node = wait_for_node();
-    door_.reset();
+    listening_.reset();
     if (node)
       serve(node);
   }
@@ -97,15 +97,15 @@ private:
   /// Empty when the memory is being destroyed.
   tcp_stream wait_for_node() {
     std::vector<caller> callers;
-    bool door_rests = false;
+    bool accept_pauses = false;
     for (;;) {
-      const bool is_open = callers.size() < callers_most && !door_rests;
-      std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {is_open ? door_.get() : -1, POLLIN, 0}};
+      const bool is_open = callers.size() < callers_most && !accept_pauses;
+      std::vector<pollfd> what{{stop_.get(), POLLIN, 0}, {is_open ? listening_.get() : -1, POLLIN, 0}};
       for (const auto& x : callers)
         what.push_back({x.stream.descriptor(), x.stream.events(false), 0});
-      const auto patience = std::exchange(door_rests, false) ? static_cast<int>(door_rest.count())
-                            : callers.empty()                ? -1
-                                                             : 500;
+      const auto patience = std::exchange(accept_pauses, false) ? static_cast<int>(accept_pause.count())
+                            : callers.empty()                   ? -1
+                                                                : 500;
       static_cast<void>(::poll(what.data(), what.size(), patience));
       if (what[0].revents != 0)
         return {};
@@ -122,8 +122,8 @@ private:
       std::erase_if(callers, [](const caller& x) { return !x.stream; });
       if (what[1].revents == 0)
         continue;
-      auto stream = tcp_stream::accept(door_.get());
-      door_rests = !stream;
+      auto stream = tcp_stream::accept(listening_.get());
+      accept_pauses = !stream;
       if (stream && may_come(stream.peer_address()) &&
           (!encrypted_ || stream.encrypt(tcp_stream::role::answers, token_)))
         callers.push_back({std::move(stream), {}, 0, time_source::now() + hello_time});
@@ -206,7 +206,7 @@ private:
   }
 
   private_memory memory_;
-  unique_descriptor door_;
+  unique_descriptor listening_;
   /// Ends the waits, and also a stream of orders without a pause.
   unique_descriptor stop_;
   std::atomic<bool> stopping_ = false;
@@ -230,10 +230,10 @@ public:
     auto memory = private_memory::get(bytes);
     if (!memory)
       return tl::unexpected<error>(std::move(memory.error()));
-    auto door = listen_on(address_);
-    if (!door)
-      return tl::unexpected<error>(std::move(door.error()));
-    const auto out = std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(*door), token, encrypted_,
+    auto listening = listen_on(address_);
+    if (!listening)
+      return tl::unexpected<error>(std::move(listening.error()));
+    const auto out = std::make_shared<tcp_exposed_memory>(std::move(*memory), std::move(*listening), token, encrypted_,
                                                           std::vector<std::uint32_t>(from.begin(), from.end()));
     if (auto started = out->start(); !started)
       return tl::unexpected<error>(std::move(started.error()));

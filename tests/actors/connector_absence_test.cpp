@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "connector/runtime.hpp"
 #include "tests/actors/registry_support.hpp"
@@ -38,11 +38,11 @@ public:
     how.namespaces = {small_space(1)};
     how.storage.ranks.assign(1, {std::uint64_t{64} * 8192 + 4096, {}});
     node_ = *start_node(system_, how);
-    doors_ = *open_doors(system_, *node_, how);
+    listeners_ = *open_listeners(system_, *node_, how);
   }
 
   void stop() {
-    doors_ = {};
+    listeners_ = {};
     if (node_)
       CHECK(node_->stop(system_, std::chrono::seconds(30)));
     node_.reset();
@@ -53,7 +53,7 @@ private:
   system_config actors_{config::caf_config{}};
   caf::actor_system system_;
   std::unique_ptr<running_node> node_;
-  node_doors doors_;
+  node_listeners listeners_;
 };
 
 struct engine {

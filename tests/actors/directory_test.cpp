@@ -1,6 +1,6 @@
 #include "actors/node/directory/answer_bounds.hpp"
 #include "actors/node/directory/directory.hpp"
-#include "actors/node/directory/directory_door.hpp"
+#include "actors/node/directory/directory_proxy.hpp"
 #include "tests/actors/sim.hpp"
 #include "tests/unit/record_store.hpp"
 
@@ -115,9 +115,9 @@ TEST_CASE("directory: entries and waits expire without any request", "[directory
 TEST_CASE("directory: the waits of a requester that died are removed, also through the listener", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
-  const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
+  const auto proxy = w.spawn<directory_proxy>(it, caf::actor_addr{});
   const auto waiting = [&] { return w.ask(it, stats_atom_v).value<handshake_stats>().waiting; };
-  for (const auto& way : {caf::actor_cast<caf::strong_actor_ptr>(it), caf::actor_cast<caf::strong_actor_ptr>(door)}) {
+  for (const auto& way : {caf::actor_cast<caf::strong_actor_ptr>(it), caf::actor_cast<caf::strong_actor_ptr>(proxy)}) {
     probe asker(w.system());
     const auto first = asker.request(way, caf::make_message(fetch_of("a", seconds(20))));
     asker.request(way, caf::make_message(fetch_of("b", seconds(20))));
@@ -138,7 +138,7 @@ TEST_CASE("directory: the waits of a requester that died are removed, also throu
   }
   // Without a sender there is no reply, and so no waiting request.
   caf::anon_send(it, fetch_of("c", seconds(20)));
-  caf::anon_send(caf::actor_cast<caf::actor>(door), fetch_of("c", seconds(20)));
+  caf::anon_send(caf::actor_cast<caf::actor>(proxy), fetch_of("c", seconds(20)));
   w.run();
   CHECK(waiting() == 0);
 }
@@ -331,25 +331,25 @@ TEST_CASE("directory: a store failure ends it", "[directory]") {
 TEST_CASE("directory: a watcher receives changes, one update at a time", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
-  const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
+  const auto proxy = w.spawn<directory_proxy>(it, caf::actor_addr{});
   w.ask(it, rank_of("a", 0));
   probe watcher(w.system());
-  const auto watch = w.ask(door, watch_atom_v, std::string("a"), watcher.as<handshake_watcher_actor>());
+  const auto watch = w.ask(proxy, watch_atom_v, std::string("a"), watcher.as<handshake_watcher_actor>());
   const auto number = watch.value<std::uint64_t>();
   auto told = watcher.take_one<handshake_update>();
   // The directory's own handle does not leave the process with it.
   CHECK_FALSE(told.sender);
   CHECK(told.get<handshake_update>(0).watch == number);
   CHECK(told.get<handshake_update>(0).changes.at(0).now.entries.size() == 1);
-  w.ask(door, rank_of("a", 1));
-  w.ask(door, rank_of("b", 1));
+  w.ask(proxy, rank_of("a", 1));
+  w.ask(proxy, rank_of("b", 1));
   CHECK(watcher.take<handshake_update>().empty());
-  CHECK(w.ask(door, handshake_seen_request{number}).code() == errc::ok);
+  CHECK(w.ask(proxy, handshake_seen_request{number}).code() == errc::ok);
   told = watcher.take_one<handshake_update>();
   CHECK(told.get<handshake_update>(0).changes.at(0).now.complete);
-  CHECK(w.ask(door, handshake_seen_request{number}).code() == errc::ok);
+  CHECK(w.ask(proxy, handshake_seen_request{number}).code() == errc::ok);
   CHECK(watcher.take<handshake_update>().empty());
-  CHECK(w.ask(door, caf::leave_atom_v, number).code() == errc::ok);
+  CHECK(w.ask(proxy, caf::leave_atom_v, number).code() == errc::ok);
   CHECK(w.ask(it, stats_atom_v).value<handshake_stats>().watches == 0);
 }
 
@@ -432,12 +432,12 @@ TEST_CASE("directory: changes that wait for a slow disk are bounded in bytes", "
 TEST_CASE("directory: a payload marked as JSON is validated, also through the listener", "[directory]") {
   sim w;
   const auto it = w.spawn<directory>(handshake::directory_options{});
-  const auto door = w.spawn<directory_door>(it, caf::actor_addr{});
+  const auto proxy = w.spawn<directory_proxy>(it, caf::actor_addr{});
   const auto publish = [&](std::string payload, handshake_form form) {
     auto x = rank_of("a", 0);
     x.payload = std::move(payload);
     x.form = form;
-    return code(w.ask(door, std::move(x)).value<handshake_reply>().code);
+    return code(w.ask(proxy, std::move(x)).value<handshake_reply>().code);
   };
   // Readers get it as a part of a larger text.
   CHECK(publish("", handshake_form::json) == errc::invalid_argument);

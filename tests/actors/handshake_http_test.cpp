@@ -47,11 +47,11 @@ struct world {
     config.limits.answer_time = std::chrono::seconds(20);
     router routes;
     troupe::http::handshake::add_routes(routes, system, it, {4096, std::chrono::seconds(60), vllm_draft, answer_bytes});
-    door = started(config, std::move(routes));
+    proxy = started(config, std::move(routes));
   }
   ~world() {
     caf::anon_send(it, drain_atom_v);
-    door.reset();
+    proxy.reset();
     caf::anon_send_exit(it, caf::exit_reason::user_shutdown);
   }
   world(const world&) = delete;
@@ -66,7 +66,7 @@ struct world {
   }
   reply call(std::string_view method, std::string_view path, std::string_view body = {},
              std::string_view more = {}) const {
-    client c{door->port()};
+    client c{proxy->port()};
     return c.call(request(method, path, body, more));
   }
   reply get(std::string_view path, std::string_view more = {}) const { return call("GET", path, {}, more); }
@@ -89,7 +89,7 @@ struct world {
   actor_options options;
   caf::actor_system system{options};
   directory_actor it;
-  std::unique_ptr<server> door;
+  std::unique_ptr<server> proxy;
 };
 
 constexpr const char* rank_0 = "/v1/handshake/a/ranks/0/0/0";
@@ -159,7 +159,7 @@ TEST_CASE("handshake over HTTP: replies in flight are bounded and those beyond t
   constexpr std::size_t readers = 50;
   std::vector<std::unique_ptr<client>> all;
   for (std::size_t i = 0; i < readers; ++i) {
-    all.push_back(std::make_unique<client>(w.door->port()));
+    all.push_back(std::make_unique<client>(w.proxy->port()));
     all.back()->send(world::request("GET", "/v1/handshake/b/ranks/0/0/0?wait=20s"));
   }
   CHECK(w.put("/v1/handshake/b/ranks/0/0/0?incarnation=1", std::string(1000, 'x')) == 201);
@@ -192,7 +192,7 @@ TEST_CASE("handshake over HTTP: lists have the same bound", "[http][handshake]")
     caf::anon_send(w.it, std::move(x));
   }
   // More than sockets take of one that reads nothing, and no two of them find room.
-  client silent{w.door->port(), 64 << 10};
+  client silent{w.proxy->port(), 64 << 10};
   silent.send(world::request("GET", "/v1/handshake"));
   // One of the later requests, on another connection, may be answered first; then the first one gets no room.
   silent.wait_for_bytes();
@@ -239,9 +239,9 @@ TEST_CASE("handshake over HTTP: another payload gets 409, an old incarnation 410
 
 TEST_CASE("handshake over HTTP: a long poll is answered when the rank appears", "[http][handshake]") {
   const world w;
-  client waiting{w.door->port()};
+  client waiting{w.proxy->port()};
   waiting.send(world::request("GET", std::string(rank_1) + "?wait=20s"));
-  client complete{w.door->port()};
+  client complete{w.proxy->port()};
   complete.send(world::request("GET", "/v1/handshake/a?complete=true&wait=20s"));
   CHECK(w.put(std::string(rank_0) + "?incarnation=7&tp_size=2", "x") == 201);
   CHECK(w.put(std::string(rank_1) + "?incarnation=7&tp_size=2", "y") == 201);
@@ -369,7 +369,7 @@ TEST_CASE("handshake over HTTP: the examples of the documentation work", "[http]
   }
   const world w;
   const auto command = "python3 -B " TROUPE_SOURCE_DIR "/tests/conformance/run_examples.py --url http://127.0.0.1:" +
-                       std::to_string(w.door->port()) + " " TROUPE_SOURCE_DIR "/docs/handshake.md";
+                       std::to_string(w.proxy->port()) + " " TROUPE_SOURCE_DIR "/docs/handshake.md";
   CHECK(std::system(command.c_str()) == 0);
 }
 
@@ -380,7 +380,7 @@ TEST_CASE("handshake over HTTP: long polls take no thread each", "[http][handsha
   constexpr std::size_t readers = 200;
   std::vector<std::unique_ptr<client>> all;
   for (std::size_t i = 0; i < readers; ++i) {
-    all.push_back(std::make_unique<client>(w.door->port()));
+    all.push_back(std::make_unique<client>(w.proxy->port()));
     all.back()->send(world::request("GET", std::string(rank_0) + "?wait=20s"));
   }
   REQUIRE(w.waits(readers));
@@ -399,7 +399,7 @@ TEST_CASE("handshake over HTTP: closing a connection ends its long poll and othe
     const auto target = std::string(path) + (std::string_view(path).find('?') == std::string::npos ? "?" : "&");
     std::vector<std::unique_ptr<client>> all;
     for (std::size_t i = 0; i < limits.waiting_max; ++i) {
-      all.push_back(std::make_unique<client>(w.door->port()));
+      all.push_back(std::make_unique<client>(w.proxy->port()));
       all.back()->send(world::request("GET", target + "wait=60s"));
     }
     REQUIRE(w.waits(limits.waiting_max));
@@ -411,7 +411,7 @@ TEST_CASE("handshake over HTTP: closing a connection ends its long poll and othe
     CHECK(w.get(target + "wait=1ms").code == 404);
   }
   // A client that has closed only its sending side gets its answer.
-  client half{w.door->port()};
+  client half{w.proxy->port()};
   half.send(world::request("GET", std::string(rank_0) + "?wait=60s"));
   half.end();
   const auto told = half.must_read();
@@ -435,7 +435,7 @@ TEST_CASE("handshake over HTTP: exceeded limits get 429 with an explanation each
   says(w.call("PUT", std::string(rank_1) + "?incarnation=1&tp_size=2", std::string(60, 'x')), "100 bytes");
   CHECK(w.put("/v1/handshake/b/ranks/0/0/0?incarnation=1", "x") == 201);
   says(w.call("PUT", "/v1/handshake/c/ranks/0/0/0?incarnation=1", "x"), "2 engines");
-  client waiting{w.door->port()};
+  client waiting{w.proxy->port()};
   waiting.send(world::request("GET", std::string(rank_1) + "?wait=60s"));
   REQUIRE(w.waits(1));
   says(w.get("/v1/handshake/c?wait=60s"), "1 fetches that wait");

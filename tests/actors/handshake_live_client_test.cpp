@@ -1,5 +1,5 @@
 #include "actors/node/directory/directory.hpp"
-#include "actors/node/directory/directory_door.hpp"
+#include "actors/node/directory/directory_proxy.hpp"
 #include "handshake/client.hpp"
 #include "tests/catch.hpp"
 #include "tests/patience.hpp"
@@ -33,7 +33,7 @@ struct live_options : caf::actor_system_config {
 struct live_world {
   live_world() = default;
   ~live_world() {
-    caf::anon_send_exit(door, caf::exit_reason::kill);
+    caf::anon_send_exit(proxy, caf::exit_reason::kill);
     caf::anon_send_exit(it, caf::exit_reason::user_shutdown);
   }
   live_world(const live_world&) = delete;
@@ -49,7 +49,7 @@ struct live_world {
     x.rank.tp = tp;
     x.sizes.tp = tp_size;
     x.payload = "payload " + std::to_string(incarnation);
-    self->request(door, seconds(30), x)
+    self->request(proxy, seconds(30), x)
         .receive([](const handshake_reply& reply) { CHECK(reply.code == 0); },
                  [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
   }
@@ -68,14 +68,14 @@ struct live_world {
   live_options options;
   caf::actor_system system{options};
   directory_actor it = spawn_actor<directory>(system, handshake::directory_options{});
-  handshake_door_actor door = spawn_actor<directory_door>(system, it, caf::actor_addr{});
+  handshake_proxy_actor proxy = spawn_actor<directory_proxy>(system, it, caf::actor_addr{});
 };
 
 } // namespace
 
 TEST_CASE("handshake client, live: engines may start in any order", "[handshake]") {
   live_world w;
-  handshake::client one(w.system, w.door);
+  handshake::client one(w.system, w.proxy);
   auto waiting = one.resolve({"a", 0, seconds(30)});
   w.publish("a", 7);
   const auto found = waiting.get();
@@ -90,7 +90,7 @@ TEST_CASE("handshake client, live: engines may start in any order", "[handshake]
 
 TEST_CASE("handshake client, live: is notified when an engine has restarted", "[handshake]") {
   live_world w;
-  handshake::client one(w.system, w.door);
+  handshake::client one(w.system, w.proxy);
   w.publish("a", 7);
   CHECK((*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 7);
   w.publish("a", 8);
@@ -112,7 +112,7 @@ TEST_CASE("handshake client, live: mismatched hash, cancellation and shutdown of
   w.publish("a", 7);
   handshake::client_options options;
   options.compat = "def";
-  auto one = std::make_unique<handshake::client>(w.system, w.door, options);
+  auto one = std::make_unique<handshake::client>(w.system, w.proxy, options);
   CHECK(one->resolve({"a", 0, seconds(30)}).get().error().code == errc::identity_mismatch);
   std::promise<errc> cancelled;
   const auto who = one->resolve({"b", 0, seconds(30)}, [&](const result<handshake::resolution>& x) {
@@ -127,7 +127,7 @@ TEST_CASE("handshake client, live: mismatched hash, cancellation and shutdown of
 
 TEST_CASE("handshake client, live: a rank of another world size waits for its peer ranks", "[handshake]") {
   live_world w;
-  handshake::client one(w.system, w.door);
+  handshake::client one(w.system, w.proxy);
   auto waiting = one.resolve({"a", 0, seconds(30), handshake::wanted_ranks::peers_of(1, 2)});
   w.publish("a", 7, 2, 4);
   w.publish("a", 7, 3, 4);
@@ -142,7 +142,7 @@ TEST_CASE("handshake client, live: a rank of another world size waits for its pe
 
 TEST_CASE("handshake client, live: a cancelled wait is removed from the directory", "[handshake]") {
   live_world w;
-  auto one = std::make_unique<handshake::client>(w.system, w.door);
+  auto one = std::make_unique<handshake::client>(w.system, w.proxy);
   const auto who = one->resolve({"a", 0, seconds(30)}, [](const result<handshake::resolution>&) {});
   CHECK(w.waits(1));
   one->cancel(who);
@@ -156,8 +156,8 @@ TEST_CASE("handshake client, live: a cancelled wait is removed from the director
 TEST_CASE("handshake client, live: connects to a new directory after the previous one has ended", "[handshake]") {
   live_world w;
   std::mutex lock;
-  auto current = w.door;
-  handshake::client one(w.system, [&](const std::function<void(result<handshake_door_actor>)>& then) {
+  auto current = w.proxy;
+  handshake::client one(w.system, [&](const std::function<void(result<handshake_proxy_actor>)>& then) {
     const std::lock_guard guard(lock);
     if (current)
       then(current);
@@ -172,13 +172,13 @@ TEST_CASE("handshake client, live: connects to a new directory after the previou
     const std::lock_guard guard(lock);
     current = nullptr;
   }
-  caf::anon_send_exit(w.door, caf::exit_reason::kill);
+  caf::anon_send_exit(w.proxy, caf::exit_reason::kill);
   caf::anon_send_exit(w.it, caf::exit_reason::kill);
   w.it = spawn_actor<directory>(w.system, handshake::directory_options{});
-  w.door = spawn_actor<directory_door>(w.system, w.it, caf::actor_addr{});
+  w.proxy = spawn_actor<directory_proxy>(w.system, w.it, caf::actor_addr{});
   {
     const std::lock_guard guard(lock);
-    current = w.door;
+    current = w.proxy;
   }
   w.publish("b", 1);
   CHECK((*waiting.get())->incarnation == 1);
@@ -195,7 +195,7 @@ TEST_CASE("handshake client, live: retries of many waits without a directory do 
   options.waiting_max = many;
   options.parallel_max = 1;
   options.backoff_min = options.backoff_max = milliseconds(500);
-  handshake::client one(w.system, handshake_door_actor{}, options);
+  handshake::client one(w.system, handshake_proxy_actor{}, options);
   std::vector<std::future<result<handshake::resolution>>> all;
   for (std::uint32_t i = 0; i < many; ++i)
     all.push_back(one.resolve({std::to_string(i), 0, seconds(4)}));
@@ -205,11 +205,11 @@ TEST_CASE("handshake client, live: retries of many waits without a directory do 
 
 TEST_CASE("handshake client, live: a withdrawn engine is no longer found", "[handshake]") {
   live_world w;
-  handshake::client one(w.system, w.door);
+  handshake::client one(w.system, w.proxy);
   w.publish("a", 7);
   CHECK(one.resolve({"a", 0, seconds(30)}).get().has_value());
   caf::scoped_actor self{w.system};
-  self->request(w.door, seconds(30), handshake_withdraw_request{"a", 7})
+  self->request(w.proxy, seconds(30), handshake_withdraw_request{"a", 7})
       .receive([](const handshake_reply& x) { CHECK(x.code == 0); }, [](const caf::error&) {});
   CHECK(test::eventually([&] { return !one.resolve({"a", 0, milliseconds(20)}).get().has_value(); }));
 }

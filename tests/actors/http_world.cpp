@@ -62,10 +62,10 @@ http_world::http_world(const add_routes& add, const config::http_config& config,
   namespaces_config how;
   how.shards = shards_;
   namespaces_ = spawn_actor<namespaces>(*system_, how, std::vector<add_namespace_request>{}, std::vector<known_rank>{});
-  std::vector<registry_actor> doors;
+  std::vector<registry_actor> listening_sockets;
   for (const auto& x : shards_)
-    doors.push_back(counted(*system_, x, asked_shards_));
-  service_ = std::make_shared<const metadata_service>(*system_, doors, namespaces_, how.names);
+    listening_sockets.push_back(counted(*system_, x, asked_shards_));
+  service_ = std::make_shared<const metadata_service>(*system_, listening_sockets, namespaces_, how.names);
   http::router routes;
   add(routes, service_);
   server_ = http::started(config, std::move(routes), watcher);

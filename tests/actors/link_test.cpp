@@ -451,18 +451,18 @@ TEST_CASE_METHOD(far_world, "link: a wait for an unreachable node ends with its 
 
 TEST_CASE("link: its shutdown releases the dialer whose thread would delay the end of the system", "[link]") {
   sim world;
-  probe entrance(world.system());
-  const auto held = entrance.as<caf::strong_actor_ptr>();
+  probe dialer(world.system());
+  const auto held = dialer.as<caf::strong_actor_ptr>();
   const auto before = held->strong_refs.load();
   link_options how;
   how.where = {"mars", 4600};
-  how.entrance = entrance.as<caf::io::middleman_actor>();
+  how.dialer = dialer.as<caf::io::middleman_actor>();
   const auto session = world.spawn<troupe::link>(how);
-  how.entrance = nullptr;
+  how.dialer = nullptr;
   CHECK(held->strong_refs.load() > before);
   // The link itself is held, as it is by a clock that has a message for it.
   world.end(session);
-  entrance.take<caf::connect_atom, std::string, std::uint16_t>();
+  dialer.take<caf::connect_atom, std::string, std::uint16_t>();
   CHECK(held->strong_refs.load() == before);
 }
 

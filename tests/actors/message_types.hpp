@@ -42,7 +42,7 @@ using handle_types =
     std::tuple<registry_actor, allocator_actor, io_worker_actor, page_checker_actor, copy_engine_actor, transfer_actor,
                lookup_actor, metrics_actor, node_actor, link_actor, namespaces_actor, client_shard_actor,
                client_worker_actor, remote_worker_actor, reception_actor, cluster_actor, client_cluster_actor,
-               handshake_watcher_actor, handshake_door_actor, directory_actor>;
+               handshake_watcher_actor, handshake_proxy_actor, directory_actor>;
 
 using message_types = decltype(std::tuple_cat(registry_types{}, slot_types{}, transfer_types{}, node_types{},
                                               handshake_types{}, handle_types{}));

@@ -1,6 +1,6 @@
-#include "actors/node/directory/directory_door.hpp"
+#include "actors/node/directory/directory_proxy.hpp"
 #include "actors/node/reception/reception.hpp"
-#include "actors/support/doors/greeting_name.hpp"
+#include "actors/support/listeners/handshake_name.hpp"
 #include "io/arena_name.hpp"
 #include "tests/actors/node_support.hpp"
 #include "tests/catch.hpp"
@@ -39,17 +39,17 @@ struct origin_world : node_world {
   /// It has connected by the Unix socket.
   local_process connected(const caf::node_id& home, std::shared_ptr<watched_process> watch) {
     local_process out{4711, std::move(watch)};
-    peers->came(greeting_name(system(), home), out);
+    peers->came(handshake_name(system(), home), out);
     return out;
   }
 
-  answer attach_by_door(probe& link, const attach_request& wanted, const caf::actor& as) {
+  answer attach_by_listener(probe& link, const attach_request& wanted, const caf::actor& as) {
     const auto number = link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(wanted, as));
     run();
     return link.answer_to(number);
   }
-  answer attach_by_door(probe& link, const attach_request& wanted = request()) {
-    return attach_by_door(link, wanted, link.as<>());
+  answer attach_by_listener(probe& link, const attach_request& wanted = request()) {
+    return attach_by_listener(link, wanted, link.as<>());
   }
 
   /// The client of these handles asks for a frame.
@@ -71,7 +71,7 @@ ino_t file_of(int descriptor) {
 TEST_CASE_METHOD(origin_world, "node: a client over TCP is remote whatever process id it sends", "[node]") {
   probe link(system(), another(7));
   for (const std::int32_t said : {1, 2, process_table::own, 4711}) {
-    const auto reply = attach_by_door(link, request_of(said)).value<attach_reply>();
+    const auto reply = attach_by_listener(link, request_of(said)).value<attach_reply>();
     CHECK(reply.arena.elsewhere);
     CHECK(reply.arena.name.items.empty());
     CHECK(processes.watched == 0);
@@ -83,7 +83,7 @@ TEST_CASE_METHOD(origin_world, "node: a client over TCP is remote whatever proce
   CHECK(processes.looks == 0);
   for (int i = 0; i < 5; ++i) {
     probe next(system(), another(static_cast<std::uint8_t>(20 + i)));
-    CHECK(attach_by_door(next).code() == errc::ok);
+    CHECK(attach_by_listener(next).code() == errc::ok);
     next.die();
     run();
   }
@@ -94,7 +94,7 @@ TEST_CASE_METHOD(origin_world, "node: a client on the Unix socket is the connect
   const auto process = std::make_shared<seen_process>();
   probe link(system(), another(7));
   const auto known = connected(another(7), process);
-  const auto reply = attach_by_door(link, request_of(1)).value<attach_reply>();
+  const auto reply = attach_by_listener(link, request_of(1)).value<attach_reply>();
   CHECK_FALSE(reply.arena.elsewhere);
   CHECK(reply.arena.name.items == extents->info().name);
   CHECK(processes.watched == 0);
@@ -105,7 +105,7 @@ TEST_CASE_METHOD(origin_world, "node: a client on the Unix socket is the connect
   touch(link, reply);
   link.die();
   run();
-  peers->left(greeting_name(system(), another(7)));
+  peers->left(handshake_name(system(), another(7)));
   CHECK(dead() == std::vector{reply.owner});
   // Process 1 ends, which it is not.
   processes.alive.erase(1);
@@ -121,7 +121,7 @@ TEST_CASE_METHOD(origin_world, "node: a disconnected client that never requested
   const auto process = std::make_shared<seen_process>();
   probe link(system(), another(7));
   connected(another(7), process);
-  const auto reply = attach_by_door(link).value<attach_reply>();
+  const auto reply = attach_by_listener(link).value<attach_reply>();
   link.request(caf::actor_cast<caf::strong_actor_ptr>(reply.shards.front()),
                caf::make_message(match_request{reply.space_id, {reply.owner, 1}, std::chrono::seconds(1), {}}));
   run();
@@ -134,25 +134,25 @@ TEST_CASE_METHOD(origin_world, "node: a disconnected client that never requested
 TEST_CASE_METHOD(origin_world, "node: a refused client gets no descriptors", "[node]") {
   probe link(system(), another(7));
   const auto known = connected(another(7), std::make_shared<seen_process>());
-  CHECK(attach_by_door(link, request("no such namespace")).code() == errc::unknown_namespace);
+  CHECK(attach_by_listener(link, request("no such namespace")).code() == errc::unknown_namespace);
   CHECK(known.handover->take().empty());
   auto far = request();
   far.home = "elsewhere";
-  CHECK(attach_by_door(link, far).value<attach_reply>().arena.elsewhere);
+  CHECK(attach_by_listener(link, far).value<attach_reply>().arena.elsewhere);
   CHECK(known.handover->take().empty());
 }
 
 TEST_CASE_METHOD(origin_world, "node: a process that cannot be watched gets no memory and the reason", "[node]") {
   local_process hidden;
   hidden.unwatched = "its process is hidden";
-  peers->came(greeting_name(system(), another(7)), hidden);
+  peers->came(handshake_name(system(), another(7)), hidden);
   probe link(system(), another(7));
-  const auto refused = attach_by_door(link);
+  const auto refused = attach_by_listener(link);
   CHECK(refused.code() == errc::unsupported);
   CHECK(refused.failure.text.find("its process is hidden") != std::string::npos);
   CHECK(refused.failure.text.find("remote.enabled") != std::string::npos);
   options->remote.enabled = true;
-  CHECK(attach_by_door(link).value<attach_reply>().arena.elsewhere);
+  CHECK(attach_by_listener(link).value<attach_reply>().arena.elsewhere);
   CHECK(hidden.handover->take().empty());
 }
 
@@ -160,11 +160,11 @@ TEST_CASE_METHOD(origin_world, "node: a client cannot attach with a handle of an
   probe link(system(), another(7));
   probe victim(system(), another(8));
   connected(another(8), std::make_shared<seen_process>());
-  const auto theirs = attach_by_door(victim).value<attach_reply>();
-  CHECK(attach_by_door(link, request(), victim.as<>()).code() == errc::invalid_argument);
+  const auto theirs = attach_by_listener(victim).value<attach_reply>();
+  CHECK(attach_by_listener(link, request(), victim.as<>()).code() == errc::invalid_argument);
   // A handle of the node's own process is refused too.
   probe local(system());
-  CHECK(attach_by_door(link, request_of(2), local.as<>()).code() == errc::invalid_argument);
+  CHECK(attach_by_listener(link, request_of(2), local.as<>()).code() == errc::invalid_argument);
   CHECK(dead().empty());
   CHECK(theirs.owner != 0);
 }
@@ -172,7 +172,7 @@ TEST_CASE_METHOD(origin_world, "node: a client cannot attach with a handle of an
 TEST_CASE_METHOD(origin_world, "handshakes: a client cannot register an actor of another process for notifications",
                  "[node][handshake]") {
   probe behind(system());
-  const auto watched = spawn<directory_door>(behind.as<directory_actor>(), supervisor.address(), nullptr);
+  const auto watched = spawn<directory_proxy>(behind.as<directory_actor>(), supervisor.address(), nullptr);
   probe asker(system(), another(7));
   probe victim(system(), another(8));
   const auto ask_for = [&](const probe& who) {

@@ -14,14 +14,14 @@ using namespace troupe::test;
 namespace {
 
 struct reception_world : node_world {
-  reception_actor door = spawn<reception>(supervisor);
+  reception_actor proxy = spawn<reception>(supervisor);
   probe link{system()};
   probe other_link{system()};
   attach_reply mine = enter(link);
   attach_reply theirs = enter(other_link);
 
   /// Attaches through the reception, as every client does.
-  attach_reply enter(const probe& as) { return ask(door, request(), as.as<>()).value<attach_reply>(); }
+  attach_reply enter(const probe& as) { return ask(proxy, request(), as.as<>()).value<attach_reply>(); }
 
   const client_shard_actor& desk() const { return mine.shards.front(); }
   const client_worker_actor& io(std::size_t rank = 0) const { return mine.ranks[rank].worker; }
@@ -98,9 +98,9 @@ TEST_CASE_METHOD(reception_world, "reception: no reply reveals an actor behind i
                 [&] { return worker0.take_one<fetch_atom, owner_id, frame_request>(); }) == io());
   CHECK(sent_by(io(), caf::make_message(unpin_atom_v, pin_number{5}), worker0, caf::make_message(),
                 [&] { return worker0.take_one<unpin_atom, owner_id, pin_number>(); }) == io());
-  asker.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(request(), asker.as<>()));
+  asker.request(caf::actor_cast<caf::strong_actor_ptr>(proxy), caf::make_message(request(), asker.as<>()));
   run();
-  CHECK(asker.take_answers().front().sender == door);
+  CHECK(asker.take_answers().front().sender == proxy);
 }
 
 TEST_CASE_METHOD(reception_world, "reception: a request ends if its shard dies or drops it", "[reception]") {
@@ -176,7 +176,7 @@ TEST_CASE_METHOD(reception_world, "reception: concurrent requests are limited pe
   end(supervisor);
   options->actors.max_requests = 16;
   start();
-  door = spawn<reception>(supervisor);
+  proxy = spawn<reception>(supervisor);
   mine = enter(link);
   theirs = enter(other_link);
   for (int i = 0; i < 16; ++i)
@@ -213,9 +213,9 @@ TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal me
   CHECK(refused(io(), fetch_atom_v, theirs.owner, batch()));
   CHECK(refused(io(), owner_at_rest_atom_v, theirs.owner));
   CHECK(refused(io(), io_completions{}));
-  CHECK(refused(door, drain_atom_v));
-  CHECK(refused(door, stats_atom_v));
-  CHECK(refused(door, caf::leave_atom_v, mine.owner, link.as<>()));
+  CHECK(refused(proxy, drain_atom_v));
+  CHECK(refused(proxy, stats_atom_v));
+  CHECK(refused(proxy, caf::leave_atom_v, mine.owner, link.as<>()));
   CHECK(shard.inbox_size() == 0);
   CHECK(worker0.inbox_size() == 0);
 }
@@ -223,7 +223,7 @@ TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal me
 TEST_CASE_METHOD(reception_world, "reception: forged exit, down and error messages end no actor", "[reception]") {
   const auto tell = [&](auto message) {
     for (const auto& handle :
-         {caf::actor_cast<caf::actor>(door), caf::actor_cast<caf::actor>(desk()), caf::actor_cast<caf::actor>(io())})
+         {caf::actor_cast<caf::actor>(proxy), caf::actor_cast<caf::actor>(desk()), caf::actor_cast<caf::actor>(io())})
       caf::anon_send(handle, message);
     run();
   };
@@ -249,7 +249,7 @@ TEST_CASE_METHOD(reception_world, "reception: the handles of a client end with i
     run();
   }
   SECTION("it detaches") {
-    link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(caf::leave_atom_v, mine.owner));
+    link.request(caf::actor_cast<caf::strong_actor_ptr>(proxy), caf::make_message(caf::leave_atom_v, mine.owner));
     run();
   }
   SECTION("it attaches again") {
@@ -268,17 +268,17 @@ TEST_CASE_METHOD(reception_world, "reception: names are limited in length", "[re
   auto wanted = request();
   auto& name = GENERATE(false, true) ? wanted.client_name : wanted.space_name;
   name = std::string(257, 'x');
-  CHECK(ask(door, wanted, another.as<>()).code() == errc::limit_exceeded);
+  CHECK(ask(proxy, wanted, another.as<>()).code() == errc::limit_exceeded);
   name.pop_back();
-  CHECK(ask(door, wanted, another.as<>()).code() ==
+  CHECK(ask(proxy, wanted, another.as<>()).code() ==
         (wanted.client_name.size() == 256 ? errc::ok : errc::unknown_namespace));
 }
 
 TEST_CASE_METHOD(reception_world, "reception: only the client itself can detach", "[reception]") {
-  CHECK(ask(door, caf::leave_atom_v, mine.owner).code() == errc::not_found);
-  caf::anon_send(door, caf::leave_atom_v, mine.owner);
+  CHECK(ask(proxy, caf::leave_atom_v, mine.owner).code() == errc::not_found);
+  caf::anon_send(proxy, caf::leave_atom_v, mine.owner);
   run();
-  other_link.request(caf::actor_cast<caf::strong_actor_ptr>(door), caf::make_message(caf::leave_atom_v, mine.owner));
+  other_link.request(caf::actor_cast<caf::strong_actor_ptr>(proxy), caf::make_message(caf::leave_atom_v, mine.owner));
   run();
   CHECK(dead().empty());
 }
@@ -286,14 +286,14 @@ TEST_CASE_METHOD(reception_world, "reception: only the client itself can detach"
 TEST_CASE_METHOD(reception_world, "reception: quiescence can be reported by any sender that knows the owner id",
                  "[reception]") {
   begin(io(), fetch_atom_v, batch());
-  CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::busy);
+  CHECK(ask(proxy, owner_at_rest_atom_v, mine.owner).code() == errc::busy);
   link.die();
   run();
   CHECK(rested().empty());
-  CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
+  CHECK(ask(proxy, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
   CHECK(rested() == std::vector{mine.owner});
-  CHECK(ask(door, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
-  CHECK(ask(door, owner_at_rest_atom_v, owner_id{0}).code() == errc::ok);
+  CHECK(ask(proxy, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
+  CHECK(ask(proxy, owner_at_rest_atom_v, owner_id{0}).code() == errc::ok);
   CHECK(rested().empty());
 }
 
@@ -306,14 +306,14 @@ TEST_CASE_METHOD(reception_world, "reception: a message that is no request gets 
   };
   send(io(), caf::make_message(unpin_atom_v, pin_number{5}));
   worker0.reply(worker0.take_one<unpin_atom, owner_id, pin_number>(), caf::make_message());
-  send(door, caf::make_message(caf::leave_atom_v, theirs.owner));
+  send(proxy, caf::make_message(caf::leave_atom_v, theirs.owner));
   run();
   CHECK(sender.inbox_size() == 0);
 }
 
 TEST_CASE_METHOD(reception_world, "reception: it ends with the node", "[reception]") {
   end(supervisor);
-  CHECK(ask(door, request(), link.as<>()).code() == errc::unreachable);
+  CHECK(ask(proxy, request(), link.as<>()).code() == errc::unreachable);
   CHECK(ask(desk(), match(mine.owner)).code() == errc::unreachable);
 }
 

@@ -40,7 +40,7 @@ enum class defect : std::uint8_t {
   /// A client asks for its watch once.
   watch_once,
   /// A client does not notice that its listener has ended, nor that the directory behind it does not answer.
-  keep_the_door,
+  keep_the_connection,
   /// Readers get changes that are not durable yet.
   tell_before_durable,
   /// Lists have publications that are not durable yet.
@@ -74,7 +74,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_name
     {"stale-cache", defect::stale_cache},
     {"forget-client-time", defect::forget_client_time},
     {"watch-once", defect::watch_once},
-    {"keep-the-door", defect::keep_the_door},
+    {"keep-the-door", defect::keep_the_connection},
     {"tell-before-durable", defect::tell_before_durable},
     {"list-before-durable", defect::list_before_durable},
     {"tell-moved-deadlines", defect::tell_moved_deadlines},

@@ -202,7 +202,7 @@ void world::send(std::size_t who, const handshake::client_state::fetch_order& or
     x.state->answered(fetch, reply, now_);
     settle(who);
   };
-  if (c.door == 0) {
+  if (c.connection == 0) {
     after(milliseconds(1), [answered] {
       handshake_fetch_reply nobody;
       nobody.code = static_cast<std::uint8_t>(errc::unreachable);
@@ -210,8 +210,8 @@ void world::send(std::size_t who, const handshake::client_state::fetch_order& or
     });
     return;
   }
-  carry(who, [this, who, answered, door = c.door, what = order.what] {
-    serve_behind(door, [&] {
+  carry(who, [this, who, answered, connection = c.connection, what = order.what] {
+    serve_behind(connection, [&] {
       fetch(what, [this, who, answered](const handshake_fetch_reply& reply) {
         carry(who, [answered, reply] { answered(reply); });
       });
@@ -226,29 +226,29 @@ void world::keep_way(std::size_t who) {
   const auto order = c.state->take_watch_order();
   if (!order)
     return;
-  const bool is_door = order->what == handshake::watch_state::step::open;
-  if (is_door && !(has(defect::keep_the_door) && c.door != 0))
-    open_door(who, order->id);
-  else if (!is_door && !(has(defect::watch_once) && std::exchange(c.has_watched, true)))
+  const bool is_connection = order->what == handshake::watch_state::step::open;
+  if (is_connection && !(has(defect::keep_the_connection) && c.connection != 0))
+    open_connection(who, order->id);
+  else if (!is_connection && !(has(defect::watch_once) && std::exchange(c.has_watched, true)))
     ask_for_watch(who, order->id);
 }
 
-void world::open_door(std::size_t who, number order) {
+void world::open_connection(std::size_t who, number order) {
   carry(who, [this, who, order] {
     const auto life = directory_.state ? directory_.life : 0;
     carry(who, [this, who, order, life] {
       auto& c = clients_[who];
       count(life != 0 ? "listener opened" : "listener refused");
-      if (c.state->door_opened(order, life != 0, now_) && life != 0)
-        c.door = life;
+      if (c.state->connection_opened(order, life != 0, now_) && life != 0)
+        c.connection = life;
       settle(who);
     });
   });
 }
 
 void world::ask_for_watch(std::size_t who, number order) {
-  carry(who, [this, who, order, door = clients_[who].door] {
-    serve_behind(door, [this, who, order] {
+  carry(who, [this, who, order, connection = clients_[who].connection] {
+    serve_behind(connection, [this, who, order] {
       carry(who, [this, who, order, begun = watch(who)] {
         count(begun ? "watch asked for" : "watch refused");
         clients_[who].state->watched(order, begun, now_);
@@ -268,8 +268,8 @@ void world::hear(std::size_t who, number watch, const handshake_update& update) 
       c.state->note(x.engine, x.now.incarnation, is_there(x.now), now_);
   }
   settle(who);
-  carry_once(who, [this, who, watch, door = c.door] {
-    serve_behind(door, [this, who, watch] {
+  carry_once(who, [this, who, watch, connection = c.connection] {
+    serve_behind(connection, [this, who, watch] {
       if (directory_.state->seen(watch))
         return;
       carry(who, [this, who, watch] {

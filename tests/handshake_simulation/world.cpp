@@ -142,13 +142,13 @@ void world::crash_directory() {
   for (auto& [who, x] : std::exchange(directory_.waiting, {}))
     x.then(lost());
   // Their connections end; a client that was cut off is not notified.
-  if (!has(defect::keep_the_door))
+  if (!has(defect::keep_the_connection))
     for (std::size_t who = 0; who < clients_.size(); ++who)
-      carry(who, [this, who, door = directory_.life] {
+      carry(who, [this, who, connection = directory_.life] {
         auto& c = clients_[who];
-        if (c.door == door && c.state->door_lost(c.state->door(), now_)) {
+        if (c.connection == connection && c.state->connection_lost(c.state->connection(), now_)) {
           count("listener lost");
-          c.door = 0;
+          c.connection = 0;
         }
         settle(who);
       });
@@ -170,8 +170,8 @@ void world::serve(action f) {
   settle();
 }
 
-void world::serve_behind(std::uint64_t door, action f) {
-  if (door == directory_.life)
+void world::serve_behind(std::uint64_t connection, action f) {
+  if (connection == directory_.life)
     serve(std::move(f));
   else
     count("no directory");

@@ -150,7 +150,7 @@ private:
     /// The latest incarnation of each engine that it was notified of.
     std::map<std::string, incarnation_number> noted;
     /// The life of the directory that its listener leads to.
-    std::uint64_t door = 0;
+    std::uint64_t connection = 0;
     bool has_watched = false;
     std::optional<timestamp> wakes;
   };
@@ -174,7 +174,7 @@ private:
   void crash_directory();
   void serve(action f);
   /// Like the actor behind a listener: it exists for one life of the directory.
-  void serve_behind(std::uint64_t door, action f);
+  void serve_behind(std::uint64_t connection, action f);
   void settle();
   void wake_directory();
   void answer_change(const handshake_reply& reply, std::function<void(handshake_reply)> then);
@@ -205,7 +205,7 @@ private:
   void settle(std::size_t who);
   void send(std::size_t who, const handshake::client_state::fetch_order& order);
   void keep_way(std::size_t who);
-  void open_door(std::size_t who, number order);
+  void open_connection(std::size_t who, number order);
   void ask_for_watch(std::size_t who, number order);
   void hear(std::size_t who, number watch, const handshake_update& update);
   void wake(std::size_t who);

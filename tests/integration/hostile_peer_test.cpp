@@ -124,11 +124,11 @@ TEST_CASE("a frame header of four gigabytes allocates no memory in the node") {
   attacked_node x;
   x.check_serves();
   const auto before = resident(x.node.program().id());
-  for (const bool greeted : {false, true})
+  for (const bool has_handshake : {false, true})
     for (int i = 0; i < 8; ++i) {
       const raw_peer peer(x.node.socket());
       REQUIRE(peer.connected());
-      if (greeted)
+      if (has_handshake)
         peer.send(header(1, 32) + std::string(31, 'p') + static_cast<char>('a' + i));
       peer.send(header(2, 0xffffffff));
       CHECK(peer.ends_within(patience));

@@ -17,9 +17,9 @@ namespace troupe::simulation {
 namespace {
 
 /// In the place of CAF's middleman: makes a connection of the world.
-class entrance final : public caf::io::middleman_actor::base {
+class dialer final : public caf::io::middleman_actor::base {
 public:
-  entrance(caf::actor_config& config, std::function<caf::strong_actor_ptr()> connect)
+  dialer(caf::actor_config& config, std::function<caf::strong_actor_ptr()> connect)
       : caf::io::middleman_actor::base(config), connect_(std::move(connect)) {}
 
   const char* name() const override { return "entrance"; }
@@ -116,8 +116,7 @@ void client::start() {
     parts.ranks.push_back({rank, ranks_[rank].copier, ranks_[rank].load, ranks_[rank].save});
   }
   link_options where;
-  where.entrance =
-      in_->keep(caf::io::middleman_actor(spawn_actor<entrance>(in_->system(), [this] { return connect(); })));
+  where.dialer = in_->keep(caf::io::middleman_actor(spawn_actor<dialer>(in_->system(), [this] { return connect(); })));
   where.client_name = "client";
   where.window_bytes = p.pinned_pages * slot_bytes_;
   where.attach.reconnect_backoff_min = std::chrono::milliseconds(5);

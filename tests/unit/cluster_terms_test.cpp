@@ -1,5 +1,5 @@
 #include "actors/node/supervisor/peer_terms.hpp"
-#include "actors/support/doors/node_roles.hpp"
+#include "actors/support/listeners/node_roles.hpp"
 #include "tests/catch.hpp"
 
 #include <vector>

@@ -1,4 +1,4 @@
-#include "actors/support/doors/connected_peers.hpp"
+#include "actors/support/listeners/connected_peers.hpp"
 #include "tests/catch.hpp"
 
 #include <fcntl.h>

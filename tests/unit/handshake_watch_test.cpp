@@ -27,9 +27,9 @@ struct world {
   }
   watch_state::number open() {
     state.advance(now);
-    const auto door = ordered(watch_state::step::open);
-    CHECK(state.door_opened(door, true, now));
-    return door;
+    const auto connection = ordered(watch_state::step::open);
+    CHECK(state.connection_opened(connection, true, now));
+    return connection;
   }
   void watch(watch_state::number number) { state.watched(ordered(watch_state::step::watch), number, now); }
 
@@ -67,18 +67,18 @@ TEST_CASE("handshake client: a watch that is unknown to the directory is request
 
 TEST_CASE("handshake client: too many watches keep the connection, and any other failure closes it", "[handshake]") {
   world w;
-  const auto door = w.open();
+  const auto connection = w.open();
   duration pause = 100ms;
   for (int i = 0; i < 4; ++i) {
     w.state.watched(w.ordered(watch_state::step::watch), fail(errc::limit_exceeded, "too many"), w.now);
-    CHECK(w.state.door() == door);
+    CHECK(w.state.connection() == connection);
     w.pass(pause - 1ms);
     CHECK_FALSE(w.state.take_watch_order().has_value());
     w.pass(1ms);
     pause *= 2;
   }
   w.state.watched(w.ordered(watch_state::step::watch), fail(errc::unreachable, "gone"), w.now);
-  CHECK(w.state.door() == 0);
+  CHECK(w.state.connection() == 0);
   w.pass(5s);
   w.ordered(watch_state::step::open);
 }
@@ -89,31 +89,31 @@ TEST_CASE("handshake client: a silent directory counts as disconnected and is re
   const auto silent = w.open();
   const auto late = w.ordered(watch_state::step::watch);
   w.pass(5s);
-  CHECK(w.state.door() == 0);
+  CHECK(w.state.connection() == 0);
   w.state.watched(late, std::uint64_t{5}, w.now);
   CHECK_FALSE(w.state.is_watching());
-  CHECK_FALSE(w.state.door_lost(silent, w.now));
+  CHECK_FALSE(w.state.connection_lost(silent, w.now));
   for (const auto pause : {100ms, 200ms, 400ms}) {
     w.pass(pause);
     const auto attempt = w.ordered(watch_state::step::open);
-    CHECK(w.state.door_opened(attempt, false, w.now));
+    CHECK(w.state.connection_opened(attempt, false, w.now));
   }
   w.pass(800ms);
   const auto slow = w.ordered(watch_state::step::open);
   w.pass(5s);
   // A connection that opens after another one was requested is not used.
-  CHECK_FALSE(w.state.door_opened(slow, true, w.now));
+  CHECK_FALSE(w.state.connection_opened(slow, true, w.now));
 }
 
 TEST_CASE("handshake client: after a disconnect waiting requests are fetched again over the next connection",
           "[handshake]") {
   world w;
-  const auto door = w.open();
+  const auto connection = w.open();
   w.watch(5);
   CHECK_FALSE(w.state.resolve({"a", 0, 60s}, 1, w.now).has_value());
   const auto orders = w.state.take_orders();
   REQUIRE(orders.size() == 1);
-  CHECK(w.state.door_lost(door, w.now));
+  CHECK(w.state.connection_lost(connection, w.now));
   CHECK_FALSE(w.state.is_watching());
   CHECK(w.state.take_abandoned() == std::vector<client_state::number>{orders[0].fetch});
   CHECK(w.state.take_answers().empty());
@@ -126,7 +126,7 @@ TEST_CASE("handshake client: after a disconnect waiting requests are fetched aga
     for (const auto& order : w.state.take_orders())
       w.state.answered(order.fetch, fail(errc::unreachable, "nobody to ask"), w.now);
   }
-  CHECK(w.state.door_opened(next, true, w.now));
+  CHECK(w.state.connection_opened(next, true, w.now));
   CHECK(w.state.find_inconsistency() == "");
   w.pass(0ms);
   CHECK(w.state.under_way() == 1);

@@ -450,19 +450,19 @@ namespace {
 /// Two encrypted ends and a relay between them, which sees the records of the first one and can delay them.
 struct encrypted_pair {
   explicit encrypted_pair(std::uint64_t records_of_a_key) {
-    const std::array doors{io::tcp::listen_on(loopback), io::tcp::listen_on(loopback)};
-    REQUIRE((doors[0] && doors[1]));
-    auto first = io::tcp::tcp_stream::connect(doors[0]->where);
-    auto second = io::tcp::tcp_stream::connect(doors[1]->where);
+    const std::array listening_sockets{io::tcp::listen_on(loopback), io::tcp::listen_on(loopback)};
+    REQUIRE((listening_sockets[0] && listening_sockets[1]));
+    auto first = io::tcp::tcp_stream::connect(listening_sockets[0]->where);
+    auto second = io::tcp::tcp_stream::connect(listening_sockets[1]->where);
     REQUIRE((first && second));
-    for (const auto& x : doors) {
+    for (const auto& x : listening_sockets) {
       pollfd what{x->descriptor.get(), POLLIN, 0};
       REQUIRE(::poll(&what, 1, 30000) == 1);
     }
     a = std::move(*first);
     far_of_b = std::move(*second);
-    far_of_a = io::tcp::tcp_stream::accept(doors[0]->descriptor.get());
-    b = io::tcp::tcp_stream::accept(doors[1]->descriptor.get());
+    far_of_a = io::tcp::tcp_stream::accept(listening_sockets[0]->descriptor.get());
+    b = io::tcp::tcp_stream::accept(listening_sockets[1]->descriptor.get());
     io::tcp::connection_token token{};
     token[3] = std::byte{9};
     REQUIRE(a.encrypt(io::tcp::tcp_stream::role::asks, token, records_of_a_key));

@@ -161,14 +161,14 @@ TEST_CASE("ucx: the mover does not listen, and exposed memory accepts admitted a
     if (!before.contains(port))
       CHECK_FALSE(connects(port, loopback));
   const auto memory = expose(65536);
-  std::size_t doors = 0;
+  std::size_t listening_sockets = 0;
   for (const auto port : listening_ports())
     if (!with_mover.contains(port)) {
-      ++doors;
+      ++listening_sockets;
       CHECK_FALSE(connects(port, loopback + 1));
       CHECK(connects(port, loopback));
     }
-  CHECK(doors == 1);
+  CHECK(listening_sockets == 1);
 }
 
 TEST_CASE("ucx: an unknown transport name is an error", "[ucx]") {

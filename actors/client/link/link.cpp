@@ -166,7 +166,7 @@ void link::perform(const link_seek& x) {
     return;
   }
   // Unlike the blocking call, the request to the middleman also ends when the port accepts and sends nothing.
-  request(options_.entrance ? options_.entrance : system().middleman().actor_handle(), options_.attach.request_timeout,
+  request(options_.dialer ? options_.dialer : system().middleman().actor_handle(), options_.attach.request_timeout,
           caf::connect_atom_v, options_.where.host, options_.where.port)
       .then(
           [this, number = x.number](const caf::node_id&, caf::strong_actor_ptr& peer,
@@ -371,7 +371,7 @@ void link::on_exit() {
   options_.local = nullptr;
   // The entrance has a thread of its own, for which the actor system waits until nothing refers to it. The clock may
   // still refer to this actor, for a delayed message.
-  options_.entrance = nullptr;
+  options_.dialer = nullptr;
   parts_ = next_parts_ = client_parts{};
   left_.clear();
   node_ = nullptr;

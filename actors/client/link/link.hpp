@@ -22,7 +22,7 @@ struct link_options {
   reception_actor local;
   node_address where;
   /// Opens the connection; null: the middleman of CAF, which only supports TCP without TLS.
-  caf::io::middleman_actor entrance;
+  caf::io::middleman_actor dialer;
   /// Memory that nodes hand over to the entrance; null: the node is of this process, or elsewhere.
   std::shared_ptr<const io::handed_memory> handed{};
   std::string client_name;

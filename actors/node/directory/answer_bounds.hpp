@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/support/doors/outgoing_budget.hpp"
+#include "actors/support/listeners/outgoing_budget.hpp"
 #include "messages/messages.hpp"
 
 namespace troupe {

@@ -2,7 +2,7 @@
 
 #include "actors/node/directory/directory_journal.hpp"
 #include "actors/support/actor_support.hpp"
-#include "actors/support/doors/outgoing_budget.hpp"
+#include "actors/support/listeners/outgoing_budget.hpp"
 #include "base/next_tick.hpp"
 #include "handshake/directory_state.hpp"
 #include "messages/messages.hpp"

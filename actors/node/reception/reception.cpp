@@ -1,8 +1,8 @@
 #include "actors/node/reception/reception.hpp"
 
-#include "actors/node/directory/directory_door.hpp"
+#include "actors/node/directory/directory_proxy.hpp"
 #include "actors/node/reception/client_front.hpp"
-#include "actors/support/doors/greeting_name.hpp"
+#include "actors/support/listeners/handshake_name.hpp"
 #include "base/geometry_bounds.hpp"
 #include "base/log.hpp"
 
@@ -31,16 +31,16 @@ reception::reception(caf::actor_config& config, node_actor node, directory_actor
 }
 
 void reception::on_exit() {
-  if (door_)
-    send_exit(door_, caf::exit_reason::user_shutdown);
-  door_ = nullptr;
+  if (proxy_)
+    send_exit(proxy_, caf::exit_reason::user_shutdown);
+  proxy_ = nullptr;
   handshakes_ = nullptr;
   node_ = nullptr;
 }
 
 result<void> reception::check_role() {
   const auto& asker = current_sender();
-  if (!roles_ || !asker || roles_->may_be_node(greeting_name(system(), asker->node())))
+  if (!roles_ || !asker || roles_->may_be_node(handshake_name(system(), asker->node())))
     return {};
   log::get("node")->warn("peer rejected: a process with the certificate of a client claims to be a node");
   return fail(errc::not_owner, std::string("the certificate of a node must name the organizational unit (OU) \"") +
@@ -86,12 +86,12 @@ reception::behavior_type reception::make_behavior() {
       [this](owner_at_rest_atom verb, owner_id owner) -> caf::result<void> {
         return hand_on(*this, node_, nullptr, caf::make_message(verb, owner));
       },
-      [this](handshake_atom) -> caf::result<handshake_door_actor> {
+      [this](handshake_atom) -> caf::result<handshake_proxy_actor> {
         if (!handshakes_)
           return to_caf(error{errc::unsupported, "this node has no handshake directory; set handshake.enabled"});
-        if (!door_)
-          door_ = spawn_actor<directory_door>(system(), handshakes_, address(), outgoing_);
-        return door_;
+        if (!proxy_)
+          proxy_ = spawn_actor<directory_proxy>(system(), handshakes_, address(), outgoing_);
+        return proxy_;
       },
       [this](cluster_hello& x) -> caf::result<cluster_welcome> {
         if (std::max(x.from.cluster.size(), x.from.node.size()) > name_bytes_max)

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/support/actor_support.hpp"
-#include "actors/support/doors/node_roles.hpp"
-#include "actors/support/doors/outgoing_budget.hpp"
+#include "actors/support/listeners/node_roles.hpp"
+#include "actors/support/listeners/outgoing_budget.hpp"
 #include "messages/messages.hpp"
 
 #include <memory>
@@ -30,7 +30,7 @@ private:
   node_actor node_;
   /// Kept until a client first asks for access to the directory.
   directory_actor handshakes_;
-  handshake_door_actor door_;
+  handshake_proxy_actor proxy_;
   std::shared_ptr<const node_roles> roles_;
   std::shared_ptr<outgoing_budget> outgoing_;
 };

@@ -6,7 +6,7 @@
 #include "actors/node/supervisor/node_state.hpp"
 #include "actors/node/supervisor/node_watch.hpp"
 #include "actors/support/actor_support.hpp"
-#include "actors/support/doors/connected_peers.hpp"
+#include "actors/support/listeners/connected_peers.hpp"
 #include "base/log_limit.hpp"
 #include "base/process_watch.hpp"
 #include "config/node_config.hpp"

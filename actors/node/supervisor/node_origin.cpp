@@ -1,5 +1,5 @@
 #include "actors/node/supervisor/node.hpp"
-#include "actors/support/doors/greeting_name.hpp"
+#include "actors/support/listeners/handshake_name.hpp"
 #include "io/arena_name.hpp"
 
 #include <cerrno>
@@ -59,7 +59,7 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
     out.ends_itself = wanted.home == "node" && link.node() == system().node();
     return out;
   }
-  const auto local = local_peers_->find(greeting_name(system(), link.node()));
+  const auto local = local_peers_->find(handshake_name(system(), link.node()));
   if (local)
     out.number = local->number;
   if (local && !local->watch && !options_->remote.enabled)

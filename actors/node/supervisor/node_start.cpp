@@ -2,7 +2,7 @@
 
 #include "actors/node/allocator/allocator.hpp"
 #include "actors/node/directory/directory.hpp"
-#include "actors/node/directory/directory_door.hpp"
+#include "actors/node/directory/directory_proxy.hpp"
 #include "actors/node/io_worker/io_worker.hpp"
 #include "actors/node/memory/memory_broker.hpp"
 #include "actors/node/metrics/metrics.hpp"

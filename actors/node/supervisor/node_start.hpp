@@ -2,9 +2,9 @@
 
 #include "actors/node/namespaces/namespace_names.hpp"
 #include "actors/node/supervisor/trace_file.hpp"
-#include "actors/support/doors/connected_peers.hpp"
-#include "actors/support/doors/node_roles.hpp"
-#include "actors/support/doors/outgoing_budget.hpp"
+#include "actors/support/listeners/connected_peers.hpp"
+#include "actors/support/listeners/node_roles.hpp"
+#include "actors/support/listeners/outgoing_budget.hpp"
 #include "base/error.hpp"
 #include "base/memory_budget.hpp"
 #include "base/node_condition.hpp"

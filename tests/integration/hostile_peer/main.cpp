@@ -5,7 +5,7 @@
 
 #include "actors/client/link/node_address.hpp"
 #include "actors/support/actor_support.hpp"
-#include "actors/support/doors/doors.hpp"
+#include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 
 #include <caf/io/basp_broker.hpp>
@@ -176,10 +176,10 @@ int main(int argc, char** argv) {
   }
   system_config config{config::caf_config{}};
   caf::actor_system system(config);
-  const auto ways = *doors::make(system, {});
+  const auto ways = *listeners::make(system, {});
   reception_actor node;
   caf::scoped_actor self{system};
-  self->request(ways->entrance(), patience, caf::connect_atom_v, where->host, where->port)
+  self->request(ways->dialer(), patience, caf::connect_atom_v, where->host, where->port)
       .receive([&](const caf::node_id&, caf::strong_actor_ptr& found,
                    const std::set<std::string>&) { node = caf::actor_cast<reception_actor>(found); },
                [&](const caf::error& e) { std::cerr << system.render(e) << '\n'; });

@@ -1,6 +1,6 @@
-#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/node/supervisor/node_listeners.hpp"
 
-#include "actors/support/doors/tls_channel.hpp"
+#include "actors/support/listeners/tls_channel.hpp"
 
 #include <utility>
 
@@ -13,8 +13,8 @@ std::filesystem::path socket_path(const config::node_config& options) {
   return std::filesystem::absolute(options.data_dir) / options.actors.socket;
 }
 
-door_options options_of_doors(const config::actors_config& options) {
-  door_options out;
+listener_options options_of_listeners(const config::actors_config& options) {
+  listener_options out;
   out.max_connections = options.max_connections;
   out.handshake_time = options.handshake_time;
   out.max_message_bytes = options.max_message_bytes;
@@ -35,27 +35,28 @@ result<bound_socket> bind_tcp(const config::actors_config& where) {
 
 } // namespace
 
-result<void> check_doors(const config::node_config& options) {
+result<void> check_listeners(const config::node_config& options) {
   if (!wants_tcp(options))
     return {};
   if (const auto bound = bind_tcp(options.actors); !bound)
     return tl::unexpected<error>(bound.error());
-  if (const auto tls = options_of_doors(options.actors).tls)
+  if (const auto tls = options_of_listeners(options.actors).tls)
     if (const auto loaded = tls_context::load(*tls); !loaded)
       return fail(loaded.error().code, loaded.error().text + " (actors.tls)");
   return {};
 }
 
-result<node_doors> open_doors(caf::actor_system& system, const running_node& node, const config::node_config& options) {
-  node_doors out;
+result<node_listeners> open_listeners(caf::actor_system& system, const running_node& node,
+                                      const config::node_config& options) {
+  node_listeners out;
   const auto socket = socket_path(options);
   if (socket.empty() && !wants_tcp(options))
     return out;
-  auto how = options_of_doors(options.actors);
+  auto how = options_of_listeners(options.actors);
   how.roles = node.services().roles;
   how.outgoing = node.services().outgoing;
   how.peers = node.services().peers;
-  auto made = doors::make(system, how);
+  auto made = listeners::make(system, how);
   if (!made)
     return tl::unexpected<error>(made.error());
   out.open = std::move(*made);

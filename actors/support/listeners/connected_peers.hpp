@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/support/doors/descriptor_handover.hpp"
+#include "actors/support/listeners/descriptor_handover.hpp"
 #include "base/process_watch.hpp"
 
 #include <cstdint>

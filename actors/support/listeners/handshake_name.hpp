@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// The name that a process with that id sends in its handshake.
-inline std::string greeting_name(caf::actor_system& system, caf::node_id node) {
+inline std::string handshake_name(caf::actor_system& system, caf::node_id node) {
   std::vector<char> out;
   caf::binary_serializer sink(system, out);
   if (sink(node))

@@ -1,12 +1,12 @@
-#include "actors/support/doors/frame_gate.hpp"
-#include "actors/support/doors/guest_list.hpp"
+#include "actors/support/listeners/connection_limits.hpp"
+#include "actors/support/listeners/frame_gate.hpp"
 #include "tests/catch.hpp"
 
 #include <random>
 #include <string>
 #include <vector>
 
-namespace doors_gate_test {
+namespace listeners_gate_test {
 
 using namespace troupe;
 
@@ -46,7 +46,7 @@ verdict sent(frame_gate& gate, std::uint8_t operation, const std::string& conten
   return gate.payload(as_bytes(contents));
 }
 
-frame_gate greeted_gate() {
+frame_gate gate_after_handshake() {
   auto out = new_gate();
   CHECK(sent(out, 1, me) == verdict::pass);
   return out;
@@ -57,11 +57,11 @@ frame_gate greeted_gate() {
 TEST_CASE("before its handshake a peer can send nothing else", "[doors]") {
   for (unsigned operation = 0; operation < 256; ++operation) {
     auto gate = new_gate();
-    const bool greeting = operation == 1;
+    const bool handshake = operation == 1;
     for (const std::uint32_t length : {0U, 1U, 32U})
       CHECK((gate.header(header(static_cast<std::uint8_t>(operation), length)) == verdict::pass) ==
-            (greeting && length == 32));
-    CHECK_FALSE(gate.greeted());
+            (handshake && length == 32));
+    CHECK_FALSE(gate.has_handshake());
   }
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("a length beyond the limit is refused before and after the handshake",
   auto gate = new_gate();
   CHECK(gate.header(header(1, 0xffffffff)) == verdict::refuse);
   CHECK(gate.payload_bytes() == 0);
-  auto inside = greeted_gate();
+  auto inside = gate_after_handshake();
   CHECK(inside.header(header(2, most)) == verdict::pass);
   CHECK(inside.payload_bytes() == most);
   for (const std::uint32_t length : {most + 1, 1U << 24U, 0x80000000U, 0xffffffffU}) {
@@ -79,7 +79,7 @@ TEST_CASE("a length beyond the limit is refused before and after the handshake",
 }
 
 TEST_CASE("a peer keeps its name", "[doors]") {
-  auto gate = greeted_gate();
+  auto gate = gate_after_handshake();
   CHECK(gate.identity() == me);
   CHECK(sent(gate, 1, me) == verdict::pass); // CAF greets twice
   CHECK(sent(gate, 1, somebody) == verdict::refuse);
@@ -87,7 +87,7 @@ TEST_CASE("a peer keeps its name", "[doors]") {
 }
 
 TEST_CASE("only messages that clients send pass", "[doors]") {
-  auto gate = greeted_gate();
+  auto gate = gate_after_handshake();
   CHECK(sent(gate, 2, known_kind + "and its contents") == verdict::pass);
   CHECK(sent(gate, 2, known_kind) == verdict::pass);
   CHECK(sent(gate, 2, known_kind.substr(0, 8)) == verdict::drop);
@@ -99,7 +99,7 @@ TEST_CASE("only messages that clients send pass", "[doors]") {
 }
 
 TEST_CASE("a peer can neither claim the identity of another node nor route through this one", "[doors]") {
-  auto gate = greeted_gate();
+  auto gate = gate_after_handshake();
   for (const auto news : {std::uint8_t{4}, std::uint8_t{5}}) {
     CHECK(sent(gate, news, me + "whom") == verdict::pass);
     CHECK(sent(gate, news, somebody + me) == verdict::refuse);
@@ -110,7 +110,7 @@ TEST_CASE("a peer can neither claim the identity of another node nor route throu
 }
 
 TEST_CASE("an inconsistent header is refused", "[doors]") {
-  auto gate = greeted_gate();
+  auto gate = gate_after_handshake();
   CHECK(gate.header(bytes(31)) == verdict::refuse);
   CHECK(gate.header(bytes{}) == verdict::refuse);
   CHECK(gate.header(header(6, 0)) == verdict::pass);
@@ -126,7 +126,7 @@ TEST_CASE("an inconsistent header is refused", "[doors]") {
 TEST_CASE("garbage does not pass the gate", "[doors]") {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
-    auto gate = round % 2 == 0 ? new_gate() : greeted_gate();
+    auto gate = round % 2 == 0 ? new_gate() : gate_after_handshake();
     bytes noise(32);
     for (auto& x : noise)
       x = static_cast<std::uint8_t>(random());
@@ -151,47 +151,47 @@ const timestamp start{};
 } // namespace
 
 TEST_CASE("the number of connections is bounded until one ends", "[doors]") {
-  guest_list guests(2, second, "node");
-  CHECK(guests.come(1, start));
-  CHECK(guests.come(2, start));
-  CHECK_FALSE(guests.come(3, start));
-  guests.leave(3); // was never admitted
-  CHECK_FALSE(guests.come(4, start));
-  guests.leave(1);
-  CHECK(guests.come(5, start));
-  CHECK(guests.size() == 2);
+  connection_limits limits(2, second, "node");
+  CHECK(limits.come(1, start));
+  CHECK(limits.come(2, start));
+  CHECK_FALSE(limits.come(3, start));
+  limits.leave(3); // was never admitted
+  CHECK_FALSE(limits.come(4, start));
+  limits.leave(1);
+  CHECK(limits.come(5, start));
+  CHECK(limits.size() == 2);
 }
 
 TEST_CASE("a connection without a handshake in time is reported late", "[doors]") {
-  guest_list guests(9, second, "node");
-  CHECK(guests.come(1, start));
-  CHECK(guests.come(2, start + second / 2));
-  CHECK(guests.come(3, start));
-  CHECK(guests.greet(3, "three"));
-  CHECK(guests.silent() == 2);
-  CHECK(guests.late(start + second - duration(1)).empty());
-  CHECK(guests.late(start + second) == std::vector<guest_list::guest>{1});
-  CHECK(guests.late(start + 2 * second).size() == 2);
-  guests.leave(1);
-  CHECK(guests.greet(2, "two"));
-  CHECK(guests.silent() == 0);
-  CHECK(guests.late(start + 100 * second).empty());
+  connection_limits limits(9, second, "node");
+  CHECK(limits.come(1, start));
+  CHECK(limits.come(2, start + second / 2));
+  CHECK(limits.come(3, start));
+  CHECK(limits.complete_handshake(3, "three"));
+  CHECK(limits.silent() == 2);
+  CHECK(limits.late(start + second - duration(1)).empty());
+  CHECK(limits.late(start + second) == std::vector<connection_limits::connection_id>{1});
+  CHECK(limits.late(start + 2 * second).size() == 2);
+  limits.leave(1);
+  CHECK(limits.complete_handshake(2, "two"));
+  CHECK(limits.silent() == 0);
+  CHECK(limits.late(start + 100 * second).empty());
 }
 
 TEST_CASE("two connections have different names and neither has the name of the node", "[doors]") {
-  guest_list guests(9, second, "node");
-  for (const guest_list::guest x : {1, 2, 3})
-    CHECK(guests.come(x, start));
-  CHECK(guests.greet(1, "one"));
-  CHECK(guests.greet(1, "one"));
-  CHECK_FALSE(guests.greet(1, "two"));
-  CHECK_FALSE(guests.greet(2, "one"));
-  CHECK_FALSE(guests.greet(2, "node"));
-  CHECK(guests.silent() == 2);
-  guests.leave(2); // its name was never its own
-  CHECK_FALSE(guests.greet(3, "one"));
-  guests.leave(1);
-  CHECK(guests.greet(3, "one"));
+  connection_limits limits(9, second, "node");
+  for (const connection_limits::connection_id x : {1, 2, 3})
+    CHECK(limits.come(x, start));
+  CHECK(limits.complete_handshake(1, "one"));
+  CHECK(limits.complete_handshake(1, "one"));
+  CHECK_FALSE(limits.complete_handshake(1, "two"));
+  CHECK_FALSE(limits.complete_handshake(2, "one"));
+  CHECK_FALSE(limits.complete_handshake(2, "node"));
+  CHECK(limits.silent() == 2);
+  limits.leave(2); // its name was never its own
+  CHECK_FALSE(limits.complete_handshake(3, "one"));
+  limits.leave(1);
+  CHECK(limits.complete_handshake(3, "one"));
 }
 
-} // namespace doors_gate_test
+} // namespace listeners_gate_test

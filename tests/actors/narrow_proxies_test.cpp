@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-namespace narrow_doors_test {
+namespace narrow_proxies_test {
 
 using namespace troupe;
 
@@ -43,8 +43,8 @@ TEST_CASE("client handles: they accept only the messages of clients", "[receptio
   STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<client_worker_actor>);
   STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<reception_actor>);
   STATIC_REQUIRE(takes_what_only_the_node_says<directory_actor>);
-  STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<handshake_door_actor>);
-  STATIC_REQUIRE(takes<handshake_door_actor, handshake_publish_request>);
+  STATIC_REQUIRE_FALSE(takes_what_only_the_node_says<handshake_proxy_actor>);
+  STATIC_REQUIRE(takes<handshake_proxy_actor, handshake_publish_request>);
   STATIC_REQUIRE(takes<client_shard_actor, match_request>);
   STATIC_REQUIRE(takes<client_shard_actor, commit_atom, finish_request>);
   STATIC_REQUIRE(takes<client_worker_actor, place_atom, frame_request>);
@@ -59,4 +59,4 @@ TEST_CASE("client handles: replies to clients contain no other handles, for loca
   STATIC_REQUIRE(std::is_same_v<decltype(link_options::local), reception_actor>);
 }
 
-} // namespace narrow_doors_test
+} // namespace narrow_proxies_test

@@ -13,25 +13,25 @@ namespace troupe {
 
 /// A table of the connections of a node that enforces its limits: the number of connections, a handshake in time, and a
 /// name that no other connection has. Plain state; the caller numbers the connections.
-class guest_list {
+class connection_limits {
 public:
-  using guest = std::uint64_t;
+  using connection_id = std::uint64_t;
 
-  guest_list(std::size_t most, duration greeting_time, std::string own_name)
-      : most_(most), greeting_time_(greeting_time), own_name_(std::move(own_name)) {}
+  connection_limits(std::size_t most, duration handshake_time, std::string own_name)
+      : most_(most), handshake_time_(handshake_time), own_name_(std::move(own_name)) {}
 
   /// Adds a connection; false if the limit is reached.
-  bool come(guest who, timestamp now) {
-    if (guests_.size() >= most_)
+  bool come(connection_id who, timestamp now) {
+    if (connections_.size() >= most_)
       return false;
-    guests_.emplace(who, record{later(now, greeting_time_), {}});
+    connections_.emplace(who, record{later(now, handshake_time_), {}});
     ++silent_;
     return true;
   }
 
   /// Records the handshake; false if the name belongs to another connection, or to the node itself.
-  bool greet(guest who, const std::string& name) {
-    auto& x = guests_.at(who);
+  bool complete_handshake(connection_id who, const std::string& name) {
+    auto& x = connections_.at(who);
     if (x.name == name)
       return true;
     if (!x.name.empty() || name == own_name_ || !names_.insert(name).second)
@@ -41,28 +41,28 @@ public:
     return true;
   }
 
-  void leave(guest who) {
-    const auto i = guests_.find(who);
-    if (i == guests_.end())
+  void leave(connection_id who) {
+    const auto i = connections_.find(who);
+    if (i == connections_.end())
       return;
     if (i->second.name.empty())
       --silent_;
     else
       names_.erase(i->second.name);
-    guests_.erase(i);
+    connections_.erase(i);
   }
 
   /// Connections whose handshake deadline has passed.
-  std::vector<guest> late(timestamp now) const {
-    std::vector<guest> out;
+  std::vector<connection_id> late(timestamp now) const {
+    std::vector<connection_id> out;
     if (silent_ > 0)
-      for (const auto& [who, x] : guests_)
+      for (const auto& [who, x] : connections_)
         if (x.name.empty() && x.until <= now)
           out.push_back(who);
     return out;
   }
 
-  std::size_t size() const noexcept { return guests_.size(); }
+  std::size_t size() const noexcept { return connections_.size(); }
   /// The number of connections without a handshake so far.
   std::size_t silent() const noexcept { return silent_; }
 
@@ -73,9 +73,9 @@ private:
   };
 
   std::size_t most_;
-  duration greeting_time_;
+  duration handshake_time_;
   std::string own_name_;
-  std::unordered_map<guest, record> guests_;
+  std::unordered_map<connection_id, record> connections_;
   std::unordered_set<std::string> names_;
   std::size_t silent_ = 0;
 };

@@ -1,4 +1,4 @@
-#include "actors/support/doors/frame_gate.hpp"
+#include "actors/support/listeners/frame_gate.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -9,8 +9,8 @@ namespace {
 
 /// The operation, which is the first byte of a header.
 enum operation : std::uint8_t {
-  server_greeting = 0,
-  client_greeting = 1,
+  server_handshake = 0,
+  client_handshake = 1,
   direct_message = 2,
   routed_message = 3,
   watch = 4,
@@ -48,10 +48,10 @@ frame_gate::verdict frame_gate::header(std::span<const std::uint8_t> bytes) {
   const auto length = big_endian(bytes.subspan(length_at, 4));
   if (length > options_.max_message_bytes)
     return say(verdict::refuse, "a message longer than actors.max_message_bytes");
-  if (!greeted() && operation_ != client_greeting)
+  if (!has_handshake() && operation_ != client_handshake)
     return say(verdict::refuse, "a message before the handshake");
   switch (operation_) {
-  case client_greeting:
+  case client_handshake:
     if (length != identity_bytes)
       return say(verdict::refuse, "a malformed handshake");
     break;
@@ -76,9 +76,9 @@ frame_gate::verdict frame_gate::payload(std::span<const std::uint8_t> bytes) {
   if (bytes.size() != payload_bytes_)
     return say(verdict::refuse, "a message of another length than its header says");
   switch (operation_) {
-  case client_greeting: {
+  case client_handshake: {
     const std::string name(bytes.begin(), bytes.end());
-    if (greeted() && name != identity_)
+    if (has_handshake() && name != identity_)
       return say(verdict::refuse, "a second handshake with another name");
     identity_ = name;
     return verdict::pass;

@@ -51,7 +51,7 @@ public:
 
   verdict payload(std::span<const std::uint8_t> bytes);
 
-  bool greeted() const noexcept { return !identity_.empty(); }
+  bool has_handshake() const noexcept { return !identity_.empty(); }
 
   /// The name that the peer gave in its handshake; empty before it.
   const std::string& identity() const noexcept { return identity_; }

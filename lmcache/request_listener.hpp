@@ -13,10 +13,10 @@
 
 namespace troupe::lmcache {
 
-/// Whether a connection is admitted: the default rule of `door_options::admits`.
+/// Whether a connection is admitted: the default rule of `listener_options::admits`.
 bool may_connect(const peer_socket& x) noexcept;
 
-struct door_options {
+struct listener_options {
   std::string host = "127.0.0.1";
   /// 0: any free port.
   std::uint16_t port = 0;
@@ -51,27 +51,27 @@ struct door_options {
 ///
 /// No message ends the thread: a malformed one is logged, counted, and rejected in the way of its operation, if it has
 /// one.
-class door {
+class listener {
 public:
   /// Called by the listener's thread; must be short.
-  struct listener {
+  struct request_handler {
     std::function<void(incoming)> asked;
     std::function<void(client_number)> gone;
   };
 
   /// Binds the port, but accepts nothing yet. Errors: `busy` if another process has the port, `io_error`,
   /// `invalid_argument` for a host without an address.
-  static result<std::unique_ptr<door>> open(const door_options& options);
+  static result<std::unique_ptr<listener>> open(const listener_options& options);
 
-  door(const door&) = delete;
-  door& operator=(const door&) = delete;
+  listener(const listener&) = delete;
+  listener& operator=(const listener&) = delete;
   /// As `stop`.
-  ~door();
+  ~listener();
 
   std::uint16_t port() const noexcept;
 
   /// Starts accepting messages. To be called once.
-  void serve(listener to);
+  void serve(request_handler to);
 
   /// Sends an answer with this third frame, or without one. Thread-safe; does nothing for a disconnected client.
   void answer(const incoming& to, std::optional<std::string> frame);
@@ -82,7 +82,7 @@ public:
 
 private:
   struct implementation;
-  explicit door(std::unique_ptr<implementation> x);
+  explicit listener(std::unique_ptr<implementation> x);
 
   std::unique_ptr<implementation> x_;
 };

@@ -1,4 +1,4 @@
-#include "actors/node/directory/directory_door.hpp"
+#include "actors/node/directory/directory_proxy.hpp"
 
 #include "actors/node/directory/answer_bounds.hpp"
 
@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-directory_door::directory_door(caf::actor_config& config, directory_actor behind, caf::actor_addr node,
-                               std::shared_ptr<outgoing_budget> outgoing)
-    : handshake_door_actor::base(config), behind_(std::move(behind)), outgoing_(std::move(outgoing)) {
+directory_proxy::directory_proxy(caf::actor_config& config, directory_actor behind, caf::actor_addr node,
+                                 std::shared_ptr<outgoing_budget> outgoing)
+    : handshake_proxy_actor::base(config), behind_(std::move(behind)), outgoing_(std::move(outgoing)) {
   listen_to_nobody_but(*this, std::move(node));
 }
 
-answer_relay::look directory_door::bound() {
+answer_relay::look directory_proxy::bound() {
   const auto& asker = current_sender();
   // In this process all share the payloads of the directory, so answers need no room.
   if (!outgoing_ || !asker || asker->node() == system().node())
@@ -22,7 +22,7 @@ answer_relay::look directory_door::bound() {
   return [room = outgoing_](caf::message& answer) { bound_answer(answer, *room); };
 }
 
-directory_door::behavior_type directory_door::make_behavior() {
+directory_proxy::behavior_type directory_proxy::make_behavior() {
   return {
       [this](handshake_publish_request& x) -> caf::result<handshake_reply> {
         if (x.form == handshake_form::json && !nlohmann::json::accept(x.payload)) {

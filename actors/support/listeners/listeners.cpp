@@ -1,7 +1,7 @@
-#include "actors/support/doors/doors.hpp"
+#include "actors/support/listeners/listeners.hpp"
 
 #include "actors/support/actor_support.hpp"
-#include "actors/support/doors/door_scribe.hpp"
+#include "actors/support/listeners/framed_connection.hpp"
 #include "actors/support/spawn_with_thread.hpp"
 #include "base/process_watch.hpp"
 #include "io/tcp_socket.hpp"
@@ -37,8 +37,8 @@ std::unique_ptr<watched_process> process_behind(const unique_descriptor& socket)
 
 } // namespace
 
-struct doors::state {
-  std::shared_ptr<door_hall> hall;
+struct listeners::state {
+  std::shared_ptr<listener_registry> registry;
   std::uint32_t max_connections = 0;
   std::shared_ptr<tls_context> tls;
   /// Why TLS could not be set up although it is configured.
@@ -50,9 +50,9 @@ struct doors::state {
 };
 
 /// The dialer: CAF's middleman actor with connections and listeners of this project.
-class doors::entrance_actor : public caf::io::middleman_actor_impl {
+class listeners::dialer_actor : public caf::io::middleman_actor_impl {
 public:
-  entrance_actor(caf::actor_config& config, caf::actor broker, std::shared_ptr<state> shared)
+  dialer_actor(caf::actor_config& config, caf::actor broker, std::shared_ptr<state> shared)
       : caf::io::middleman_actor_impl(config, std::move(broker)), state_(std::move(shared)) {}
 
 protected:
@@ -63,18 +63,19 @@ protected:
     const bool secret = !is_path(host);
     if (secret && state_->no_tls)
       return to_caf(*state_->no_tls);
-    auto connection = secret ? door_connection::to_node(*made, state_->tls.get())
-                             : door_connection::to_local_node(*made, state_->handed->connect(process_behind(*made)));
+    auto connection = secret ? peer_socket::to_node(*made, state_->tls.get())
+                             : peer_socket::to_local_node(*made, state_->handed->connect(process_behind(*made)));
     if (!connection)
       return to_caf(error{errc::unreachable, "the TLS connection to " + io::endpoint_text(host, port) + " failed"});
-    return caf::io::scribe_ptr(caf::make_counted<door_scribe>(backend(), std::move(*connection), state_->hall));
+    return caf::io::scribe_ptr(
+        caf::make_counted<framed_connection>(backend(), std::move(*connection), state_->registry));
   }
 
   caf::expected<caf::io::doorman_ptr> open(std::uint16_t, const char* address, bool) override {
     const bool local = is_path(address == nullptr ? "" : address);
-    return caf::io::doorman_ptr(caf::make_counted<door_man>(
-        backend(), state_->listener.release(), state_->hall,
-        door_man::options{local, local ? state_->local_port : std::uint16_t{0}, local ? nullptr : state_->tls}));
+    return caf::io::doorman_ptr(caf::make_counted<acceptor>(
+        backend(), state_->listener.release(), state_->registry,
+        acceptor::options{local, local ? state_->local_port : std::uint16_t{0}, local ? nullptr : state_->tls}));
   }
 
 private:
@@ -85,11 +86,12 @@ private:
   std::shared_ptr<state> state_;
 };
 
-result<std::unique_ptr<doors>> doors::make(caf::actor_system& system, const door_options& options) {
-  std::unique_ptr<doors> out(new doors(system));
+result<std::unique_ptr<listeners>> listeners::make(caf::actor_system& system, const listener_options& options) {
+  std::unique_ptr<listeners> out(new listeners(system));
   const auto shared = std::make_shared<state>();
-  shared->hall = door_hall::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
-                                          options.roles, options.outgoing, options.required_unit, options.peers});
+  shared->registry =
+      listener_registry::make(system, {options.max_connections, options.handshake_time, options.max_message_bytes,
+                                       options.roles, options.outgoing, options.required_unit, options.peers});
   shared->max_connections = options.max_connections;
   shared->handed = out->handed_;
   if (options.tls) {
@@ -102,30 +104,30 @@ result<std::unique_ptr<doors>> doors::make(caf::actor_system& system, const door
   caf::actor_config config{&system.middleman().backend()};
   config.flags |= caf::abstract_actor::is_hidden_flag;
   const auto made =
-      spawn_with_thread<entrance_actor>(system, config, "the thread that opens connections", broker, shared);
+      spawn_with_thread<dialer_actor>(system, config, "the thread that opens connections", broker, shared);
   if (!made)
     return tl::unexpected<error>(made.error());
-  out->entrance_ = caf::actor_cast<caf::io::middleman_actor>(*made);
+  out->dialer_ = caf::actor_cast<caf::io::middleman_actor>(*made);
   out->state_ = shared;
   return out;
 }
 
-doors::~doors() {
-  if (!entrance_)
+listeners::~listeners() {
+  if (!dialer_)
     return;
   // It ignores all other exit reasons, as CAF's own actor does.
-  caf::anon_send_exit(entrance_, caf::exit_reason::kill);
-  state_->hall->close();
+  caf::anon_send_exit(dialer_, caf::exit_reason::kill);
+  state_->registry->close();
   local_to_ = nullptr;
 }
 
 namespace {
 
-result<std::uint16_t> publish(caf::actor_system& system, const caf::io::middleman_actor& entrance,
+result<std::uint16_t> publish(caf::actor_system& system, const caf::io::middleman_actor& dialer,
                               const reception_actor& to, const std::string& address) {
   result<std::uint16_t> out = fail(errc::internal, "the actor system did not open the listener");
   caf::scoped_actor self{system};
-  self->request(entrance, caf::infinite, caf::publish_atom_v, std::uint16_t{0},
+  self->request(dialer, caf::infinite, caf::publish_atom_v, std::uint16_t{0},
                 caf::actor_cast<caf::strong_actor_ptr>(to), system.message_types<reception_actor>(), address, true)
       .receive([&](std::uint16_t port) { out = port; },
                [&](const caf::error& e) { out = tl::unexpected<error>(from_caf(e)); });
@@ -134,7 +136,7 @@ result<std::uint16_t> publish(caf::actor_system& system, const caf::io::middlema
 
 } // namespace
 
-result<void> doors::open_local(const reception_actor& to, const std::filesystem::path& path) {
+result<void> listeners::open_local(const reception_actor& to, const std::filesystem::path& path) {
   auto made = local_listener::open("actors.socket", path);
   if (!made)
     return tl::unexpected<error>(made.error());
@@ -142,7 +144,7 @@ result<void> doors::open_local(const reception_actor& to, const std::filesystem:
   last_local_port_ = static_cast<std::uint16_t>(last_local_port_ % local_ports + 1);
   state_->listener = made->take();
   state_->local_port = last_local_port_;
-  if (auto opened = publish(system_, entrance_, to, "/" + path.string()); !opened) {
+  if (auto opened = publish(system_, dialer_, to, "/" + path.string()); !opened) {
     // Without a listener, the file is removed together with `made`, so that the check of the socket finds it missing.
     state_->listener.reset();
     return tl::unexpected<error>(opened.error());
@@ -155,7 +157,7 @@ result<void> doors::open_local(const reception_actor& to, const std::filesystem:
   return {};
 }
 
-void doors::set_aside(std::uint32_t for_each) {
+void listeners::set_aside(std::uint32_t for_each) {
   descriptors_ = {};
   const auto wanted = for_each * state_->max_connections;
   const auto limit = raise_descriptor_limit();
@@ -164,29 +166,29 @@ void doors::set_aside(std::uint32_t for_each) {
   descriptors_ = descriptors_set_aside(limit ? connections_within(limit->now, open, 0, 2 * wanted) / 2 : wanted);
 }
 
-bool doors::local_is_there() const {
+bool listeners::local_is_there() const {
   const std::lock_guard guard(mutex_);
   return !local_ || local_->file().is_there();
 }
 
-result<void> doors::reopen_local() {
+result<void> listeners::reopen_local() {
   if (!local_)
     return {};
   const auto before = local_port_;
   // The path is copied, because it belongs to the listener that is replaced.
   if (auto opened = open_local(local_to_, std::filesystem::path(local_->file().path())); !opened)
     return opened;
-  caf::anon_send(entrance_, caf::close_atom_v, before);
+  caf::anon_send(dialer_, caf::close_atom_v, before);
   return {};
 }
 
-result<std::uint16_t> doors::open_tcp(const reception_actor& to, bound_socket where) {
+result<std::uint16_t> listeners::open_tcp(const reception_actor& to, bound_socket where) {
   if (state_->no_tls)
     return tl::unexpected<error>(*state_->no_tls);
   if (auto listens = where.listen(); !listens)
     return tl::unexpected<error>(listens.error());
   state_->listener = unique_descriptor(where.release());
-  auto port = publish(system_, entrance_, to, {});
+  auto port = publish(system_, dialer_, to, {});
   if (port && !local_)
     set_aside(1);
   return port;

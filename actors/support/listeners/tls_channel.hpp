@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/support/doors/tls_identity.hpp"
+#include "actors/support/listeners/tls_identity.hpp"
 #include "base/error.hpp"
 
 #include <cstddef>

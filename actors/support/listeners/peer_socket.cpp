@@ -1,4 +1,4 @@
-#include "actors/support/doors/door_scribe.hpp"
+#include "actors/support/listeners/framed_connection.hpp"
 #include "base/log.hpp"
 
 #include <caf/policy/tcp.hpp>
@@ -25,8 +25,8 @@ rw_state state_of(tls_channel::outcome x) {
 
 } // namespace
 
-std::optional<door_connection> door_connection::make(unique_descriptor& socket, const tls_context* tls,
-                                                     tls_channel::side which) {
+std::optional<peer_socket> peer_socket::make(unique_descriptor& socket, const tls_context* tls,
+                                             tls_channel::side which) {
   const auto descriptor = socket.release();
   std::unique_ptr<tls_channel> channel;
   if (tls != nullptr) {
@@ -36,41 +36,41 @@ std::optional<door_connection> door_connection::make(unique_descriptor& socket, 
       return std::nullopt;
     }
   }
-  return door_connection(descriptor, std::move(channel));
+  return peer_socket(descriptor, std::move(channel));
 }
 
-std::optional<door_connection> door_connection::to_node(unique_descriptor& socket, const tls_context* tls) {
+std::optional<peer_socket> peer_socket::to_node(unique_descriptor& socket, const tls_context* tls) {
   return make(socket, tls, tls_channel::side::client);
 }
 
-std::optional<door_connection> door_connection::to_local_node(unique_descriptor& socket,
-                                                              std::unique_ptr<io::handed_memory::connection> handed) {
+std::optional<peer_socket> peer_socket::to_local_node(unique_descriptor& socket,
+                                                      std::unique_ptr<io::handed_memory::connection> handed) {
   auto out = make(socket, nullptr, tls_channel::side::client);
   out->handed_ = std::move(handed);
   return out;
 }
 
-std::optional<door_connection> door_connection::to_client(unique_descriptor& socket, const tls_context* tls,
-                                                          std::shared_ptr<descriptor_handover> handover) {
+std::optional<peer_socket> peer_socket::to_client(unique_descriptor& socket, const tls_context* tls,
+                                                  std::shared_ptr<descriptor_handover> handover) {
   auto out = make(socket, tls, tls_channel::side::server);
   if (out)
     out->handover_ = std::move(handover);
   return out;
 }
 
-rw_state door_connection::read_some(std::size_t& got, int descriptor, void* into, std::size_t size) {
+rw_state peer_socket::read_some(std::size_t& got, int descriptor, void* into, std::size_t size) {
   if (tls_)
     return state_of(tls_->read(got, into, size));
   return handed_ ? receive(got, descriptor, into, size) : caf::policy::tcp::read_some(got, descriptor, into, size);
 }
 
-rw_state door_connection::write_some(std::size_t& put, int descriptor, const void* from, std::size_t size) {
+rw_state peer_socket::write_some(std::size_t& put, int descriptor, const void* from, std::size_t size) {
   if (tls_)
     return state_of(tls_->write(put, from, size));
   return handover_ ? send(put, descriptor, from, size) : caf::policy::tcp::write_some(put, descriptor, from, size);
 }
 
-rw_state door_connection::receive(std::size_t& got, int descriptor, void* into, std::size_t size) {
+rw_state peer_socket::receive(std::size_t& got, int descriptor, void* into, std::size_t size) {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(handed_over * sizeof(int))> beside{};
   iovec bytes{into, size};
   msghdr what{};
@@ -101,7 +101,7 @@ rw_state door_connection::receive(std::size_t& got, int descriptor, void* into, 
   return rw_state::success;
 }
 
-rw_state door_connection::send(std::size_t& put, int descriptor, const void* from, std::size_t size) {
+rw_state peer_socket::send(std::size_t& put, int descriptor, const void* from, std::size_t size) {
   auto given = handover_->take();
   if (given.size() != handed_over || size == 0)
     return caf::policy::tcp::write_some(put, descriptor, from, size);

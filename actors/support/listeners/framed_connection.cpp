@@ -1,7 +1,7 @@
-#include "actors/support/doors/door_scribe.hpp"
+#include "actors/support/listeners/framed_connection.hpp"
 
 #include "actors/support/actor_support.hpp"
-#include "actors/support/doors/greeting_name.hpp"
+#include "actors/support/listeners/handshake_name.hpp"
 #include "base/local_socket.hpp"
 #include "base/log.hpp"
 #include "io/tcp_socket.hpp"
@@ -91,7 +91,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
 
 /// The clock of handshake deadlines: each tick schedules one check of the connections, which asks for the next tick
 /// while some have not completed their handshake.
-caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
+caf::behavior registry_clock(caf::event_based_actor* self, std::function<void()> look, duration pause) {
   return {[self, look, pause](caf::tick_atom) { self->delayed_send(self, pause, caf::ok_atom_v); },
           [look](caf::ok_atom) { look(); }};
 }
@@ -100,33 +100,33 @@ caf::behavior hall_clock(caf::event_based_actor* self, std::function<void()> loo
 
 // -- registry of connections ------------------------------------------------------------------------------------------
 
-door_hall::door_hall(caf::actor_system& system, const options& how)
+listener_registry::listener_registry(caf::actor_system& system, const options& how)
     : system_(system), options_(how),
       kinds_(std::make_shared<const std::vector<std::string>>(kinds_of_messages(system))),
-      guests_(how.max_connections, how.handshake_time, greeting_name(system, system.node())) {}
+      limits_(how.max_connections, how.handshake_time, handshake_name(system, system.node())) {}
 
-std::shared_ptr<door_hall> door_hall::make(caf::actor_system& system, const options& how) {
-  std::shared_ptr<door_hall> out(new door_hall(system, how));
-  const std::weak_ptr<door_hall> weak = out;
+std::shared_ptr<listener_registry> listener_registry::make(caf::actor_system& system, const options& how) {
+  std::shared_ptr<listener_registry> out(new listener_registry(system, how));
+  const std::weak_ptr<listener_registry> weak = out;
   const auto look = [weak, &system] {
     system.middleman().backend().post([weak] {
-      if (const auto hall = weak.lock())
-        hall->end_late_ones();
+      if (const auto registry = weak.lock())
+        registry->end_late_ones();
     });
   };
   const auto pause = std::max<duration>(how.handshake_time / 4, std::chrono::milliseconds(5));
-  out->clock_ = system.spawn<caf::hidden>(hall_clock, std::function<void()>(look), pause);
+  out->clock_ = system.spawn<caf::hidden>(registry_clock, std::function<void()>(look), pause);
   return out;
 }
 
-void door_hall::close() {
+void listener_registry::close() {
   caf::anon_send_exit(clock_, caf::exit_reason::user_shutdown);
 }
 
-std::optional<guest_list::guest> door_hall::come() {
+std::optional<connection_limits::connection_id> listener_registry::come() {
   // The limit also bounds descriptors, and connections that have not been authenticated yet.
-  if (!guests_.come(last_ + 1, std::chrono::steady_clock::now())) {
-    turned_away("there are " + std::to_string(guests_.size()) +
+  if (!limits_.come(last_ + 1, std::chrono::steady_clock::now())) {
+    turned_away("there are " + std::to_string(limits_.size()) +
                 " connections, which is the limit (actors.max_connections)");
     return std::nullopt;
   }
@@ -136,37 +136,37 @@ std::optional<guest_list::guest> door_hall::come() {
   return ++last_;
 }
 
-void door_hall::leave(guest_list::guest who) {
-  guests_.leave(who);
-  scribes_.erase(who);
+void listener_registry::leave(connection_limits::connection_id who) {
+  limits_.leave(who);
+  connections_.erase(who);
 }
 
-void door_hall::end_late_ones() {
+void listener_registry::end_late_ones() {
   // The destructor of a connection removes it from both tables, so only the socket is shut down in these loops.
-  for (const auto who : guests_.late(std::chrono::steady_clock::now()))
-    if (const auto i = scribes_.find(who); i != scribes_.end()) {
+  for (const auto who : limits_.late(std::chrono::steady_clock::now()))
+    if (const auto i = connections_.find(who); i != connections_.end()) {
       turned_away("no handshake within actors.handshake_time");
       i->second->cut();
     }
   // No more ticks are needed when every connection has completed its handshake.
-  ticking_ = guests_.silent() > 0;
+  ticking_ = limits_.silent() > 0;
   if (ticking_)
     caf::anon_send(clock_, caf::tick_atom_v);
 }
 
-void door_hall::end_silent_readers() {
+void listener_registry::end_silent_readers() {
   // Slow readers are tolerated as long as they do not take room from others.
   if (!options_.outgoing->is_tight())
     return;
   const auto now = std::chrono::steady_clock::now();
-  for (const auto& [who, scribe] : scribes_)
+  for (const auto& [who, scribe] : connections_)
     if (const auto since = scribe->silent_since(); since && now - *since > silence_max) {
       turned_away("the peer does not read, and others need the buffer space");
       scribe->cut();
     }
 }
 
-void door_hall::turned_away(const std::string& why) {
+void listener_registry::turned_away(const std::string& why) {
   constexpr auto pause = std::chrono::seconds(10);
   ++turned_away_;
   const auto now = std::chrono::steady_clock::now();
@@ -179,42 +179,43 @@ void door_hall::turned_away(const std::string& why) {
 
 // -- framed connections -----------------------------------------------------------------------------------------------
 
-door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
-                         std::shared_ptr<door_hall> hall)
-    : caf::io::scribe(caf::io::network::conn_hdl_from_socket(connection.descriptor())), hall_(std::move(hall)),
+framed_connection::framed_connection(caf::io::network::default_multiplexer& backend, peer_socket connection,
+                                     std::shared_ptr<listener_registry> registry)
+    : caf::io::scribe(caf::io::network::conn_hdl_from_socket(connection.descriptor())), registry_(std::move(registry)),
       tls_(connection.tls()), stream_(backend, connection.descriptor(), std::move(connection)) {}
 
-door_scribe::door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
-                         std::shared_ptr<door_hall> hall, guest_list::guest who, std::optional<local_process> process)
-    : door_scribe(backend, std::move(connection), std::move(hall)) {
+framed_connection::framed_connection(caf::io::network::default_multiplexer& backend, peer_socket connection,
+                                     std::shared_ptr<listener_registry> registry, connection_limits::connection_id who,
+                                     std::optional<local_process> process)
+    : framed_connection(backend, std::move(connection), std::move(registry)) {
   who_ = who;
   process_ = std::move(process);
-  gate_.emplace(hall_->new_gate());
-  hall_->came(who, this);
+  gate_.emplace(registry_->new_gate());
+  registry_->came(who, this);
   // Unsent bytes are counted when the stream acknowledges what it has written.
-  stream_.ack_writes(hall_->outgoing() != nullptr);
+  stream_.ack_writes(registry_->outgoing() != nullptr);
 }
 
-door_scribe::~door_scribe() {
+framed_connection::~framed_connection() {
   // Bytes that will never be sent must not stay counted in the budget.
   if (unsent_ > 0)
     count_unsent(0);
   // Only an incoming connection has a place in the registry.
   if (who_)
-    hall_->leave(*who_);
+    registry_->leave(*who_);
   if (!known_as_client_.empty())
-    hall_->roles()->left(known_as_client_);
+    registry_->roles()->left(known_as_client_);
   if (!known_as_local_.empty())
-    hall_->peers()->left(known_as_local_);
+    registry_->peers()->left(known_as_local_);
 }
 
-void door_scribe::cut() noexcept {
+void framed_connection::cut() noexcept {
   ::shutdown(stream_.fd(), SHUT_RDWR);
 }
 
-void door_scribe::configure_read(caf::io::receive_policy::config config) {
+void framed_connection::configure_read(caf::io::receive_policy::config config) {
   // CAF would allocate the length that the peer announces, so the limit is enforced before that.
-  if (config.second > std::max<std::size_t>(hall_->max_message_bytes(), frame_gate::header_bytes)) {
+  if (config.second > std::max<std::size_t>(registry_->max_message_bytes(), frame_gate::header_bytes)) {
     cut();
     config = {receive_header, frame_gate::header_bytes};
   }
@@ -224,7 +225,7 @@ void door_scribe::configure_read(caf::io::receive_policy::config config) {
     stream_.start(this);
 }
 
-bool door_scribe::consume(caf::execution_unit* context, const void* data, std::size_t size) {
+bool framed_connection::consume(caf::execution_unit* context, const void* data, std::size_t size) {
   // The certificate is known only when the TLS handshake has ended, hence with the first bytes.
   if (!gate_ && !may_answer()) {
     refuse_answerer();
@@ -240,7 +241,7 @@ bool door_scribe::consume(caf::execution_unit* context, const void* data, std::s
   return std::exchange(waits_for_payload_, false) ? judge_payload(context, size) : judge_header(context, data, size);
 }
 
-bool door_scribe::judge_header(caf::execution_unit* context, const void* data, std::size_t size) {
+bool framed_connection::judge_header(caf::execution_unit* context, const void* data, std::size_t size) {
   const auto* const bytes = static_cast<const std::uint8_t*>(data);
   if (gate_->header({bytes, size}) == frame_gate::verdict::refuse)
     return refuse();
@@ -254,10 +255,10 @@ bool door_scribe::judge_header(caf::execution_unit* context, const void* data, s
   return true;
 }
 
-bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) {
+bool framed_connection::judge_payload(caf::execution_unit* context, std::size_t size) {
   auto& buffer = stream_.rd_buf();
   // The gate sets the name while it judges the payload, so this must be read before.
-  const bool new_here = !gate_->greeted();
+  const bool new_here = !gate_->has_handshake();
   switch (gate_->payload({reinterpret_cast<const std::uint8_t*>(buffer.data()), size})) {
   case frame_gate::verdict::refuse:
     return refuse();
@@ -270,20 +271,20 @@ bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) 
     break;
   }
   // A second connection with the same name could receive the messages of the first.
-  if (new_here && !hall_->greet(*who_, gate_->identity())) {
-    hall_->turned_away("its name belongs to another connection");
+  if (new_here && !registry_->complete_handshake(*who_, gate_->identity())) {
+    registry_->turned_away("its name belongs to another connection");
     cut();
     return false;
   }
   // A certificate without the unit of nodes makes the peer a client, which may not attach as a node.
-  if (new_here && hall_->roles() && tls_ != nullptr && !tls_->peer_has_unit(node_roles::unit)) {
+  if (new_here && registry_->roles() && tls_ != nullptr && !tls_->peer_has_unit(node_roles::unit)) {
     known_as_client_ = gate_->identity();
-    hall_->roles()->came_as_client(known_as_client_);
+    registry_->roles()->came_as_client(known_as_client_);
   }
   // The process is registered under the name by which the node finds it when the client attaches.
   if (new_here && process_) {
     known_as_local_ = gate_->identity();
-    hall_->peers()->came(known_as_local_, *std::exchange(process_, std::nullopt));
+    registry_->peers()->came(known_as_local_, *std::exchange(process_, std::nullopt));
   }
   // The broker reads from the stream's buffer, so the header is put there first, then the payload.
   std::vector<char> payload;
@@ -301,20 +302,20 @@ bool door_scribe::judge_payload(caf::execution_unit* context, std::size_t size) 
   return goes_on;
 }
 
-bool door_scribe::refuse() {
-  hall_->turned_away("it sent " + std::string(gate_->reason()));
+bool framed_connection::refuse() {
+  registry_->turned_away("it sent " + std::string(gate_->reason()));
   cut();
   // Reading continues, so that the stream sees the end of the connection and reports it to the broker.
   stream_.configure_read({receive_header, frame_gate::header_bytes});
   return true;
 }
 
-bool door_scribe::may_answer() const {
+bool framed_connection::may_answer() const {
   // Without TLS, or without a required unit, the config trusts whatever answers at the address.
-  return tls_ == nullptr || hall_->required_unit().empty() || tls_->peer_has_unit(hall_->required_unit());
+  return tls_ == nullptr || registry_->required_unit().empty() || tls_->peer_has_unit(registry_->required_unit());
 }
 
-void door_scribe::refuse_answerer() {
+void framed_connection::refuse_answerer() {
   // Reading continues, so that the end of the connection is seen; bytes that arrive until then end up here again.
   stream_.configure_read({receive_header, frame_gate::header_bytes});
   // The connect request is failed once, although more bytes may arrive before the connection ends.
@@ -329,12 +330,12 @@ void door_scribe::refuse_answerer() {
   if (const auto found = broker->ctx.find(hdl()); found != broker->ctx.end() && found->second.callback) {
     found->second.callback->deliver(
         to_caf(error{errc::not_owner, "the server's certificate does not name the organizational unit (OU) \"" +
-                                          hall_->required_unit() + "\" (actors.tls)"}));
+                                          registry_->required_unit() + "\" (actors.tls)"}));
     found->second.callback = caf::none;
   }
 }
 
-void door_scribe::forget_spawn_server() {
+void framed_connection::forget_spawn_server() {
   auto* const broker = dynamic_cast<caf::io::basp_broker*>(parent());
   // A released connection has no broker.
   if (broker == nullptr)
@@ -344,44 +345,44 @@ void door_scribe::forget_spawn_server() {
     caf::anon_send_exit(asker, caf::exit_reason::kill);
 }
 
-void door_scribe::graceful_shutdown() {
+void framed_connection::graceful_shutdown() {
   stream_.graceful_shutdown();
   detach(&stream_.backend(), false);
 }
 
-void door_scribe::flush() {
+void framed_connection::flush() {
   // CAF puts no bound on the buffer of a peer that does not read.
-  if (stream_.wr_buf().size() > unsent_messages_max * hall_->max_message_bytes()) {
-    hall_->turned_away("the peer does not read");
+  if (stream_.wr_buf().size() > unsent_messages_max * registry_->max_message_bytes()) {
+    registry_->turned_away("the peer does not read");
     cut();
   }
   // Only bytes to clients count in the budget; what this process sends to nodes does not.
-  if (!who_ || !hall_->outgoing())
+  if (!who_ || !registry_->outgoing())
     return stream_.flush(this);
   count_unsent(unsent_ + stream_.wr_buf().size() - counted_in_buffer_);
   stream_.flush(this);
   // The stream may have taken the buffer over, so its size is read again.
   counted_in_buffer_ = stream_.wr_buf().size();
-  hall_->end_silent_readers();
+  registry_->end_silent_readers();
 }
 
-void door_scribe::count_unsent(std::size_t bytes) {
+void framed_connection::count_unsent(std::size_t bytes) {
   // With nothing unsent before, the peer's silence begins now.
   if (unsent_ == 0)
     taken_at_ = std::chrono::steady_clock::now();
   if (bytes > unsent_)
-    hall_->outgoing()->unsent(bytes - unsent_);
+    registry_->outgoing()->unsent(bytes - unsent_);
   else
-    hall_->outgoing()->sent(unsent_ - bytes);
+    registry_->outgoing()->sent(unsent_ - bytes);
   unsent_ = bytes;
 }
 
-std::optional<timestamp> door_scribe::silent_since() const noexcept {
+std::optional<timestamp> framed_connection::silent_since() const noexcept {
   return unsent_ > 0 ? std::optional(taken_at_) : std::nullopt;
 }
 
 /// Called by the stream, and only where there is a budget. The broker is not notified.
-void door_scribe::data_transferred(caf::execution_unit*, std::size_t, std::size_t remaining) {
+void framed_connection::data_transferred(caf::execution_unit*, std::size_t, std::size_t remaining) {
   count_unsent(remaining);
   taken_at_ = std::chrono::steady_clock::now();
   // With everything before the buffer sent, the stream takes the buffer over next, and it is empty afterwards.
@@ -391,9 +392,9 @@ void door_scribe::data_transferred(caf::execution_unit*, std::size_t, std::size_
 
 // -- acceptors --------------------------------------------------------------------------------------------------------
 
-door_man::accept_policy::accept_policy() : spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
+acceptor::accept_policy::accept_policy() : spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
 
-bool door_man::accept_policy::try_accept(int& accepted, int listener) {
+bool acceptor::accept_policy::try_accept(int& accepted, int listener) {
   accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (accepted >= 0)
     return true;
@@ -408,13 +409,13 @@ bool door_man::accept_policy::try_accept(int& accepted, int listener) {
   return false;
 }
 
-door_man::door_man(caf::io::network::default_multiplexer& backend, int descriptor, std::shared_ptr<door_hall> hall,
-                   options how)
-    : caf::io::doorman(caf::io::network::accept_hdl_from_socket(descriptor)), hall_(std::move(hall)),
+acceptor::acceptor(caf::io::network::default_multiplexer& backend, int descriptor,
+                   std::shared_ptr<listener_registry> registry, options how)
+    : caf::io::doorman(caf::io::network::accept_hdl_from_socket(descriptor)), registry_(std::move(registry)),
       options_(std::move(how)), port_(options_.port != 0 ? options_.port : io::bound_port(descriptor)),
       acceptor_(backend, descriptor) {}
 
-bool door_man::new_connection() {
+bool acceptor::new_connection() {
   unique_descriptor accepted(acceptor_.accepted_socket());
   // A closed listener accepts nothing more; `accepted` is closed on return.
   if (detached())
@@ -423,32 +424,32 @@ bool door_man::new_connection() {
   // `true` keeps the listener open; only this connection is rejected.
   if (options_.local && !judge_local(accepted.get(), process))
     return true;
-  const auto who = hall_->come();
+  const auto who = registry_->come();
   // The limit of connections is reached; the registry has logged it.
   if (!who)
     return true;
-  auto connection = door_connection::to_client(accepted, options_.tls.get(), process ? process->handover : nullptr);
+  auto connection = peer_socket::to_client(accepted, options_.tls.get(), process ? process->handover : nullptr);
   // TLS could not be set up, so the place in the registry is given back.
   if (!connection) {
-    hall_->leave(*who);
+    registry_->leave(*who);
     return true;
   }
-  auto scribe =
-      caf::make_counted<door_scribe>(acceptor_.backend(), std::move(*connection), hall_, *who, std::move(process));
+  auto scribe = caf::make_counted<framed_connection>(acceptor_.backend(), std::move(*connection), registry_, *who,
+                                                     std::move(process));
   const auto handle = scribe->hdl();
   parent()->add_scribe(std::move(scribe));
   return caf::io::doorman::new_connection(&acceptor_.backend(), handle);
 }
 
-bool door_man::judge_local(int accepted, std::optional<local_process>& process) {
+bool acceptor::judge_local(int accepted, std::optional<local_process>& process) {
   const auto who = peer_of(accepted);
   // The credentials come from the kernel; the mode of the socket file may have been changed.
   if (!who || (who->user != ::geteuid() && who->user != 0)) {
-    hall_->turned_away("it comes from another user");
+    registry_->turned_away("it comes from another user");
     return false;
   }
   // Without a record of connected processes, no watch is needed.
-  if (!hall_->peers())
+  if (!registry_->peers())
     return true;
   local_process out;
   out.number = who->process;
@@ -460,14 +461,14 @@ bool door_man::judge_local(int accepted, std::optional<local_process>& process) 
     out.unwatched = watch.error().text;
   } else {
     // Without a watch the node would not notice that the client's process has ended.
-    hall_->turned_away(watch.error().text);
+    registry_->turned_away(watch.error().text);
     return false;
   }
   process = std::move(out);
   return true;
 }
 
-void door_man::graceful_shutdown() {
+void acceptor::graceful_shutdown() {
   acceptor_.graceful_shutdown();
   detach(&acceptor_.backend(), false);
 }

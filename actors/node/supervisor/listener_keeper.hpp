@@ -19,7 +19,7 @@ namespace troupe {
 /// While a file cannot be recreated, the node's condition says so (`socket_lost`).
 ///
 /// The rules are in `look`, which one thread at a time may call.
-class door_keeper {
+class listener_keeper {
 public:
   struct file {
     /// Such as "the socket /srv/troupe/troupe.sock".
@@ -30,10 +30,10 @@ public:
   };
 
   /// `condition` may not be null.
-  door_keeper(std::shared_ptr<node_condition> condition, std::vector<file> files)
+  listener_keeper(std::shared_ptr<node_condition> condition, std::vector<file> files)
       : condition_(std::move(condition)), files_(std::move(files)) {}
-  door_keeper(const door_keeper&) = delete;
-  door_keeper& operator=(const door_keeper&) = delete;
+  listener_keeper(const listener_keeper&) = delete;
+  listener_keeper& operator=(const listener_keeper&) = delete;
 
   /// Recreates missing files. Returns what happened, for the log. May block on the file system.
   std::vector<std::string> look();

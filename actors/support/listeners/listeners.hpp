@@ -1,9 +1,9 @@
 #pragma once
 
-#include "actors/support/doors/connected_peers.hpp"
-#include "actors/support/doors/node_roles.hpp"
-#include "actors/support/doors/outgoing_budget.hpp"
-#include "actors/support/doors/tls_identity.hpp"
+#include "actors/support/listeners/connected_peers.hpp"
+#include "actors/support/listeners/node_roles.hpp"
+#include "actors/support/listeners/outgoing_budget.hpp"
+#include "actors/support/listeners/tls_identity.hpp"
 #include "base/bound_socket.hpp"
 #include "base/clock.hpp"
 #include "base/descriptors.hpp"
@@ -24,7 +24,7 @@
 namespace troupe {
 
 /// The options of the listeners and connections of a process.
-struct door_options {
+struct listener_options {
   std::uint32_t max_connections = 256;
   /// The time within which a connection must complete its handshake.
   duration handshake_time = std::chrono::seconds(5);
@@ -45,14 +45,14 @@ struct door_options {
 /// The listeners and the dialer of a process: Unix sockets and TCP ports that speak CAF's protocol, with checks before
 /// CAF reads a byte. Replaces CAF's own middleman actor, with the same interface. Must be destroyed before the actor
 /// system.
-class doors {
+class listeners {
 public:
   /// Errors: `io_error` where no thread can be created.
-  static result<std::unique_ptr<doors>> make(caf::actor_system& system, const door_options& options);
-  doors(const doors&) = delete;
-  doors& operator=(const doors&) = delete;
+  static result<std::unique_ptr<listeners>> make(caf::actor_system& system, const listener_options& options);
+  listeners(const listeners&) = delete;
+  listeners& operator=(const listeners&) = delete;
   /// Closes all listeners and removes socket files.
-  ~doors();
+  ~listeners();
 
   /// Opens a Unix socket by which clients of this host, of this user or root, reach the reception. Errors: those of
   /// `local_listener::open`.
@@ -69,16 +69,16 @@ public:
 
   /// The dialer, to which links send connect requests. A host with a slash in it is the path of a Unix socket, or of
   /// the `data_dir` of a node; its port is 0.
-  const caf::io::middleman_actor& entrance() const noexcept { return entrance_; }
+  const caf::io::middleman_actor& dialer() const noexcept { return dialer_; }
 
   /// Memory whose descriptors nodes have passed to this process, on connections that the dialer opened.
   const std::shared_ptr<io::handed_memory>& handed() const noexcept { return handed_; }
 
 private:
-  class entrance_actor;
+  class dialer_actor;
   struct state;
 
-  explicit doors(caf::actor_system& system) : system_(system) {}
+  explicit listeners(caf::actor_system& system) : system_(system) {}
 
   /// Reserves `for_each` descriptors for each connection, so that no other part of the process counts on them.
   void set_aside(std::uint32_t for_each);
@@ -86,7 +86,7 @@ private:
   caf::actor_system& system_;
   std::shared_ptr<io::handed_memory> handed_ = io::handed_memory::make();
   std::shared_ptr<state> state_;
-  caf::io::middleman_actor entrance_;
+  caf::io::middleman_actor dialer_;
   /// The port number under which CAF knows the Unix socket; and the last one that was tried.
   std::uint16_t local_port_ = 0;
   std::uint16_t last_local_port_ = 0;

@@ -1,9 +1,9 @@
-#include "actors/client/directory_doors.hpp"
-#include "actors/node/supervisor/node_doors.hpp"
+#include "actors/client/directory_dialer.hpp"
+#include "actors/node/supervisor/node_listeners.hpp"
 #include "actors/node/supervisor/node_start.hpp"
 #include "actors/support/actor_support.hpp"
 #include "actors/support/ask.hpp"
-#include "actors/support/doors/doors.hpp"
+#include "actors/support/listeners/listeners.hpp"
 #include "actors/support/system_config.hpp"
 #include "base/descriptors.hpp"
 #include "handshake/client.hpp"
@@ -18,7 +18,7 @@
 
 /// A node's directory, reached from another actor system through the node's listeners.
 
-namespace handshake_doors_test {
+namespace handshake_proxies_test {
 
 using namespace troupe;
 using std::chrono::seconds;
@@ -69,7 +69,7 @@ struct two_systems {
     INFO((started ? std::string() : started.error().text));
     REQUIRE(started.has_value());
     node = std::move(*started);
-    auto open = open_doors(here, *node, node_options);
+    auto open = open_listeners(here, *node, node_options);
     REQUIRE(open.has_value());
     ways_in = std::move(*open);
   }
@@ -81,9 +81,9 @@ struct two_systems {
 
   /// The directory, as a client of another process finds it.
   directory_opener opener() {
-    return directory_of(there, client_doors->entrance(), {ways_in.socket.string(), 0}, limit);
+    return directory_of(there, client_listeners->dialer(), {ways_in.socket.string(), 0}, limit);
   }
-  handshake_door_actor find() {
+  handshake_proxy_actor find() {
     auto found = open_directory(opener());
     INFO((found ? std::string() : found.error().text));
     REQUIRE(found.has_value());
@@ -99,12 +99,12 @@ struct two_systems {
   /// Requests `count` replies of 1 MiB each. No request is answered before all have been sent, so that a reader that
   /// stops at the first reply has sent all its requests.
   template <class Answer>
-  void send_large_answers(const handshake_door_actor& door, int count, const Answer& answer) {
+  void send_large_answers(const handshake_proxy_actor& proxy, int count, const Answer& answer) {
     handshake_fetch_request what;
     what.engine = "a";
     what.wait = limit;
     for (int i = 0; i < count; ++i)
-      ask<handshake_fetch_reply>(there, door, answer, what);
+      ask<handshake_fetch_reply>(there, proxy, answer, what);
     caf::scoped_actor self{here};
     const auto all_wait = [&] {
       std::uint64_t waiting = 0;
@@ -129,8 +129,8 @@ struct two_systems {
   system_config there_options{config::caf_config{}};
   caf::actor_system there{there_options};
   std::unique_ptr<running_node> node;
-  node_doors ways_in;
-  std::unique_ptr<doors> client_doors = *doors::make(there, {});
+  node_listeners ways_in;
+  std::unique_ptr<listeners> client_listeners = *listeners::make(there, {});
 };
 
 handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnation = 7) {
@@ -147,8 +147,8 @@ handshake_publish_request rank_of(std::uint32_t tp, incarnation_number incarnati
 
 TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor system", "[handshake]") {
   two_systems w;
-  const auto door = w.find();
-  REQUIRE(door);
+  const auto proxy = w.find();
+  REQUIRE(proxy);
   caf::scoped_actor self{w.there};
   std::promise<void> complete;
   std::atomic<bool> told{false};
@@ -157,15 +157,15 @@ TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor
     for (const auto& change : x.changes)
       if (change.now.complete && !told.exchange(true))
         complete.set_value();
-    caf::anon_send(door, handshake_seen_request{x.watch});
+    caf::anon_send(proxy, handshake_seen_request{x.watch});
   });
-  self->request(door, limit, watch_atom_v, std::string("a"), watcher)
+  self->request(proxy, limit, watch_atom_v, std::string("a"), watcher)
       .receive([&](std::uint64_t x) { watch = x; }, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
 
-  handshake::client resolver(w.there, door);
+  handshake::client resolver(w.there, proxy);
   auto waiting = resolver.resolve({"a", 7, limit});
   for (std::uint32_t tp = 0; tp < 2; ++tp)
-    self->request(door, limit, rank_of(tp))
+    self->request(proxy, limit, rank_of(tp))
         .receive([](const handshake_reply& x) { CHECK(x.code == 0); },
                  [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
   REQUIRE(complete.get_future().wait_for(limit) == std::future_status::ready);
@@ -176,11 +176,11 @@ TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor
 
   // Internal messages of the node are refused by the listener.
   caf::scoped_actor rude{w.there};
-  rude->request(caf::actor_cast<caf::actor>(door), seconds(1), drain_atom_v)
+  rude->request(caf::actor_cast<caf::actor>(proxy), seconds(1), drain_atom_v)
       .receive([] { FAIL("a remote sender has stopped the directory"); }, [](const caf::error&) {});
   auto again = resolver.resolve({"a", 8, limit});
-  self->request(door, limit, rank_of(0, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
-  self->request(door, limit, rank_of(1, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
+  self->request(proxy, limit, rank_of(0, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
+  self->request(proxy, limit, rank_of(1, 8)).receive([](const handshake_reply&) {}, [](const caf::error&) {});
   CHECK((*again.get())->incarnation == 8);
   caf::anon_send_exit(watcher, caf::exit_reason::user_shutdown);
 }
@@ -226,8 +226,8 @@ TEST_CASE("handshake listener: the config sets the size of updates and the patie
 
 TEST_CASE("handshake listener: the wait of a client in another process ends with the client", "[handshake]") {
   two_systems w;
-  const auto door = w.find();
-  REQUIRE(door);
+  const auto proxy = w.find();
+  REQUIRE(proxy);
   caf::scoped_actor self{w.here};
   const auto waits = [&](std::uint64_t n) {
     return test::eventually([&] {
@@ -243,8 +243,8 @@ TEST_CASE("handshake listener: the wait of a client in another process ends with
   x.wait = seconds(60);
   {
     caf::scoped_actor asker{w.there};
-    asker->send(door, x);
-    asker->request(door, limit, x);
+    asker->send(proxy, x);
+    asker->request(proxy, limit, x);
     CHECK(waits(2));
   }
   CHECK(waits(0));
@@ -274,7 +274,7 @@ TEST_CASE("handshake listener: a client continues with a restarted node", "[hand
 
 TEST_CASE("handshake listener: the error for an unreachable node names the cause", "[handshake]") {
   two_systems w;
-  const auto nowhere = directory_of(w.there, w.client_doors->entrance(), {"/nowhere/troupe.sock", 0}, limit);
+  const auto nowhere = directory_of(w.there, w.client_listeners->dialer(), {"/nowhere/troupe.sock", 0}, limit);
   const auto found = open_directory(nowhere);
   REQUIRE_FALSE(found.has_value());
   CHECK(found.error().code == errc::unreachable);
@@ -299,7 +299,7 @@ TEST_CASE("handshake listener: a node without a directory answers unsupported", 
   REQUIRE(node.has_value());
   caf::scoped_actor self{system};
   self->request((*node)->reception(), limit, handshake_atom_v)
-      .receive([](const handshake_door_actor&) { FAIL("a listener without a directory"); },
+      .receive([](const handshake_proxy_actor&) { FAIL("a listener without a directory"); },
                [](const caf::error& e) { CHECK(from_caf(e).code == errc::unsupported); });
   CHECK((*node)->stop(system, seconds(5)).has_value());
 }
@@ -310,7 +310,7 @@ TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "
   constexpr std::uint64_t most = 32U << 20U;
   two_systems w;
   w.start_anew(most);
-  const auto door = w.find();
+  const auto proxy = w.find();
   const auto& room = *w.node->services().outgoing;
   std::mutex gate;
   std::unique_lock held(gate);
@@ -324,7 +324,7 @@ TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "
     ++answered;
     const std::lock_guard stop(gate);
   };
-  w.send_large_answers(door, asked, answer);
+  w.send_large_answers(proxy, asked, answer);
   CHECK(test::eventually([&] { return room.refused() > 0; }));
   // One that its connection has just taken over may be counted twice.
   CHECK(room.used() <= most + (1U << 20U) + (1U << 16U));
@@ -335,7 +335,7 @@ TEST_CASE("handshake listener: replies to a slow reader are bounded in bytes", "
   CHECK(refused < asked);
   // All has been sent, and there is room again.
   CHECK(test::eventually([&] { return room.used() == 0; }));
-  CHECK(handshake::client(w.there, door).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
+  CHECK(handshake::client(w.there, proxy).resolve({"a", 0, limit, handshake::wanted_ranks::one({0, 0, 0})}).get());
 }
 
 TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconnected when others need its buffer",
@@ -345,7 +345,7 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
   std::atomic<int> answered{0};
   two_systems w;
   w.start_anew(32U << 20U);
-  const auto door = w.find();
+  const auto proxy = w.find();
   auto& room = *w.node->services().outgoing;
   // Little of the budget is left beside it, however few replies fit and however many of them are read.
   constexpr std::uint64_t elsewhere = 17U << 20U;
@@ -357,7 +357,7 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
     const std::lock_guard stop(gate);
   };
   constexpr int asked = 50;
-  w.send_large_answers(door, asked, answer);
+  w.send_large_answers(proxy, asked, answer);
   CHECK(test::eventually([&] { return room.refused() > 0; }));
   CHECK(room.is_tight());
 
@@ -365,8 +365,8 @@ TEST_CASE("handshake listener: a reader that is idle for ten seconds is disconne
   // being handed to a connection is counted twice for a moment, and a request at that moment gets limit_exceeded.
   system_config options{config::caf_config{}};
   caf::actor_system other{options};
-  const auto other_doors = *doors::make(other, {});
-  auto found = open_directory(directory_of(other, other_doors->entrance(), {w.ways_in.socket.string(), 0}, limit));
+  const auto other_listeners = *listeners::make(other, {});
+  auto found = open_directory(directory_of(other, other_listeners->dialer(), {w.ways_in.socket.string(), 0}, limit));
   REQUIRE(found.has_value());
   caf::scoped_actor self{other};
   const auto is_listed = [&] {
@@ -406,7 +406,7 @@ TEST_CASE("handshake listener: a reply longer than the message limit is refused 
     x.payload.assign(700'000, 'x');
     w.publish(x);
   }
-  const auto door = w.find();
+  const auto proxy = w.find();
   std::promise<handshake_change> told;
   std::atomic<bool> once{false};
   const auto watcher = spawn_actor<listener>(w.there, [&](const handshake_update& x) {
@@ -414,14 +414,14 @@ TEST_CASE("handshake listener: a reply longer than the message limit is refused 
       told.set_value(x.changes.at(0));
   });
   caf::scoped_actor self{w.there};
-  self->request(door, limit, watch_atom_v, std::string("a"), watcher)
+  self->request(proxy, limit, watch_atom_v, std::string("a"), watcher)
       .receive([](std::uint64_t) {}, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
   auto change = told.get_future();
   REQUIRE(change.wait_for(limit) == std::future_status::ready);
   const auto news = change.get();
   CHECK(news.now.code == static_cast<std::uint8_t>(errc::out_of_range));
   CHECK(news.now.incarnation == 7);
-  handshake::client resolver(w.there, door);
+  handshake::client resolver(w.there, proxy);
   const auto whole = resolver.resolve({"a", 0, limit}).get();
   REQUIRE_FALSE(whole.has_value());
   CHECK(whole.error().code == errc::out_of_range);
@@ -439,7 +439,7 @@ TEST_CASE("listener: a removed Unix socket is detected and created again", "[han
   CHECK(open.local_is_there());
   w.find();
   REQUIRE(std::filesystem::remove(w.ways_in.socket));
-  caf::anon_send_exit(open.entrance(), caf::exit_reason::kill);
+  caf::anon_send_exit(open.dialer(), caf::exit_reason::kill);
   REQUIRE_FALSE(open.reopen_local());
   CHECK_FALSE(open.local_is_there());
   CHECK_FALSE(std::filesystem::exists(w.ways_in.socket));
@@ -456,4 +456,4 @@ TEST_CASE("listener: descriptors for its connections are reserved", "[handshake]
   CHECK(set_aside_descriptors() == before);
 }
 
-} // namespace handshake_doors_test
+} // namespace handshake_proxies_test

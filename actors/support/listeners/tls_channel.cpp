@@ -1,4 +1,4 @@
-#include "actors/support/doors/tls_channel.hpp"
+#include "actors/support/listeners/tls_channel.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -20,13 +20,13 @@ inline constexpr duration directory_patience = std::chrono::seconds(5);
 /// The directory of the node at `where`. `entrance`: opens the connection, as in `link_options`; null: the middleman of
 /// CAF, which only supports TCP without TLS. The result is unreachable or timeout where there is no node, and
 /// unsupported where the listener has no directory.
-directory_opener directory_of(caf::actor_system& system, caf::io::middleman_actor entrance, node_address where,
+directory_opener directory_of(caf::actor_system& system, caf::io::middleman_actor dialer, node_address where,
                               duration patience = directory_patience);
 
 /// The directory of a node of this process.
 directory_opener directory_of(caf::actor_system& system, reception_actor node);
 
 /// Opens the directory and waits for the answer: not for actors.
-result<handshake_door_actor> open_directory(const directory_opener& open);
+result<handshake_proxy_actor> open_directory(const directory_opener& open);
 
 } // namespace troupe

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "actors/support/doors/connected_peers.hpp"
-#include "actors/support/doors/frame_gate.hpp"
-#include "actors/support/doors/guest_list.hpp"
-#include "actors/support/doors/node_roles.hpp"
-#include "actors/support/doors/outgoing_budget.hpp"
-#include "actors/support/doors/tls_channel.hpp"
+#include "actors/support/listeners/connected_peers.hpp"
+#include "actors/support/listeners/connection_limits.hpp"
+#include "actors/support/listeners/frame_gate.hpp"
+#include "actors/support/listeners/node_roles.hpp"
+#include "actors/support/listeners/outgoing_budget.hpp"
+#include "actors/support/listeners/tls_channel.hpp"
 #include "base/clock.hpp"
 #include "base/unique_descriptor.hpp"
 #include "io/handed_memory.hpp"
@@ -29,11 +29,11 @@
 
 namespace troupe {
 
-class door_scribe;
+class framed_connection;
 
 /// The state that all listeners and connections of a process share. Used in the multiplexer's thread, except for
 /// `close`.
-class door_hall : public std::enable_shared_from_this<door_hall> {
+class listener_registry : public std::enable_shared_from_this<listener_registry> {
 public:
   struct options {
     std::uint32_t max_connections = 0;
@@ -49,16 +49,18 @@ public:
     std::shared_ptr<connected_peers> peers{};
   };
 
-  static std::shared_ptr<door_hall> make(caf::actor_system& system, const options& how);
+  static std::shared_ptr<listener_registry> make(caf::actor_system& system, const options& how);
 
   std::uint32_t max_message_bytes() const noexcept { return options_.max_message_bytes; }
   frame_gate new_gate() const { return frame_gate({options_.max_message_bytes, kinds_}); }
 
   /// Registers a new connection; empty if the limit is reached.
-  std::optional<guest_list::guest> come();
-  void came(guest_list::guest who, door_scribe* as) { scribes_[who] = as; }
-  bool greet(guest_list::guest who, const std::string& name) { return guests_.greet(who, name); }
-  void leave(guest_list::guest who);
+  std::optional<connection_limits::connection_id> come();
+  void came(connection_limits::connection_id who, framed_connection* as) { connections_[who] = as; }
+  bool complete_handshake(connection_limits::connection_id who, const std::string& name) {
+    return limits_.complete_handshake(who, name);
+  }
+  void leave(connection_limits::connection_id who);
   const std::shared_ptr<node_roles>& roles() const noexcept { return options_.roles; }
   const std::shared_ptr<connected_peers>& peers() const noexcept { return options_.peers; }
   const std::shared_ptr<outgoing_budget>& outgoing() const noexcept { return options_.outgoing; }
@@ -73,16 +75,16 @@ public:
   void close();
 
 private:
-  door_hall(caf::actor_system& system, const options& how);
+  listener_registry(caf::actor_system& system, const options& how);
 
   void end_late_ones();
 
   caf::actor_system& system_;
   options options_;
   std::shared_ptr<const std::vector<std::string>> kinds_;
-  guest_list guests_;
-  guest_list::guest last_ = 0;
-  std::unordered_map<guest_list::guest, door_scribe*> scribes_;
+  connection_limits limits_;
+  connection_limits::connection_id last_ = 0;
+  std::unordered_map<connection_limits::connection_id, framed_connection*> connections_;
   caf::actor clock_;
   bool ticking_ = false;
   timestamp said_;
@@ -91,16 +93,16 @@ private:
 
 /// A connected socket, plain or with TLS, as CAF's streams read and write it. Over a Unix socket a node passes
 /// descriptors to a client, along with the next bytes.
-class door_connection {
+class peer_socket {
 public:
   /// An outgoing connection; empty if TLS fails at once.
-  static std::optional<door_connection> to_node(unique_descriptor& socket, const tls_context* tls);
+  static std::optional<peer_socket> to_node(unique_descriptor& socket, const tls_context* tls);
   /// An outgoing connection over a Unix socket. `handed` receives the descriptors that the node passes.
-  static std::optional<door_connection> to_local_node(unique_descriptor& socket,
-                                                      std::unique_ptr<io::handed_memory::connection> handed);
+  static std::optional<peer_socket> to_local_node(unique_descriptor& socket,
+                                                  std::unique_ptr<io::handed_memory::connection> handed);
   /// An incoming connection. `handover`: descriptors for the other process, over a Unix socket; may be null.
-  static std::optional<door_connection> to_client(unique_descriptor& socket, const tls_context* tls,
-                                                  std::shared_ptr<descriptor_handover> handover = nullptr);
+  static std::optional<peer_socket> to_client(unique_descriptor& socket, const tls_context* tls,
+                                              std::shared_ptr<descriptor_handover> handover = nullptr);
 
   int descriptor() const noexcept { return descriptor_; }
   /// Null without TLS. The address stays the same when the connection is moved.
@@ -112,10 +114,9 @@ public:
   bool must_read_more(int, std::size_t) const { return tls_ && tls_->pending() > 0; }
 
 private:
-  door_connection(int descriptor, std::unique_ptr<tls_channel> tls) : descriptor_(descriptor), tls_(std::move(tls)) {}
+  peer_socket(int descriptor, std::unique_ptr<tls_channel> tls) : descriptor_(descriptor), tls_(std::move(tls)) {}
 
-  static std::optional<door_connection> make(unique_descriptor& socket, const tls_context* tls,
-                                             tls_channel::side which);
+  static std::optional<peer_socket> make(unique_descriptor& socket, const tls_context* tls, tls_channel::side which);
 
   caf::io::network::rw_state receive(std::size_t& got, int descriptor, void* into, std::size_t size);
   caf::io::network::rw_state send(std::size_t& put, int descriptor, const void* from, std::size_t size);
@@ -128,16 +129,17 @@ private:
 };
 
 /// A framed connection: a stream of CAF whose incoming frames pass a gate before the broker reads them.
-class door_scribe : public caf::io::scribe {
+class framed_connection : public caf::io::scribe {
 public:
   /// An outgoing connection to a node. Its frames are read without a gate, up to the size limit, provided that its
   /// certificate names the required unit where one is set.
-  door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
-              std::shared_ptr<door_hall> hall);
+  framed_connection(caf::io::network::default_multiplexer& backend, peer_socket connection,
+                    std::shared_ptr<listener_registry> registry);
   /// An incoming connection from a client. `process` is set for a Unix socket where connected processes are tracked.
-  door_scribe(caf::io::network::default_multiplexer& backend, door_connection connection,
-              std::shared_ptr<door_hall> hall, guest_list::guest who, std::optional<local_process> process = {});
-  ~door_scribe() override;
+  framed_connection(caf::io::network::default_multiplexer& backend, peer_socket connection,
+                    std::shared_ptr<listener_registry> registry, connection_limits::connection_id who,
+                    std::optional<local_process> process = {});
+  ~framed_connection() override;
 
   /// Ends the connection as if the peer had closed it.
   void cut() noexcept;
@@ -170,8 +172,8 @@ private:
   /// Ends the actor by which CAF asks each new peer for its spawn server; it would wait for years.
   void forget_spawn_server();
 
-  std::shared_ptr<door_hall> hall_;
-  std::optional<guest_list::guest> who_;
+  std::shared_ptr<listener_registry> registry_;
+  std::optional<connection_limits::connection_id> who_;
   std::optional<frame_gate> gate_;
   std::vector<char> header_;
   bool waits_for_payload_ = false;
@@ -189,11 +191,11 @@ private:
   std::size_t unsent_ = 0;
   std::size_t counted_in_buffer_ = 0;
   timestamp taken_at_{};
-  caf::io::network::stream_impl<door_connection> stream_;
+  caf::io::network::stream_impl<peer_socket> stream_;
 };
 
 /// An acceptor: accepts connections on one listening socket and creates a framed connection for each.
-class door_man : public caf::io::doorman {
+class acceptor : public caf::io::doorman {
 public:
   struct options {
     /// A Unix socket: only this user and root are accepted.
@@ -203,7 +205,7 @@ public:
     std::shared_ptr<const tls_context> tls;
   };
 
-  door_man(caf::io::network::default_multiplexer& backend, int descriptor, std::shared_ptr<door_hall> hall,
+  acceptor(caf::io::network::default_multiplexer& backend, int descriptor, std::shared_ptr<listener_registry> registry,
            options how);
 
   bool new_connection() override;
@@ -229,7 +231,7 @@ private:
     unique_descriptor spare_;
   };
 
-  std::shared_ptr<door_hall> hall_;
+  std::shared_ptr<listener_registry> registry_;
   options options_;
   std::uint16_t port_;
   caf::io::network::acceptor_impl<accept_policy> acceptor_;

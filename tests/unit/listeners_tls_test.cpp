@@ -1,4 +1,4 @@
-#include "actors/support/doors/tls_channel.hpp"
+#include "actors/support/listeners/tls_channel.hpp"
 #include "base/unique_descriptor.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/http_certificates.hpp"
@@ -9,7 +9,7 @@
 #include <string>
 #include <sys/socket.h>
 
-namespace doors_tls_test {
+namespace listeners_tls_test {
 
 using namespace troupe;
 using namespace troupe::test;
@@ -142,4 +142,4 @@ TEST_CASE("files that are not certificates are named in the error", "[doors][tls
   CHECK_FALSE(tls_context::load(files));
 }
 
-} // namespace doors_tls_test
+} // namespace listeners_tls_test

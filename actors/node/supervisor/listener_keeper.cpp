@@ -1,4 +1,4 @@
-#include "actors/node/supervisor/door_keeper.hpp"
+#include "actors/node/supervisor/listener_keeper.hpp"
 
 #include "base/log.hpp"
 
@@ -14,7 +14,7 @@ constexpr auto look_pause = std::chrono::seconds(1);
 
 } // namespace
 
-std::vector<std::string> door_keeper::look() {
+std::vector<std::string> listener_keeper::look() {
   std::vector<std::string> out;
   for (std::uint32_t i = 0; i < files_.size(); ++i) {
     const auto& x = files_[i];
@@ -37,7 +37,7 @@ std::vector<std::string> door_keeper::look() {
   return out;
 }
 
-result<void> door_keeper::start() {
+result<void> listener_keeper::start() {
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     return {};
@@ -46,7 +46,7 @@ result<void> door_keeper::start() {
   }
 }
 
-void door_keeper::run(const std::stop_token& stop) {
+void listener_keeper::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     for (const auto& line : look())
       log::get("node")->warn("{}", line);

@@ -1,7 +1,7 @@
-#include "actors/node/supervisor/door_keeper.hpp"
+#include "actors/node/supervisor/listener_keeper.hpp"
 #include "tests/catch.hpp"
 
-namespace door_keeper_test {
+namespace listener_keeper_test {
 
 using namespace troupe;
 
@@ -15,7 +15,7 @@ struct kept {
     int made = 0;
   };
 
-  door_keeper::file file(const char* name, state& of) {
+  listener_keeper::file file(const char* name, state& of) {
     return {name, [&of] { return of.there; },
             [&of]() -> result<void> {
               if (!of.can_be_made)
@@ -29,12 +29,12 @@ struct kept {
   std::shared_ptr<node_condition> condition = std::make_shared<node_condition>();
   state socket;
   state lock;
-  door_keeper keeper{condition, {file("the socket /x/s", socket), file("the lock of /x", lock)}};
+  listener_keeper keeper{condition, {file("the socket /x/s", socket), file("the lock of /x", lock)}};
 };
 
 } // namespace
 
-TEST_CASE("A removed socket is created again, once, with a warning", "[door_keeper]") {
+TEST_CASE("A removed socket is created again, once, with a warning", "[listener_keeper]") {
   kept x;
   CHECK(x.keeper.look().empty());
   x.socket.there = false;
@@ -48,7 +48,8 @@ TEST_CASE("A removed socket is created again, once, with a warning", "[door_keep
   CHECK(x.keeper.look().empty());
 }
 
-TEST_CASE("While a socket cannot be created the node reports it, retries, and reports the recovery", "[door_keeper]") {
+TEST_CASE("While a socket cannot be created the node reports it, retries, and reports the recovery",
+          "[listener_keeper]") {
   kept x;
   x.socket.there = x.lock.there = false;
   x.socket.can_be_made = x.lock.can_be_made = false;
@@ -68,4 +69,4 @@ TEST_CASE("While a socket cannot be created the node reports it, retries, and re
   CHECK(x.keeper.look().empty());
 }
 
-} // namespace door_keeper_test
+} // namespace listener_keeper_test

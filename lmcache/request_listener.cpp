@@ -1,4 +1,4 @@
-#include "lmcache/door.hpp"
+#include "lmcache/request_listener.hpp"
 
 #include "base/descriptors.hpp"
 #include "base/event_signal.hpp"
@@ -103,8 +103,8 @@ struct outgoing {
 
 } // namespace
 
-struct door::implementation {
-  door_options options;
+struct listener::implementation {
+  listener_options options;
   descriptors_set_aside set_aside;
   zmq_context context;
   socket_handle router;
@@ -112,7 +112,7 @@ struct door::implementation {
   socket_handle admission;
   unique_descriptor wake;
   std::uint16_t port = 0;
-  listener to;
+  request_handler to;
 
   connection_table connections;
   /// Connections that have begun, and are not decided yet.
@@ -466,13 +466,13 @@ bool may_connect(const peer_socket& x) noexcept {
   return x.user == 0 || x.user == ::geteuid();
 }
 
-door::door(std::unique_ptr<implementation> x) : x_(std::move(x)) {}
+listener::listener(std::unique_ptr<implementation> x) : x_(std::move(x)) {}
 
-door::~door() {
+listener::~listener() {
   stop();
 }
 
-result<std::unique_ptr<door>> door::open(const door_options& options) {
+result<std::unique_ptr<listener>> listener::open(const listener_options& options) {
   auto x = std::make_unique<implementation>();
   x->options = options;
   const auto place = options.host + ":" + std::to_string(options.port);
@@ -521,19 +521,19 @@ result<std::unique_ptr<door>> door::open(const door_options& options) {
   x->wake = unique_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!x->wake)
     return fail(errc::io_error, "cannot create an eventfd");
-  return std::unique_ptr<door>(new door(std::move(x)));
+  return std::unique_ptr<listener>(new listener(std::move(x)));
 }
 
-std::uint16_t door::port() const noexcept {
+std::uint16_t listener::port() const noexcept {
   return x_->port;
 }
 
-void door::serve(listener to) {
+void listener::serve(request_handler to) {
   x_->to = std::move(to);
   x_->thread = std::jthread([x = x_.get()](const std::stop_token& stop) { x->run(stop); });
 }
 
-void door::answer(const incoming& to, std::optional<std::string> frame) {
+void listener::answer(const incoming& to, std::optional<std::string> frame) {
   bool first = false;
   {
     x_->waiting.fetch_sub(1, std::memory_order_relaxed);
@@ -545,7 +545,7 @@ void door::answer(const incoming& to, std::optional<std::string> frame) {
     x_->ring();
 }
 
-void door::stop() {
+void listener::stop() {
   if (x_->thread.joinable()) {
     x_->thread.request_stop();
     x_->ring();

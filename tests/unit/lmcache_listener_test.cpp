@@ -1,5 +1,5 @@
 #include "base/unique_descriptor.hpp"
-#include "lmcache/door.hpp"
+#include "lmcache/request_listener.hpp"
 #include "lmcache/wire/msgpack_writer.hpp"
 #include "tests/catch.hpp"
 
@@ -24,7 +24,7 @@
 #include <vector>
 #include <zmq.h>
 
-namespace lmcache_door_test {
+namespace lmcache_listener_test {
 
 using namespace troupe;
 using namespace troupe::lmcache;
@@ -41,7 +41,7 @@ struct heard {
   std::deque<incoming> asked;
   std::vector<client_number> gone;
 
-  door::listener listener() {
+  listener::request_handler request_handler() {
     return {[this](incoming x) {
               const std::lock_guard guard(mutex);
               asked.push_back(std::move(x));
@@ -112,10 +112,10 @@ std::vector<std::string> ping_of(std::uint64_t number) {
 
 TEST_CASE("A listener forwards requests and sends each answer to its client", "[lmcache]") {
   heard from;
-  auto opened = door::open({});
+  auto opened = listener::open({});
   REQUIRE(opened);
   auto& open = **opened;
-  open.serve(from.listener());
+  open.serve(from.request_handler());
   const dealer a(open.port());
   const dealer b(open.port());
   a.send(ping_of(7));
@@ -133,10 +133,10 @@ TEST_CASE("A listener forwards requests and sends each answer to its client", "[
 
 TEST_CASE("A listener reports a disconnected client and discards answers to it", "[lmcache]") {
   heard from;
-  auto opened = door::open({});
+  auto opened = listener::open({});
   REQUIRE(opened);
   auto& open = **opened;
-  open.serve(from.listener());
+  open.serve(from.request_handler());
   incoming late;
   {
     const dealer a(open.port());
@@ -155,13 +155,13 @@ TEST_CASE("A listener reports a disconnected client and discards answers to it",
 }
 
 TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") {
-  door_options how;
+  listener_options how;
   const auto counts = how.counts;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
   auto& open = **opened;
-  open.serve(from.listener());
+  open.serve(from.request_handler());
   constexpr int dealers = 200;
   for (int i = 0; i < dealers; ++i) {
     const dealer short_lived(open.port(), true);
@@ -197,9 +197,9 @@ TEST_CASE("A listener misses no disconnect before later messages", "[lmcache]") 
 
 TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
   heard from;
-  auto opened = door::open({});
+  auto opened = listener::open({});
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   const dealer a((*opened)->port());
   msgpack_writer said;
   said.map(8).text("instance_id").natural(5).text("model_name").text("m").text("world_size").natural(1);
@@ -215,13 +215,13 @@ TEST_CASE("A registration carries the id of the sending process", "[lmcache]") {
 }
 
 TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[lmcache]") {
-  door_options how;
+  listener_options how;
   how.waiting_max = 2;
   const auto counts = how.counts;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   const dealer a((*opened)->port());
   for (std::uint64_t i = 1; i <= 3; ++i)
     a.send(ping_of(i));
@@ -235,12 +235,12 @@ TEST_CASE("A listener refuses requests beyond the forwarding limit at once", "[l
 }
 
 TEST_CASE("A client has a limit of waiting requests, and others are served", "[lmcache]") {
-  door_options how;
+  listener_options how;
   how.waiting_per_client_max = 2;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   const dealer a((*opened)->port());
   const dealer b((*opened)->port());
   for (std::uint64_t i = 1; i <= 3; ++i)
@@ -268,10 +268,10 @@ TEST_CASE("A client has a limit of waiting requests, and others are served", "[l
   SECTION("large requests count too") {
     how.waiting_per_client_max = 4096;
     how.waiting_bytes_per_client_max = 16;
-    auto narrow = door::open(how);
+    auto narrow = listener::open(how);
     REQUIRE(narrow);
     heard nothing;
-    (*narrow)->serve(nothing.listener());
+    (*narrow)->serve(nothing.request_handler());
     const dealer c((*narrow)->port());
     c.send(ping_of(9));
     CHECK(c.receive() == std::vector<std::string>{ping_of(9)[0], ping_of(9)[1], "\xc2"});
@@ -280,11 +280,11 @@ TEST_CASE("A client has a limit of waiting requests, and others are served", "[l
 }
 
 TEST_CASE("A port that is in use is reported", "[lmcache]") {
-  auto first = door::open({});
+  auto first = listener::open({});
   REQUIRE(first);
-  door_options same;
+  listener_options same;
   same.port = (*first)->port();
-  const auto second = door::open(same);
+  const auto second = listener::open(same);
   REQUIRE_FALSE(second);
   CHECK(second.error().code == errc::busy);
   CHECK(second.error().text.find("lmcache.port") != std::string::npos);
@@ -354,20 +354,20 @@ bool comes_true(Condition holds) {
   return false;
 }
 
-std::uint64_t refused(const door_options& how, refused_connection why) {
+std::uint64_t refused(const listener_options& how, refused_connection why) {
   return how.counts->connections_refused[static_cast<std::size_t>(why)];
 }
 
 } // namespace
 
 TEST_CASE("A listener closes an untrusted connection before reading from it", "[lmcache]") {
-  door_options how;
+  listener_options how;
   std::atomic<bool> strangers{true};
   how.admits = [&](const peer_socket& x) { return x.inode != 0 && !strangers; };
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   // One connection sends nothing, and one sends a greeting.
   const raw_peer quiet((*opened)->port());
   CHECK(quiet.ends());
@@ -389,12 +389,12 @@ TEST_CASE("A listener closes an untrusted connection before reading from it", "[
 }
 
 TEST_CASE("A listener closes connections beyond its limit and accepts others when some have ended", "[lmcache]") {
-  door_options how;
+  listener_options how;
   how.connections_max = 3;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   std::vector<std::unique_ptr<dealer>> served;
   for (std::uint64_t i = 1; i <= 3; ++i) {
     served.push_back(std::make_unique<dealer>((*opened)->port()));
@@ -412,12 +412,12 @@ TEST_CASE("A listener closes connections beyond its limit and accepts others whe
 }
 
 TEST_CASE("A listener closes a connection whose message does not end", "[lmcache]") {
-  door_options how;
+  listener_options how;
   how.message_bytes_max = 1U << 20U;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   const dealer good((*opened)->port());
   good.send(ping_of(1));
   CHECK(from.next().number == ping_of(1)[0]);
@@ -445,13 +445,13 @@ TEST_CASE("A listener closes a connection whose message does not end", "[lmcache
 }
 
 TEST_CASE("A listener closes a connection whose message does not end while another client keeps it busy", "[lmcache]") {
-  door_options how;
+  listener_options how;
   how.message_bytes_max = 1U << 20U;
   how.waiting_max = 1;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   const dealer busy((*opened)->port());
   std::jthread sends([&busy](const std::stop_token& stop) {
     const auto frames = ping_of(1);
@@ -511,9 +511,9 @@ private:
 
 TEST_CASE("A listener decides on a connection that arrived without free descriptors once there are some", "[lmcache]") {
   heard from;
-  auto opened = door::open({});
+  auto opened = listener::open({});
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   auto few = std::make_unique<few_files>();
   const raw_peer client((*opened)->port());
   REQUIRE(comes_true([&] { return few->all_taken(); }));
@@ -533,11 +533,11 @@ TEST_CASE("A listener decides on a connection that arrived without free descript
 }
 
 TEST_CASE("A listener knows the version of a client and the errors in its messages", "[lmcache]") {
-  const door_options how;
+  const listener_options how;
   heard from;
-  auto opened = door::open(how);
+  auto opened = listener::open(how);
   REQUIRE(opened);
-  (*opened)->serve(from.listener());
+  (*opened)->serve(from.request_handler());
   const dealer a((*opened)->port());
   a.send(ping_of(1));
   static_cast<void>(from.next());
@@ -571,4 +571,4 @@ TEST_CASE("A listener knows the version of a client and the errors in its messag
   CHECK(how.counts->list.all(10)[0].malformed == 1);
 }
 
-} // namespace lmcache_door_test
+} // namespace lmcache_listener_test
