@@ -10,8 +10,8 @@
 #include "http/page/page.hpp"
 #include "http/sglang/sglang.hpp"
 #include "http/slots/client_keys.hpp"
-#include "http/status/status_desk.hpp"
 #include "http/status/status_routes.hpp"
+#include "http/status/status_service.hpp"
 #include "messages/messages.hpp"
 
 #include <algorithm>
@@ -122,7 +122,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     admin.metrics.push_back(source_of_lmcache(services.lmcache));
   if (services.directory)
     admin.metrics.push_back(source_of(system, services.directory));
-  const auto desk = node_status::status_desk::make(system, {services, service, config, program, admin.ready});
+  const auto live_status = node_status::status_service::make(system, {services, service, config, program, admin.ready});
   router routes;
   router handshake_routes;
   add_admin_routes(handshake_routes, admin);
@@ -145,7 +145,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
           stats_atom_v);
     };
   native::add_routes(routes, service, native_options);
-  node_status::add_routes(routes, desk);
+  node_status::add_routes(routes, live_status);
   page::add_routes(routes);
   if (config.hf3fs.vllm)
     hf3fs::add_routes(routes, service, {slot_options, config.hf3fs.space, config.hf3fs.world_size});
@@ -175,7 +175,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     out->handshake_server_ = std::move(*started);
   }
   if (out->server_)
-    out->clock_ = node_status::spawn_clock(system, desk);
+    out->clock_ = node_status::spawn_clock(system, live_status);
   return out;
 }
 

@@ -10,23 +10,23 @@ namespace troupe::http::node_status {
 
 namespace {
 
-using desk_ptr = std::shared_ptr<const status_desk>;
-using desk_handler = void (*)(const desk_ptr&, const request&, responder);
+using service_ptr = std::shared_ptr<const status_service>;
+using service_handler = void (*)(const service_ptr&, const request&, responder);
 
-void get_status(const desk_ptr& desk, const request& r, responder reply) {
+void get_status(const service_ptr& live_status, const request& r, responder reply) {
   const auto leaves_out = r.query("history") == "false";
   if (const auto wish = r.query("history"); wish && *wish != "false" && *wish != "true")
     return std::move(reply).fail(status::bad_request, "history: expected true or false");
-  desk->ask(!leaves_out, [to = share(std::move(reply))](const result<std::string>& text) {
+  live_status->ask(!leaves_out, [to = share(std::move(reply))](const result<std::string>& text) {
     std::move(*to).send(text ? response::json(*text) : response::failure(text.error()));
   });
 }
 
-void get_config(const desk_ptr& desk, const request&, responder reply) {
-  std::move(reply).send(response::json(desk->config_text()));
+void get_config(const service_ptr& live_status, const request&, responder reply) {
+  std::move(reply).send(response::json(live_status->config_text()));
 }
 
-void get_log(const desk_ptr&, const request&, responder reply) {
+void get_log(const service_ptr&, const request&, responder reply) {
   std::string out = R"({"lines":)";
   append_list(out, log::tail(), [&out](const std::string& line) { append_json(out, line); });
   std::move(reply).send(response::json(out + "}"));
@@ -34,7 +34,7 @@ void get_log(const desk_ptr&, const request&, responder reply) {
 
 struct described_handler {
   native::described_route route;
-  desk_handler handle;
+  service_handler handle;
 };
 
 // Data for administrators only: the setup of the host, and the names and keys of the node's users.
@@ -53,12 +53,14 @@ constexpr auto descriptions = [] {
 
 } // namespace
 
-void add_routes(router& routes, std::shared_ptr<const status_desk> desk) {
+void add_routes(router& routes, std::shared_ptr<const status_service> live_status) {
   for (const auto& x : table)
     routes.add(x.route.method, x.route.pattern,
                {std::string{x.route.name}, x.route.needs,
-                [desk, handle = x.handle](const request& r, responder reply) { handle(desk, r, std::move(reply)); }, 0,
-                x.route.shows_all_namespaces});
+                [live_status, handle = x.handle](const request& r, responder reply) {
+                  handle(live_status, r, std::move(reply));
+                },
+                0, x.route.shows_all_namespaces});
 }
 
 std::span<const native::described_route> described_routes() noexcept {

@@ -1,4 +1,4 @@
-#include "http/status/status_desk.hpp"
+#include "http/status/status_service.hpp"
 
 #include "actors/support/ask.hpp"
 #include "actors/support/gather.hpp"
@@ -27,15 +27,15 @@ std::vector<warning> warnings_of(const node_condition* condition) {
 
 } // namespace
 
-status_desk::status_desk(caf::actor_system& system, desk_parts parts)
+status_service::status_service(caf::actor_system& system, status_sources parts)
     : system_(system), parts_(std::move(parts)), started_(std::chrono::steady_clock::now()), unix_started_(unix_now()) {
 }
 
-std::shared_ptr<status_desk> status_desk::make(caf::actor_system& system, desk_parts parts) {
-  return std::shared_ptr<status_desk>(new status_desk(system, std::move(parts)));
+std::shared_ptr<status_service> status_service::make(caf::actor_system& system, status_sources parts) {
+  return std::shared_ptr<status_service>(new status_service(system, std::move(parts)));
 }
 
-void status_desk::gather(std::function<void(result<numbers>)> then) const {
+void status_service::gather(std::function<void(result<numbers>)> then) const {
   const auto all = gather_from_threads(2, numbers{}, std::move(then));
   troupe::ask<node_stats>(
       system_, parts_.services.node,
@@ -54,7 +54,7 @@ void status_desk::gather(std::function<void(result<numbers>)> then) const {
   });
 }
 
-std::string status_desk::text_of(numbers x, bool with_history) const {
+std::string status_service::text_of(numbers x, bool with_history) const {
   const auto& services = parts_.services;
   const auto now = std::chrono::steady_clock::now();
   status_report out;
@@ -108,13 +108,13 @@ std::string status_desk::text_of(numbers x, bool with_history) const {
   return status_text(std::move(out));
 }
 
-void status_desk::ask(bool with_history, std::function<void(result<std::string>)> then) const {
+void status_service::ask(bool with_history, std::function<void(result<std::string>)> then) const {
   gather([self = shared_from_this(), with_history, then = std::move(then)](result<numbers> x) {
     then(x ? result<std::string>(self->text_of(std::move(*x), with_history)) : tl::unexpected<error>(x.error()));
   });
 }
 
-void status_desk::sample() {
+void status_service::sample() {
   gather([self = shared_from_this()](const result<numbers>& x) {
     // A node that does not answer in time gets a gap in its history.
     if (!x || !self->parts_.services.latencies)
@@ -125,16 +125,16 @@ void status_desk::sample() {
   });
 }
 
-std::string status_desk::config_text() const {
+std::string status_service::config_text() const {
   return config::to_json(config::without_secrets(parts_.config));
 }
 
-caf::actor spawn_clock(caf::actor_system& system, std::shared_ptr<status_desk> desk) {
-  return system.spawn([desk = std::move(desk)](caf::event_based_actor* self) -> caf::behavior {
+caf::actor spawn_clock(caf::actor_system& system, std::shared_ptr<status_service> live_status) {
+  return system.spawn([live_status = std::move(live_status)](caf::event_based_actor* self) -> caf::behavior {
     self->send(self, caf::tick_atom_v);
-    return {[self, desk](caf::tick_atom) {
+    return {[self, live_status](caf::tick_atom) {
       self->delayed_send(self, history::interval, caf::tick_atom_v);
-      desk->sample();
+      live_status->sample();
     }};
   });
 }

@@ -19,7 +19,7 @@
 namespace troupe::http::node_status {
 
 /// Inputs of the status service.
-struct desk_parts {
+struct status_sources {
   node_services services;
   std::shared_ptr<const metadata_service> service;
   config::node_config config;
@@ -30,9 +30,9 @@ struct desk_parts {
 
 /// Collects the status of a node from its actors, for threads that are not actors, and keeps its history. Thread-safe;
 /// no call blocks. Created by `make`, since pending requests keep it alive.
-class status_desk : public std::enable_shared_from_this<status_desk> {
+class status_service : public std::enable_shared_from_this<status_service> {
 public:
-  static std::shared_ptr<status_desk> make(caf::actor_system& system, desk_parts parts);
+  static std::shared_ptr<status_service> make(caf::actor_system& system, status_sources parts);
 
   /// The document of `/v1/status`. `then` is called once, in any thread; with an error if the node does not answer.
   void ask(bool with_history, std::function<void(result<std::string>)> then) const;
@@ -49,13 +49,13 @@ private:
     std::vector<namespace_info> spaces;
   };
 
-  status_desk(caf::actor_system& system, desk_parts parts);
+  status_service(caf::actor_system& system, status_sources parts);
 
   void gather(std::function<void(result<numbers>)> then) const;
   std::string text_of(numbers x, bool with_history) const;
 
   caf::actor_system& system_;
-  const desk_parts parts_;
+  const status_sources parts_;
   const timestamp started_;
   const std::int64_t unix_started_;
   mutable std::mutex mutex_;
@@ -63,6 +63,6 @@ private:
 };
 
 /// Calls `sample` periodically until it receives an exit message.
-caf::actor spawn_clock(caf::actor_system& system, std::shared_ptr<status_desk> desk);
+caf::actor spawn_clock(caf::actor_system& system, std::shared_ptr<status_service> live_status);
 
 } // namespace troupe::http::node_status
