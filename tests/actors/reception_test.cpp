@@ -23,7 +23,7 @@ struct reception_world : node_world {
   /// Attaches through the reception, as every client does.
   attach_reply enter(const probe& as) { return ask(proxy, request(), as.as<>()).value<attach_reply>(); }
 
-  const client_shard_actor& desk() const { return mine.shards.front(); }
+  const client_shard_actor& harness() const { return mine.shards.front(); }
   const client_worker_actor& io(std::size_t rank = 0) const { return mine.ranks[rank].worker; }
 
   match_request match(owner_id owner) const {
@@ -63,7 +63,7 @@ TEST_CASE_METHOD(reception_world, "reception: every client gets its own handles"
 
 TEST_CASE_METHOD(reception_world, "reception: requests are forwarded to the shard and replies to the client",
                  "[reception]") {
-  const auto asking = begin(desk(), match(mine.owner));
+  const auto asking = begin(harness(), match(mine.owner));
   const auto asked = shard.take_one<match_request>();
   CHECK(asked.get<match_request>(0).lease == ticket{mine.owner, 1});
   SECTION("an answer") {
@@ -90,10 +90,10 @@ TEST_CASE_METHOD(reception_world, "reception: no reply reveals an actor behind i
     REQUIRE(answers.size() == 1);
     return answers.front().sender;
   };
-  CHECK(sent_by(desk(), caf::make_message(match(mine.owner)), shard, caf::make_message(match_reply{}),
-                [&] { return shard.take_one<match_request>(); }) == desk());
-  CHECK(sent_by(desk(), caf::make_message(stats_atom_v), shard, caf::make_message(registry_stats{}),
-                [&] { return shard.take_one<stats_atom>(); }) == desk());
+  CHECK(sent_by(harness(), caf::make_message(match(mine.owner)), shard, caf::make_message(match_reply{}),
+                [&] { return shard.take_one<match_request>(); }) == harness());
+  CHECK(sent_by(harness(), caf::make_message(stats_atom_v), shard, caf::make_message(registry_stats{}),
+                [&] { return shard.take_one<stats_atom>(); }) == harness());
   CHECK(sent_by(io(), caf::make_message(fetch_atom_v, batch()), worker0, caf::make_message(frame_reply{}),
                 [&] { return worker0.take_one<fetch_atom, owner_id, frame_request>(); }) == io());
   CHECK(sent_by(io(), caf::make_message(unpin_atom_v, pin_number{5}), worker0, caf::make_message(),
@@ -104,7 +104,7 @@ TEST_CASE_METHOD(reception_world, "reception: no reply reveals an actor behind i
 }
 
 TEST_CASE_METHOD(reception_world, "reception: a request ends if its shard dies or drops it", "[reception]") {
-  const auto asking = begin(desk(), match(mine.owner));
+  const auto asking = begin(harness(), match(mine.owner));
   SECTION("it drops the request") {
     shard.take<match_request>(); // and with it the last reference to the waiting request
   }
@@ -117,15 +117,15 @@ TEST_CASE_METHOD(reception_world, "reception: a request ends if its shard dies o
 
 TEST_CASE_METHOD(reception_world, "reception: a client cannot act as another client", "[reception]") {
   for (const owner_id owner : {theirs.owner, owner_id{0}}) {
-    CHECK(ask(desk(), match(owner)).code() == errc::not_owner);
-    CHECK(ask(desk(), release_request{mine.space_id, {owner, 1}, 0}).code() == errc::not_owner);
-    CHECK(ask(desk(), renew_request{mine.space_id, {owner, 1}, std::chrono::hours(1)}).code() == errc::not_owner);
-    CHECK(ask(desk(), commit_atom_v, pages(owner)).code() == errc::not_owner);
-    CHECK(ask(desk(), abort_atom_v, pages(owner)).code() == errc::not_owner);
+    CHECK(ask(harness(), match(owner)).code() == errc::not_owner);
+    CHECK(ask(harness(), release_request{mine.space_id, {owner, 1}, 0}).code() == errc::not_owner);
+    CHECK(ask(harness(), renew_request{mine.space_id, {owner, 1}, std::chrono::hours(1)}).code() == errc::not_owner);
+    CHECK(ask(harness(), commit_atom_v, pages(owner)).code() == errc::not_owner);
+    CHECK(ask(harness(), abort_atom_v, pages(owner)).code() == errc::not_owner);
   }
   auto elsewhere = match(mine.owner);
   elsewhere.space = options->namespaces[1].id();
-  CHECK(ask(desk(), elsewhere).code() == errc::unknown_namespace);
+  CHECK(ask(harness(), elsewhere).code() == errc::unknown_namespace);
   CHECK(shard.take<match_request>().empty());
   CHECK(shard.take<release_request>().empty());
   CHECK(shard.take<renew_request>().empty());
@@ -167,7 +167,7 @@ TEST_CASE_METHOD(reception_world, "reception: frames are granted only for slots 
                 caf::make_message(frame_reply{6, {{page_frame{}}}}));
   run();
   CHECK(client().answer_to(placing).code() == errc::ok);
-  begin(desk(), commit_atom_v, pages(mine.owner));
+  begin(harness(), commit_atom_v, pages(mine.owner));
   CHECK(shard.take<commit_atom, finish_request>().size() == 1);
   CHECK(ask(io(), place_atom_v, batch()).code() == errc::not_owner);
 }
@@ -180,8 +180,8 @@ TEST_CASE_METHOD(reception_world, "reception: concurrent requests are limited pe
   mine = enter(link);
   theirs = enter(other_link);
   for (int i = 0; i < 16; ++i)
-    begin(desk(), match(mine.owner));
-  CHECK(ask(desk(), match(mine.owner)).code() == errc::limit_exceeded);
+    begin(harness(), match(mine.owner));
+  CHECK(ask(harness(), match(mine.owner)).code() == errc::limit_exceeded);
   CHECK(ask(io(), fetch_atom_v, batch()).code() == errc::limit_exceeded);
   auto asked = shard.take<match_request>();
   REQUIRE(asked.size() == 16);
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(reception_world, "reception: concurrent requests are limited pe
   CHECK(shard.take<match_request>().size() == 1);
   shard.reply(asked.front(), caf::make_message(match_reply{}));
   run();
-  begin(desk(), match(mine.owner));
+  begin(harness(), match(mine.owner));
   CHECK(shard.take<match_request>().size() == 1);
 }
 
@@ -200,13 +200,13 @@ TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal me
     return client().take_answers().front().content.match_elements<caf::error>();
   };
   const slot_batch slots{{{slot_ref{1, 0xffffffff}}}, true};
-  CHECK(refused(desk(), owner_died_atom_v, theirs.owner));
-  CHECK(refused(desk(), bind_atom_v, registry_peers{}));
-  CHECK(refused(desk(), evict_request{mine.space_id, 0, 8}));
-  CHECK(refused(desk(), children_request{mine.space_id, {}}));
-  CHECK(refused(desk(), remove_namespace_request{mine.space_id, true}));
-  CHECK(refused(desk(), written_atom_v, std::uint8_t{13}, std::string("disk full")));
-  CHECK(refused(desk(), erase_request{mine.space_id, 0, {}}));
+  CHECK(refused(harness(), owner_died_atom_v, theirs.owner));
+  CHECK(refused(harness(), bind_atom_v, registry_peers{}));
+  CHECK(refused(harness(), evict_request{mine.space_id, 0, 8}));
+  CHECK(refused(harness(), children_request{mine.space_id, {}}));
+  CHECK(refused(harness(), remove_namespace_request{mine.space_id, true}));
+  CHECK(refused(harness(), written_atom_v, std::uint8_t{13}, std::string("disk full")));
+  CHECK(refused(harness(), erase_request{mine.space_id, 0, {}}));
   CHECK(refused(io(), fence_atom_v, slots));
   CHECK(refused(io(), drain_atom_v));
   CHECK(refused(io(), owner_died_atom_v, theirs.owner));
@@ -222,18 +222,18 @@ TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal me
 
 TEST_CASE_METHOD(reception_world, "reception: forged exit, down and error messages end no actor", "[reception]") {
   const auto tell = [&](auto message) {
-    for (const auto& handle :
-         {caf::actor_cast<caf::actor>(proxy), caf::actor_cast<caf::actor>(desk()), caf::actor_cast<caf::actor>(io())})
+    for (const auto& handle : {caf::actor_cast<caf::actor>(proxy), caf::actor_cast<caf::actor>(harness()),
+                               caf::actor_cast<caf::actor>(io())})
       caf::anon_send(handle, message);
     run();
   };
   tell(caf::exit_msg{link.as<>().address(), caf::exit_reason::user_shutdown});
   tell(caf::exit_msg{caf::actor_addr{}, caf::exit_reason::user_shutdown});
   tell(caf::down_msg{link.as<>().address(), caf::exit_reason::user_shutdown});
-  tell(caf::down_msg{desk().address(), caf::exit_reason::user_shutdown});
+  tell(caf::down_msg{harness().address(), caf::exit_reason::user_shutdown});
   tell(caf::make_error(caf::sec::runtime_error));
   tell(std::string("what?"));
-  begin(desk(), match(mine.owner));
+  begin(harness(), match(mine.owner));
   CHECK(shard.take<match_request>().size() == 1);
   begin(io(), fetch_atom_v, batch());
   CHECK(worker0.take<fetch_atom, owner_id, frame_request>().size() == 1);
@@ -314,7 +314,7 @@ TEST_CASE_METHOD(reception_world, "reception: a message that is no request gets 
 TEST_CASE_METHOD(reception_world, "reception: it ends with the node", "[reception]") {
   end(supervisor);
   CHECK(ask(proxy, request(), link.as<>()).code() == errc::unreachable);
-  CHECK(ask(desk(), match(mine.owner)).code() == errc::unreachable);
+  CHECK(ask(harness(), match(mine.owner)).code() == errc::unreachable);
 }
 
 } // namespace reception_test

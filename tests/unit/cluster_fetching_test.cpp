@@ -28,8 +28,8 @@ prefix_fetch_request wanted(std::uint32_t count, std::uint64_t first = 0) {
 }
 
 /// Peers with keys from 0 on, and the results of requests to them.
-struct desk {
-  explicit desk(std::vector<peer_number> all = {0, 1}, std::uint32_t blocks = 8, std::uint32_t ranks = 1)
+struct harness {
+  explicit harness(std::vector<peer_number> all = {0, 1}, std::uint32_t blocks = 8, std::uint32_t ranks = 1)
       : peers(std::move(all)), state(options()), effects(state) {
     state.add_space(test_space, 4096, ranks, blocks);
   }
@@ -76,7 +76,7 @@ struct desk {
 } // namespace
 
 TEST_CASE("a dead node is fetched from only where no live node has as much", "[cluster]") {
-  desk d({0, 1, 900});
+  harness d({0, 1, 900});
   auto how = d.options();
   how.first_dead = 900;
   d.state = fetching(how);
@@ -104,7 +104,7 @@ TEST_CASE("a dead node is fetched from only where no live node has as much", "[c
 }
 
 TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the one with most", "[cluster]") {
-  desk x;
+  harness x;
   const auto requester = x.state.wanted_prefix(wanted(10, 5), t0);
   const auto asks = x.take<fetch_ask>();
   REQUIRE(asks.size() == 2);
@@ -123,9 +123,9 @@ TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the
   CHECK(blocks.size() == 6);
   CHECK(loads[0].work.parent == key(4));
   CHECK(loads[1].work.parent == key(8));
-  x.state.on_moved(loads[1].call, desk::all_of(loads[1].work), {}, t0);
+  x.state.on_moved(loads[1].call, harness::all_of(loads[1].work), {}, t0);
   CHECK(x.take<fetch_answer>().empty());
-  x.state.on_moved(loads[0].call, desk::all_of(loads[0].work), {}, t0);
+  x.state.on_moved(loads[0].call, harness::all_of(loads[0].work), {}, t0);
   CHECK(x.one<fetch_release>().peer == 1);
   // The rest may be at the other one.
   const auto rest = x.one<fetch_ask>();
@@ -142,7 +142,7 @@ TEST_CASE("fetching: all peers are asked at once, and pages are fetched from the
 }
 
 TEST_CASE("fetching: time that a request has already waited counts against its limit", "[cluster]") {
-  desk x;
+  harness x;
   auto late = wanted(4);
   late.waited = x.options().wait_limit - 10 * ms;
   const auto requester = x.state.wanted_prefix(late, t0);
@@ -169,12 +169,12 @@ TEST_CASE("fetching: time that a request has already waited counts against its l
 }
 
 TEST_CASE("fetching: the peer is notified of the copies that were created here and of no others", "[cluster]") {
-  desk x({0}, 16, 2);
+  harness x({0}, 16, 2);
   x.state.wanted_prefix(wanted(6), t0);
   x.has(x.one<fetch_ask>(), 6);
   for (const auto& save : x.take<fetch_move>()) {
     CHECK(save.work.origin == page_origin::fetched);
-    auto outcome = desk::all_of(save.work);
+    auto outcome = harness::all_of(save.work);
     for (std::size_t i = 0; i < save.work.keys.size(); ++i)
       if ((save.work.keys[i] == key(1) && save.rank == 0) || save.work.keys[i] == key(2))
         outcome.results.items[i] = static_cast<std::uint8_t>(errc::exists);
@@ -189,7 +189,7 @@ TEST_CASE("fetching: the peer is notified of the copies that were created here a
 }
 
 TEST_CASE("fetching: copies that are evicted first here are transient, and the peer is not notified", "[cluster]") {
-  desk x({0});
+  harness x({0});
   auto how = x.options();
   how.keep_copies = false;
   x.state = fetching(how);
@@ -198,12 +198,12 @@ TEST_CASE("fetching: copies that are evicted first here are transient, and the p
   x.has(x.one<fetch_ask>(), 3);
   const auto save = x.one<fetch_move>();
   CHECK(save.work.origin == page_origin::guest);
-  x.state.on_moved(save.call, desk::all_of(save.work), {}, t0);
+  x.state.on_moved(save.call, harness::all_of(save.work), {}, t0);
   CHECK(x.one<fetch_release>().kept_here.empty());
 }
 
 TEST_CASE("fetching: a round is split into one chunk per parallel copy, within size bounds", "[cluster]") {
-  desk x({0});
+  harness x({0});
   auto how = x.options();
   how.chunk_pages = 16;
   how.chunk_bytes_min = 8192;
@@ -234,14 +234,14 @@ TEST_CASE("fetching: a round is split into one chunk per parallel copy, within s
       CHECK(move.work.keys.size() == std::min<std::size_t>({together, pages - moved, blocks}));
       CHECK(move.work.blocks.size() == move.work.keys.size());
       moved += move.work.keys.size();
-      x.state.on_moved(move.call, desk::all_of(move.work), {}, t0);
+      x.state.on_moved(move.call, harness::all_of(move.work), {}, t0);
     }
   CHECK(moved == pages);
   CHECK(x.one<fetch_answer>().keys == pages);
 }
 
 TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched", "[cluster]") {
-  desk x;
+  harness x;
   x.state.wanted_prefix(wanted(6), t0);
   // How many of the keys each of them has from the first missing one on, round by round.
   for (const auto& [first, second] : {std::pair(2U, 0U), std::pair(0U, 2U), std::pair(2U, 0U)}) {
@@ -259,7 +259,7 @@ TEST_CASE("fetching: alternating parts of a prefix at two peers are all fetched"
 }
 
 TEST_CASE("fetching: a peer that has everything does not wait for the others", "[cluster]") {
-  desk x;
+  harness x;
   x.state.wanted_prefix(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
   x.has(asks[1], 4);
@@ -268,14 +268,14 @@ TEST_CASE("fetching: a peer that has everything does not wait for the others", "
   // The lease at the other peer is released.
   x.has(asks[0], 4);
   CHECK(x.one<fetch_release>().peer == 0);
-  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
+  x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
   x.move();
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.calls_under_way() == 0);
 }
 
 TEST_CASE("fetching: a late peer costs its time, and its late answer is released", "[cluster]") {
-  desk x;
+  harness x;
   x.state.wanted_prefix(wanted(4), t0);
   const auto asks = x.take<fetch_ask>();
   x.has(asks[0], 2);
@@ -288,7 +288,7 @@ TEST_CASE("fetching: a late peer costs its time, and its late answer is released
   x.has(asks[1], 4, t0 + 60 * ms);
   CHECK(x.one<fetch_release>().peer == 1);
   // No peer is left.
-  desk y;
+  harness y;
   y.state.wanted_prefix(wanted(4), t0);
   y.state.on_tick(t0 + 50 * ms);
   CHECK(y.one<fetch_answer>().keys == 0);
@@ -296,10 +296,10 @@ TEST_CASE("fetching: a late peer costs its time, and its late answer is released
 }
 
 TEST_CASE("fetching: no peers, an unknown namespace or an exceeded limit gives an empty answer", "[cluster]") {
-  desk x(std::vector<peer_number>{});
+  harness x(std::vector<peer_number>{});
   x.state.wanted_prefix(wanted(4), t0);
   CHECK(x.one<fetch_answer>().keys == 0);
-  desk y;
+  harness y;
   auto other = wanted(4);
   other.space = {3, 3};
   y.state.wanted_prefix(other, t0);
@@ -312,7 +312,7 @@ TEST_CASE("fetching: no peers, an unknown namespace or an exceeded limit gives a
 }
 
 TEST_CASE("fetching: a transfer in progress is shared and happens once", "[cluster]") {
-  desk x(std::vector<peer_number>{0});
+  harness x(std::vector<peer_number>{0});
   const auto first = x.state.wanted_prefix(wanted(4), t0);
   const auto ask = x.one<fetch_ask>();
   const auto part = x.state.wanted_prefix(wanted(2), t0);
@@ -322,7 +322,7 @@ TEST_CASE("fetching: a transfer in progress is shared and happens once", "[clust
   CHECK(x.take<fetch_ask>().empty());
   x.has(ask, 4);
   const auto load = x.one<fetch_move>();
-  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
+  x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
   const auto answers = x.take<fetch_answer>();
   REQUIRE(answers.size() == 2);
   CHECK(answers[0].requester == first);
@@ -339,7 +339,7 @@ TEST_CASE("fetching: a transfer in progress is shared and happens once", "[clust
 }
 
 TEST_CASE("fetching: a request that shares only the head of a transfer does not wait for the tail", "[cluster]") {
-  desk x({0});
+  harness x({0});
   const auto all = x.state.wanted_prefix(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
   auto other = wanted(3);
@@ -349,7 +349,7 @@ TEST_CASE("fetching: a request that shares only the head of a transfer does not 
   const auto moves = x.take<fetch_move>();
   REQUIRE(moves.size() == 2);
   CHECK(x.take<fetch_ask>().empty());
-  x.state.on_moved(moves[0].call, desk::all_of(moves[0].work), {}, t0);
+  x.state.on_moved(moves[0].call, harness::all_of(moves[0].work), {}, t0);
   // The rest of it is requested while the tail of the other one is in flight.
   const auto rest = x.one<fetch_ask>();
   CHECK(rest.keys == std::vector<key_digest>{key(77)});
@@ -357,7 +357,7 @@ TEST_CASE("fetching: a request that shares only the head of a transfer does not 
   const auto first = x.one<fetch_answer>();
   CHECK(first.requester == some);
   CHECK(first.keys == 2);
-  x.state.on_moved(moves[1].call, desk::all_of(moves[1].work), {}, t0);
+  x.state.on_moved(moves[1].call, harness::all_of(moves[1].work), {}, t0);
   const auto second = x.one<fetch_answer>();
   CHECK(second.requester == all);
   CHECK(second.keys == 8);
@@ -365,7 +365,7 @@ TEST_CASE("fetching: a request that shares only the head of a transfer does not 
 }
 
 TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted for no peer", "[cluster]") {
-  desk x({0});
+  harness x({0});
   x.state.wanted_prefix(wanted(8), t0);
   const auto ask = x.one<fetch_ask>();
   const bool before_it_answers = GENERATE(true, false);
@@ -380,16 +380,16 @@ TEST_CASE("fetching: pages from a peer that was removed meanwhile are counted fo
 }
 
 TEST_CASE("fetching: a waiting request is answered in time and the pages still arrive", "[cluster]") {
-  desk x(std::vector<peer_number>{0});
+  harness x(std::vector<peer_number>{0});
   x.state.wanted_prefix(wanted(8), t0);
   x.has(x.one<fetch_ask>(), 8);
   const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
-  x.state.on_moved(loads[0].call, desk::all_of(loads[0].work), {}, t0);
+  x.state.on_moved(loads[0].call, harness::all_of(loads[0].work), {}, t0);
   x.state.on_tick(t0 + 200 * ms);
   CHECK(x.one<fetch_answer>().keys == 4);
   CHECK(x.state.needs_ticks());
-  x.state.on_moved(loads[1].call, desk::all_of(loads[1].work), {}, t0 + 300 * ms);
+  x.state.on_moved(loads[1].call, harness::all_of(loads[1].work), {}, t0 + 300 * ms);
   x.move(t0 + 300 * ms);
   CHECK(x.take<fetch_answer>().empty());
   CHECK(x.one<fetch_release>().peer == 0);
@@ -398,12 +398,12 @@ TEST_CASE("fetching: a waiting request is answered in time and the pages still a
 }
 
 TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next peer is asked for it", "[cluster]") {
-  desk x;
+  harness x;
   x.state.wanted_prefix(wanted(4), t0);
   auto asks = x.take<fetch_ask>();
   x.has(asks[0], 4);
   const auto load = x.one<fetch_move>();
-  auto outcome = desk::all_of(load.work);
+  auto outcome = harness::all_of(load.work);
   outcome.results.items[2] = static_cast<std::uint8_t>(errc::corrupt);
   sending_counts sent;
   sent.add(outcome, 4);
@@ -419,12 +419,12 @@ TEST_CASE("fetching: a page that does not arrive ends the prefix, and the next p
 }
 
 TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrived and all blocks free", "[cluster]") {
-  desk x(std::vector<peer_number>{0}, 4);
+  harness x(std::vector<peer_number>{0}, 4);
   x.state.wanted_prefix(wanted(12), t0);
   x.has(x.one<fetch_ask>(), 12);
   const auto load = x.one<fetch_move>();
   CHECK(x.take<fetch_move>().empty()); // no block is free
-  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
+  x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
   const auto next = x.one<fetch_move>();
   x.state.on_moved(next.call, fail(errc::unreachable, "the node is gone"), {}, t0);
   CHECK(x.one<fetch_answer>().keys == 4);
@@ -435,24 +435,24 @@ TEST_CASE("fetching: a peer that dies in the middle leaves the pages that arrive
 }
 
 TEST_CASE("fetching: a key counts when the pages of all ranks have arrived", "[cluster]") {
-  desk x(std::vector<peer_number>{0}, 8, 2);
+  harness x(std::vector<peer_number>{0}, 8, 2);
   x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto loads = x.take<fetch_move>();
   REQUIRE(loads.size() == 2);
   CHECK(loads[0].rank == 0);
   CHECK(loads[1].rank == 1);
-  x.state.on_moved(loads[0].call, desk::all_of(loads[0].work, errc::exists), {}, t0);
+  x.state.on_moved(loads[0].call, harness::all_of(loads[0].work, errc::exists), {}, t0);
   x.state.on_tick(t0 + 200 * ms);
   CHECK(x.one<fetch_answer>().keys == 0);
-  x.state.on_moved(loads[1].call, desk::all_of(loads[1].work), {}, t0);
+  x.state.on_moved(loads[1].call, harness::all_of(loads[1].work), {}, t0);
   x.move();
   CHECK(x.state.rounds() == 0);
   CHECK(x.state.counts(0).pages == 4);
 }
 
 TEST_CASE("fetching: a removed namespace stays in use until transfers in progress have ended", "[cluster]") {
-  desk x(std::vector<peer_number>{0});
+  harness x(std::vector<peer_number>{0});
   x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto load = x.one<fetch_move>();
@@ -462,7 +462,7 @@ TEST_CASE("fetching: a removed namespace stays in use until transfers in progres
   CHECK(x.one<fetch_answer>().keys == 0);
   x.state.on_tick(t0);
   CHECK(x.state.is_in_use(test_space));
-  x.state.on_moved(load.call, desk::all_of(load.work), {}, t0);
+  x.state.on_moved(load.call, harness::all_of(load.work), {}, t0);
   CHECK_FALSE(x.state.is_in_use(test_space));
   CHECK(x.one<fetch_answer>().keys == 0);
 }
@@ -474,7 +474,7 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
   std::mt19937_64 random(seed);
   const auto draw = [&](std::uint64_t below) { return random() % below; };
   const auto ranks = static_cast<std::uint32_t>(1 + draw(3));
-  desk x({0, 1, 2}, static_cast<std::uint32_t>(1 + draw(12)), ranks);
+  harness x({0, 1, 2}, static_cast<std::uint32_t>(1 + draw(12)), ranks);
   // The ranks that each key has here in the end.
   std::map<key_digest, std::set<std::uint32_t>> here;
   std::map<prefix_fetch_number, std::pair<prefix_fetch_request, timestamp>> open;
@@ -513,7 +513,7 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
       return x.state.on_found(ask->call, lookup_result{some, lease, {}}, now);
     }
     const auto& save = std::get<fetch_move>(effect);
-    auto outcome = desk::all_of(save.work);
+    auto outcome = harness::all_of(save.work);
     for (std::size_t k = 0; k < save.work.keys.size(); ++k) {
       const auto ended = code();
       outcome.results.items[k] = static_cast<std::uint8_t>(ended);
@@ -569,11 +569,11 @@ TEST_CASE("fetching: whatever peers do, every request is answered once and in ti
 }
 
 TEST_CASE("fetching: pages that came from files of a peer are counted, and so are those refused there", "[cluster]") {
-  desk x({3});
+  harness x({3});
   x.state.wanted_prefix(wanted(4), t0);
   x.has(x.one<fetch_ask>(), 4);
   const auto load = x.one<fetch_move>();
-  auto outcome = desk::all_of(load.work);
+  auto outcome = harness::all_of(load.work);
   outcome.from_files = 2;
   outcome.files_stale = 5;
   outcome.files_damaged = 6;

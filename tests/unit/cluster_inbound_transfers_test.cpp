@@ -27,7 +27,7 @@ transfer_result all_ok(std::size_t pages) {
 }
 
 /// Provides the sender and records the answers and the end.
-struct desk {
+struct harness {
   inbound_transfers::sender sender() {
     return [this](transfer_task work, inbound_transfers::receiver then) {
       asked.emplace_back(std::move(work), std::move(then));
@@ -59,7 +59,7 @@ struct desk {
 } // namespace
 
 TEST_CASE("inbound transfers: an expected transfer is requested with the remaining time", "[cluster]") {
-  desk d;
+  harness d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   CHECK_FALSE(d.ask(8, 1));
   REQUIRE(d.ask(7, 2, t0 + 100 * ms));
@@ -78,7 +78,7 @@ TEST_CASE("inbound transfers: an expected transfer is requested with the remaini
 }
 
 TEST_CASE("inbound transfers: the end is reported after all answers, and later requests are refused", "[cluster]") {
-  desk d;
+  harness d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
   REQUIRE(d.ask(7, 3));
@@ -101,7 +101,7 @@ TEST_CASE("inbound transfers: the end is reported after all answers, and later r
 }
 
 TEST_CASE("inbound transfers: the end is reported at once when no request is in progress", "[cluster]") {
-  desk d;
+  harness d;
   d.end(1);
   REQUIRE(d.ended);
   d.ended.reset();
@@ -114,7 +114,7 @@ TEST_CASE("inbound transfers: the end is reported at once when no request is in 
 }
 
 TEST_CASE("inbound transfers: a dropped request is answered with an error and its transfer ends", "[cluster]") {
-  desk d;
+  harness d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
   d.end(7);
@@ -132,7 +132,7 @@ TEST_CASE("inbound transfers: a dropped request is answered with an error and it
 }
 
 TEST_CASE("inbound transfers: requests in progress outlive their requester", "[cluster]") {
-  desk d;
+  harness d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   REQUIRE(d.ask(7, 2));
   d.end(7);
@@ -144,7 +144,7 @@ TEST_CASE("inbound transfers: requests in progress outlive their requester", "[c
 }
 
 TEST_CASE("inbound transfers: the receiver is answered before the end is reported", "[cluster]") {
-  desk d;
+  harness d;
   d.all->expect(7, d.sender(), t0 + 500 * ms);
   std::vector<int> order;
   REQUIRE(d.all->ask(7, {}, {}, t0, [&](const result<transfer_result>&) { order.push_back(1); }));

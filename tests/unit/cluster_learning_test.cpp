@@ -27,13 +27,13 @@ reuse_reply reply(std::uint64_t clock, const reuse_counts& seen) {
   return {clock, {seen.numbers()}};
 }
 
-struct desk {
+struct harness {
   shared_learning state;
   std::vector<ask_shard> asked;
   std::vector<teach_shard> taught;
   std::set<reuse_call> given_up;
 
-  explicit desk(learning_options how = {}) : state(how) {}
+  explicit harness(learning_options how = {}) : state(how) {}
 
   void take() {
     for (auto& effect : state.take_outbox()) {
@@ -77,7 +77,7 @@ constexpr learning_shard peer0{peer_number{4}, 0};
 } // namespace
 
 TEST_CASE("learning: each local shard receives the counts of all others and not its own", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 2, {{4, 1, 1}});
   CHECK(x.state.next_event() <= t0);
   x.tick(t0);
@@ -97,7 +97,7 @@ TEST_CASE("learning: each local shard receives the counts of all others and not 
 }
 
 TEST_CASE("learning: a node without peers requests nothing", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 4, {});
   CHECK(x.state.next_event() == timestamp::max());
   x.tick(t0);
@@ -105,7 +105,7 @@ TEST_CASE("learning: a node without peers requests nothing", "[cluster]") {
 }
 
 TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
   x.answer({{own0, reply(1000, {})}, {peer0, reply(50'000, counts(8))}});
@@ -123,7 +123,7 @@ TEST_CASE("learning: ages are scaled by the rate at which keys arrive", "[cluste
 }
 
 TEST_CASE("learning: a node that does not answer is left out until it does", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
   x.answer({{own0, reply(1, {})}, {peer0, reply(1, counts(5))}, {{peer_number{4}, 1}, reply(1, counts(7))}});
@@ -155,7 +155,7 @@ TEST_CASE("learning: a node that does not answer is left out until it does", "[c
 }
 
 TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
   x.answer({{own0, reply(1, {})}, {peer0, {1, {{1, 2, 3}}}}});
@@ -164,7 +164,7 @@ TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
 }
 
 TEST_CASE("learning: the number of parallel requests is bounded, and each node is asked once", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 16, {{4, 1, 16}, {5, 1, 16}});
   x.tick(t0);
   CHECK(x.asked.size() == 16);
@@ -193,7 +193,7 @@ TEST_CASE("learning: the number of parallel requests is bounded, and each node i
 }
 
 TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   x.tick(t0);
   // The peer is removed during a request to it.
@@ -211,7 +211,7 @@ TEST_CASE("learning: a removed peer is forgotten, and a restarted one is new", "
 
 TEST_CASE("learning: when the last peer of a namespace is removed, each local shard drops the learned counts",
           "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 2, {{4, 1, 1}});
   x.take();
   CHECK(x.taught.empty());
@@ -235,7 +235,7 @@ TEST_CASE("learning: when the last peer of a namespace is removed, each local sh
 }
 
 TEST_CASE("learning: requests without an answer are abandoned at the end of the round", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
   REQUIRE(x.asked.size() == 3);
@@ -253,7 +253,7 @@ TEST_CASE("learning: requests without an answer are abandoned at the end of the 
 }
 
 TEST_CASE("learning: a namespace whose local shards do not learn is not asked about again", "[cluster]") {
-  desk x;
+  harness x;
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
   REQUIRE(x.asked.size() == 2);
@@ -267,7 +267,7 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   x.tick(t0 + std::chrono::hours(1));
   CHECK(x.asked.empty());
   // A peer whose shards do not learn does not prevent requests to the others.
-  desk y;
+  harness y;
   y.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   y.tick(t0);
   REQUIRE(y.asked.size() == 3);

@@ -34,21 +34,21 @@ constexpr load_case load_cases[] = {
 TEST_CASE("worked examples: what is loaded for each combination of prefix cache and store", "[connector]") {
   for (const auto& x : load_cases) {
     INFO(x.name);
-    scheduler_desk desk(lmcache_options());
+    scheduler_harness harness(lmcache_options());
     const auto tokens = tokens_from(1, 1000);
-    CHECK_FALSE(desk.ask("r", tokens, x.computed_blocks * 16).tokens.has_value());
-    desk.answer(x.found_blocks / 16);
-    const auto told = desk.ask("r", tokens, x.computed_blocks * 16);
+    CHECK_FALSE(harness.ask("r", tokens, x.computed_blocks * 16).tokens.has_value());
+    harness.answer(x.found_blocks / 16);
+    const auto told = harness.ask("r", tokens, x.computed_blocks * 16);
     CHECK(told == matched_tokens{x.told, x.told > 0});
 
     const auto blocks = blocks_from(100, 63);
-    desk.allocate("r", blocks, x.told);
+    harness.allocate("r", blocks, x.told);
     // Every lease has been released or belongs to the one load.
-    CHECK(desk.state.leases_held() + desk.released.size() == 1);
-    const auto meta = desk.build();
+    CHECK(harness.state.leases_held() + harness.released.size() == 1);
+    const auto meta = harness.build();
     if (x.last == 0) {
       CHECK(meta.loads.empty());
-      CHECK(desk.state.leases_held() == 0);
+      CHECK(harness.state.leases_held() == 0);
       continue;
     }
     REQUIRE(meta.loads.size() == 1);
@@ -57,51 +57,51 @@ TEST_CASE("worked examples: what is loaded for each combination of prefix cache 
     REQUIRE(load.blocks.size() == x.last - x.first);
     for (std::uint32_t i = 0; i < load.blocks.size(); ++i)
       CHECK(load.blocks[i] == (i * 16 < x.skip ? null_block : blocks[x.first + i]));
-    const auto all = desk.state.find("r")->keys();
+    const auto all = harness.state.find("r")->keys();
     CHECK(std::equal(load.keys.begin(), load.keys.end(), all.begin() + x.first / 16));
-    CHECK(desk.state.leases_held() == 1);
-    desk.report({.received = {"r"}});
-    CHECK(desk.state.leases_held() == 0);
-    CHECK(desk.released.size() == 1);
+    CHECK(harness.state.leases_held() == 1);
+    harness.report({.received = {"r"}});
+    CHECK(harness.state.leases_held() == 0);
+    CHECK(harness.released.size() == 1);
   }
 }
 
 TEST_CASE("worked examples: a prompt without hits is stored up to its last full page", "[connector]") {
-  scheduler_desk desk(lmcache_options());
+  scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
   const auto blocks = blocks_from(0, 63);
-  desk.admit("r", tokens, blocks);
-  const auto meta = desk.run_new("r", blocks, 0, 1000);
+  harness.admit("r", tokens, blocks);
+  const auto meta = harness.run_new("r", blocks, 0, 1000);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_page == 0);
   CHECK(meta.stores[0].keys.size() == 3);
   CHECK(meta.stores[0].blocks == blocks_from(0, 48));
   CHECK(meta.stores[0].parent.is_null());
   // Nothing new is full.
-  CHECK(desk.run_on("r", {}, 1000, 1).stores.empty());
+  CHECK(harness.run_on("r", {}, 1000, 1).stores.empty());
 }
 
 TEST_CASE("worked examples: a chunked prompt is stored chunk by chunk", "[connector]") {
-  scheduler_desk desk(lmcache_options());
+  scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
-  desk.admit("r", tokens, blocks_from(0, 40));
-  auto meta = desk.run_new("r", blocks_from(0, 40), 0, 640);
+  harness.admit("r", tokens, blocks_from(0, 40));
+  auto meta = harness.run_new("r", blocks_from(0, 40), 0, 640);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].blocks == blocks_from(0, 32));
-  meta = desk.run_on("r", blocks_from(40, 40), 640, 640);
+  meta = harness.run_on("r", blocks_from(40, 40), 640, 640);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_page == 2);
   CHECK(meta.stores[0].blocks == blocks_from(32, 48));
-  CHECK(meta.stores[0].parent == desk.state.find("r")->keys()[1]);
+  CHECK(meta.stores[0].parent == harness.state.find("r")->keys()[1]);
 }
 
 TEST_CASE("worked examples: generated tokens are stored a page every 256", "[connector]") {
-  scheduler_desk desk(lmcache_options());
+  scheduler_harness harness(lmcache_options());
   auto tokens = tokens_from(1, 200);
-  desk.ask("r", tokens); // nothing to look up: no full page
-  CHECK(desk.lookups.empty());
-  desk.allocate("r", blocks_from(0, 13), 0);
-  desk.run_new("r", blocks_from(0, 13), 0, 200);
+  harness.ask("r", tokens); // nothing to look up: no full page
+  CHECK(harness.lookups.empty());
+  harness.allocate("r", blocks_from(0, 13), 0);
+  harness.run_new("r", blocks_from(0, 13), 0, 200);
   std::vector<std::uint32_t> stored_at;
   std::uint32_t blocks = 13;
   for (std::uint32_t computed = 200; computed < 1000; ++computed) {
@@ -109,7 +109,7 @@ TEST_CASE("worked examples: generated tokens are stored a page every 256", "[con
     std::vector<block_id> added;
     if (computed / 16 >= blocks)
       added.push_back(blocks++);
-    const auto meta = desk.run_on("r", added, computed, 1, {computed, std::span(tokens).subspan(computed)});
+    const auto meta = harness.run_on("r", added, computed, 1, {computed, std::span(tokens).subspan(computed)});
     for (const auto& x : meta.stores) {
       CHECK(x.keys.size() == 1);
       stored_at.push_back(computed + 1);
@@ -120,12 +120,12 @@ TEST_CASE("worked examples: generated tokens are stored a page every 256", "[con
 
 TEST_CASE("a page is stored when its last token is computed, not when its blocks are allocated", "[connector]") {
   // 512 tokens and then 248: 760 are computed, and 48 blocks, which is 768 tokens, are allocated.
-  scheduler_desk desk(lmcache_options());
+  scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 2000);
-  desk.admit("r", tokens, blocks_from(0, 32));
-  CHECK(desk.run_new("r", blocks_from(0, 32), 0, 512).stores.at(0).keys.size() == 2);
-  CHECK(desk.run_on("r", blocks_from(32, 16), 512, 248).stores.empty());
-  const auto meta = desk.run_on("r", blocks_from(48, 1), 760, 8);
+  harness.admit("r", tokens, blocks_from(0, 32));
+  CHECK(harness.run_new("r", blocks_from(0, 32), 0, 512).stores.at(0).keys.size() == 2);
+  CHECK(harness.run_on("r", blocks_from(32, 16), 512, 248).stores.empty());
+  const auto meta = harness.run_on("r", blocks_from(48, 1), 760, 8);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_page == 2);
 }
@@ -133,42 +133,42 @@ TEST_CASE("a page is stored when its last token is computed, not when its blocks
 TEST_CASE("the first step after a hit stores all that it completes", "[connector]") {
   // A prompt of 4096 tokens, of which 768 are found: the rest is computed in one step, and a request that ends after
   // it has no other step.
-  scheduler_desk desk(lmcache_options());
+  scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 4096);
   const auto blocks = blocks_from(0, 256);
-  desk.begin_load("r", tokens, 0, 3, blocks);
-  desk.report({.received = {"r"}});
-  desk.allocate("r", blocks, 0);
-  const auto meta = desk.run_new("r", blocks, 768, 3328);
+  harness.begin_load("r", tokens, 0, 3, blocks);
+  harness.report({.received = {"r"}});
+  harness.allocate("r", blocks, 0);
+  const auto meta = harness.run_new("r", blocks, 768, 3328);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_page == 3);
   CHECK(meta.stores[0].keys.size() == 13);
 }
 
 TEST_CASE("one block per page follows the same rules", "[connector]") {
-  scheduler_desk desk(hf3fs_options());
+  scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
   const auto blocks = blocks_from(50, 7);
-  const auto load = desk.begin_load("r", tokens, 32, 5, blocks);
+  const auto load = harness.begin_load("r", tokens, 32, 5, blocks);
   CHECK(load.keys.size() == 3);
   CHECK(load.blocks == std::vector<block_id>{52, 53, 54});
-  desk.report({.received = {"r"}});
-  desk.allocate("r", blocks, 0);
-  const auto meta = desk.run_new("r", blocks, 80, 20);
+  harness.report({.received = {"r"}});
+  harness.allocate("r", blocks, 0);
+  const auto meta = harness.run_new("r", blocks, 80, 20);
   REQUIRE(meta.stores.size() == 1);
   CHECK(meta.stores[0].first_page == 5);
   CHECK(meta.stores[0].blocks == std::vector<block_id>{55});
 }
 
 TEST_CASE("an engine may take fewer tokens than were found, up to the middle of a page", "[connector]") {
-  scheduler_desk desk(lmcache_options());
+  scheduler_harness harness(lmcache_options());
   const auto tokens = tokens_from(1, 1000);
-  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
-  desk.answer(3);
-  CHECK(desk.ask("r", tokens) == matched_tokens{768, true});
+  CHECK_FALSE(harness.ask("r", tokens).tokens.has_value());
+  harness.answer(3);
+  CHECK(harness.ask("r", tokens) == matched_tokens{768, true});
   const auto blocks = blocks_from(100, 45);
-  desk.allocate("r", blocks, 45 * 16);
-  const auto loads = desk.build().loads;
+  harness.allocate("r", blocks, 45 * 16);
+  const auto loads = harness.build().loads;
   REQUIRE(loads.size() == 1);
   CHECK(loads[0].keys.size() == 3);
   REQUIRE(loads[0].blocks.size() == 48);
@@ -178,21 +178,21 @@ TEST_CASE("an engine may take fewer tokens than were found, up to the middle of 
 
 TEST_CASE("a lookup answer from before a preemption is not used for the repeated lookup", "[connector]") {
   // The engine does not wait for the first answer and preempts the request before it arrives.
-  scheduler_desk desk(hf3fs_options());
+  scheduler_harness harness(hf3fs_options());
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  const auto first = desk.lookups.at(0).lookup;
-  desk.lookups.clear();
-  desk.allocate("r", blocks_from(0, 7), 0);
-  desk.run_new("r", blocks_from(0, 7), 0, 100);
-  desk.preempt("r");
-  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
-  REQUIRE(desk.lookups.size() == 1);
-  desk.late_answer(first, 6, ticket{7, 500});
-  CHECK(desk.released == std::vector{ticket{7, 500}});
-  CHECK_FALSE(desk.ask("r", tokens).tokens.has_value());
-  desk.answer(2);
-  CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
+  harness.ask("r", tokens);
+  const auto first = harness.lookups.at(0).lookup;
+  harness.lookups.clear();
+  harness.allocate("r", blocks_from(0, 7), 0);
+  harness.run_new("r", blocks_from(0, 7), 0, 100);
+  harness.preempt("r");
+  CHECK_FALSE(harness.ask("r", tokens).tokens.has_value());
+  REQUIRE(harness.lookups.size() == 1);
+  harness.late_answer(first, 6, ticket{7, 500});
+  CHECK(harness.released == std::vector{ticket{7, 500}});
+  CHECK_FALSE(harness.ask("r", tokens).tokens.has_value());
+  harness.answer(2);
+  CHECK(harness.ask("r", tokens) == matched_tokens{32, true});
 }
 
 TEST_CASE("a page of which the engine has freed a block is not stored", "[connector]") {
@@ -200,20 +200,20 @@ TEST_CASE("a page of which the engine has freed a block is not stored", "[connec
   const auto per_page = GENERATE(1U, 16U);
   auto options = lmcache_options();
   options.keys.blocks_per_page = per_page;
-  scheduler_desk desk(options);
+  scheduler_harness harness(options);
   const auto tokens = tokens_from(1, 1000);
   auto blocks = blocks_from(100, 63);
   for (const auto i : {0, 1, 2, 20})
     blocks[static_cast<std::size_t>(i)] = null_block;
-  desk.admit("r", tokens, blocks);
+  harness.admit("r", tokens, blocks);
   std::vector<block_id> stored;
   std::vector<std::uint32_t> first_pages;
-  for (const auto& x : desk.run_new("r", blocks, 0, 1000).stores) {
+  for (const auto& x : harness.run_new("r", blocks, 0, 1000).stores) {
     CHECK(x.blocks.size() == x.keys.size() * per_page);
     first_pages.push_back(x.first_page);
     stored.insert(stored.end(), x.blocks.begin(), x.blocks.end());
     // The page before it is its parent, stored or not.
-    CHECK(x.parent == desk.state.find("r")->keys()[x.first_page - 1]);
+    CHECK(x.parent == harness.state.find("r")->keys()[x.first_page - 1]);
   }
   CHECK(std::find(stored.begin(), stored.end(), null_block) == stored.end());
   if (per_page == 1) {
@@ -226,14 +226,14 @@ TEST_CASE("a page of which the engine has freed a block is not stored", "[connec
 }
 
 TEST_CASE("the last token is never looked up, so that the engine has something to compute", "[connector]") {
-  scheduler_desk desk(hf3fs_options());
-  desk.ask("full", tokens_from(1, 64));
-  CHECK(desk.lookups.at(0).work.keys.size() == 3);
-  desk.ask("one more", tokens_from(1, 65));
-  CHECK(desk.lookups.at(1).work.keys.size() == 4);
-  CHECK(desk.ask("short", tokens_from(1, 16)) == matched_tokens{0, false});
-  CHECK(desk.ask("nothing", {}) == matched_tokens{0, false});
-  CHECK(desk.lookups.size() == 2);
+  scheduler_harness harness(hf3fs_options());
+  harness.ask("full", tokens_from(1, 64));
+  CHECK(harness.lookups.at(0).work.keys.size() == 3);
+  harness.ask("one more", tokens_from(1, 65));
+  CHECK(harness.lookups.at(1).work.keys.size() == 4);
+  CHECK(harness.ask("short", tokens_from(1, 16)) == matched_tokens{0, false});
+  CHECK(harness.ask("nothing", {}) == matched_tokens{0, false});
+  CHECK(harness.lookups.size() == 2);
 }
 
 } // namespace troupe::test::connector_examples_test

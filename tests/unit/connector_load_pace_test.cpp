@@ -367,51 +367,51 @@ scheduler_options options_with(disk_hits rule) {
 } // namespace
 
 TEST_CASE("a hit is cut at the first page on disk, and computed pages are not saved again", "[load_pace]") {
-  scheduler_desk desk(options_with(disk_hits::never));
+  scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  CHECK(desk.lookups.front().work.tell_on_disk);
-  desk.answer(5, {0, 0, 1, 0, 1});
-  CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
-  CHECK(desk.ask("r", tokens) == matched_tokens{32, true});
-  CHECK(desk.state.passed_over_tokens() == 0);
+  harness.ask("r", tokens);
+  CHECK(harness.lookups.front().work.tell_on_disk);
+  harness.answer(5, {0, 0, 1, 0, 1});
+  CHECK(harness.ask("r", tokens) == matched_tokens{32, true});
+  CHECK(harness.ask("r", tokens) == matched_tokens{32, true});
+  CHECK(harness.state.passed_over_tokens() == 0);
   const auto blocks = blocks_from(10, 7);
-  desk.allocate("r", blocks, 32);
-  CHECK(desk.state.passed_over_tokens() == 48);
-  const auto loads = desk.build().loads;
+  harness.allocate("r", blocks, 32);
+  CHECK(harness.state.passed_over_tokens() == 48);
+  const auto loads = harness.build().loads;
   REQUIRE(loads.size() == 1);
   CHECK(loads[0].blocks == blocks_from(10, 2));
-  CHECK(desk.state.get_external_cache_hit_sources("r", 32) == hit_sources{.memory = 32});
-  desk.report({.received = {"r"}});
-  CHECK(desk.released.size() == 1);
+  CHECK(harness.state.get_external_cache_hit_sources("r", 32) == hit_sources{.memory = 32});
+  harness.report({.received = {"r"}});
+  CHECK(harness.released.size() == 1);
   // It is requested again when the load has ended.
-  desk.allocate("r", blocks, 0);
-  CHECK(desk.state.passed_over_tokens() == 48);
-  const auto stores = desk.run_new("r", blocks, 32, 68).stores;
+  harness.allocate("r", blocks, 0);
+  CHECK(harness.state.passed_over_tokens() == 48);
+  const auto stores = harness.run_new("r", blocks, 32, 68).stores;
   REQUIRE(stores.size() == 1);
   CHECK(stores[0].first_page == 5);
   CHECK(stores[0].keys.size() == 1);
 }
 
 TEST_CASE("a hit with no page worth loading is released and not saved again", "[load_pace]") {
-  scheduler_desk desk(options_with(disk_hits::never));
+  scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(5, {1, 0, 0, 0, 0});
-  CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
-  desk.allocate("r", blocks_from(10, 7), 0);
-  CHECK(desk.state.leases_held() == 0);
-  CHECK(desk.state.passed_over_tokens() == 80);
-  const auto stores = desk.run_new("r", blocks_from(10, 7), 0, 100).stores;
+  harness.ask("r", tokens);
+  harness.answer(5, {1, 0, 0, 0, 0});
+  CHECK(harness.ask("r", tokens) == matched_tokens{0, false});
+  harness.allocate("r", blocks_from(10, 7), 0);
+  CHECK(harness.state.leases_held() == 0);
+  CHECK(harness.state.passed_over_tokens() == 80);
+  const auto stores = harness.run_new("r", blocks_from(10, 7), 0, 100).stores;
   REQUIRE(stores.size() == 1);
   CHECK(stores[0].first_page == 5);
   // After a preemption the request is looked up and counted again, beyond the tokens that the engine has by then.
-  desk.preempt("r");
-  desk.ask("r", tokens, 32);
-  desk.answer(6, {0, 0, 0, 1, 1, 1});
-  CHECK(desk.ask("r", tokens, 32) == matched_tokens{16, true});
-  desk.allocate("r", blocks_from(10, 7), 16);
-  CHECK(desk.state.passed_over_tokens() == 80 + 48);
+  harness.preempt("r");
+  harness.ask("r", tokens, 32);
+  harness.answer(6, {0, 0, 0, 1, 1, 1});
+  CHECK(harness.ask("r", tokens, 32) == matched_tokens{16, true});
+  harness.allocate("r", blocks_from(10, 7), 16);
+  CHECK(harness.state.passed_over_tokens() == 80 + 48);
 }
 
 TEST_CASE("pages that are computed because the disk is slow are read ahead for the next request", "[load_pace]") {
@@ -419,126 +419,126 @@ TEST_CASE("pages that are computed because the disk is slow are read ahead for t
   options.pace.first_look_tokens = 16;
   options.pace.computing_guess = milliseconds(100);
   options.reads_ahead_max = 2;
-  scheduler_desk desk(options);
+  scheduler_harness harness(options);
   const auto hit = [&](std::string_view id, token_id from, std::vector<std::uint8_t> on_disk) {
     const auto tokens = tokens_from(from, 100);
-    desk.ask(id, tokens);
-    desk.answer(5, std::move(on_disk));
-    const auto found = desk.ask(id, tokens);
-    desk.allocate(id, blocks_from(10, 7), *found.tokens);
+    harness.ask(id, tokens);
+    harness.answer(5, std::move(on_disk));
+    const auto found = harness.ask(id, tokens);
+    harness.allocate(id, blocks_from(10, 7), *found.tokens);
     return *found.tokens;
   };
   // A part is loaded. The lease stays for that, and then for the rest.
   CHECK(hit("a", 0, {1, 1, 1, 1, 1}) == 16);
-  CHECK(desk.build().loads.size() == 1);
-  CHECK(desk.released.empty());
-  desk.report({.received = {"a"}});
-  CHECK(desk.released.empty());
-  desk.build();
-  desk.now += milliseconds(99);
-  desk.build();
-  CHECK(desk.released.empty());
-  CHECK(desk.state.leases_held() == 1);
-  desk.now += milliseconds(1);
-  desk.build();
-  CHECK(desk.released.size() == 1);
-  CHECK(desk.state.leases_held() == 0);
+  CHECK(harness.build().loads.size() == 1);
+  CHECK(harness.released.empty());
+  harness.report({.received = {"a"}});
+  CHECK(harness.released.empty());
+  harness.build();
+  harness.now += milliseconds(99);
+  harness.build();
+  CHECK(harness.released.empty());
+  CHECK(harness.state.leases_held() == 1);
+  harness.now += milliseconds(1);
+  harness.build();
+  CHECK(harness.released.size() == 1);
+  CHECK(harness.state.leases_held() == 0);
   // Nothing is loaded.
   CHECK(hit("b", 1000, {1, 1, 1, 1, 1}) == 0);
   CHECK(hit("c", 2000, {0, 0, 0, 0, 0}) == 80);
-  CHECK(desk.released.size() == 1);
+  CHECK(harness.released.size() == 1);
   // The number of parallel reads is bounded.
   CHECK(hit("d", 3000, {1, 1, 1, 1, 1}) == 0);
   CHECK(hit("e", 4000, {1, 1, 1, 1, 1}) == 0);
-  CHECK(desk.released.size() == 2);
+  CHECK(harness.released.size() == 2);
   // After the last request has ended nothing is computed.
-  desk.build();
-  desk.report({.received = {"c"}});
+  harness.build();
+  harness.report({.received = {"c"}});
   for (const auto* id : {"a", "b", "c", "d", "e"})
-    desk.finish(id);
-  CHECK(desk.state.leases_held() == 0);
-  CHECK(desk.released.size() == 5);
+    harness.finish(id);
+  CHECK(harness.state.leases_held() == 0);
+  CHECK(harness.released.size() == 5);
 }
 
 TEST_CASE("a hit is evaluated again when the engine has fewer of its tokens than before", "[load_pace]") {
-  scheduler_desk desk(options_with(disk_hits::never));
+  scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens, 16);
-  desk.answer(5, {1, 0, 0, 1, 0});
-  CHECK(desk.ask("r", tokens, 16) == matched_tokens{32, true});
-  CHECK(desk.ask("r", tokens, 0) == matched_tokens{0, false});
-  CHECK(desk.ask("r", tokens, 64) == matched_tokens{16, true});
+  harness.ask("r", tokens, 16);
+  harness.answer(5, {1, 0, 0, 1, 0});
+  CHECK(harness.ask("r", tokens, 16) == matched_tokens{32, true});
+  CHECK(harness.ask("r", tokens, 0) == matched_tokens{0, false});
+  CHECK(harness.ask("r", tokens, 64) == matched_tokens{16, true});
 }
 
 TEST_CASE("the rest of a hit may be too short to be loaded", "[load_pace]") {
   auto options = options_with(disk_hits::never);
   options.min_load_tokens = 48;
-  scheduler_desk desk(options);
+  scheduler_harness harness(options);
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(5, {0, 0, 1, 0, 0});
-  CHECK(desk.ask("r", tokens) == matched_tokens{0, false});
+  harness.ask("r", tokens);
+  harness.answer(5, {0, 0, 1, 0, 0});
+  CHECK(harness.ask("r", tokens) == matched_tokens{0, false});
 }
 
 TEST_CASE("a hit that is looked up in parts is one hit", "[load_pace]") {
   auto options = options_with(disk_hits::never);
   options.lookup_keys_max = 2;
-  scheduler_desk desk(options);
+  scheduler_harness harness(options);
   const auto tokens = tokens_from(1, 100);
-  desk.ask("r", tokens);
-  desk.answer(2, {0, 0});
-  desk.answer(2, {0, 1});
-  desk.answer(1, {1});
-  CHECK(desk.ask("r", tokens) == matched_tokens{48, true});
-  desk.allocate("r", blocks_from(0, 7), 48);
-  CHECK(desk.state.get_external_cache_hit_sources("r", 48) == hit_sources{.memory = 48});
+  harness.ask("r", tokens);
+  harness.answer(2, {0, 0});
+  harness.answer(2, {0, 1});
+  harness.answer(1, {1});
+  CHECK(harness.ask("r", tokens) == matched_tokens{48, true});
+  harness.allocate("r", blocks_from(0, 7), 48);
+  CHECK(harness.state.get_external_cache_hit_sources("r", 48) == hit_sources{.memory = 48});
   // Where one part does not report its tier, the tier is unknown and everything is loaded.
   const auto others = tokens_from(1000, 100);
-  desk.ask("s", others);
-  desk.answer(2, {0, 1});
-  desk.answer(2, {});
-  desk.answer(1, {1});
-  CHECK(desk.ask("s", others) == matched_tokens{80, true});
-  desk.allocate("s", blocks_from(20, 7), 80);
-  CHECK(desk.state.get_external_cache_hit_sources("s", 80) == hit_sources{.unknown = 80});
+  harness.ask("s", others);
+  harness.answer(2, {0, 1});
+  harness.answer(2, {});
+  harness.answer(1, {1});
+  CHECK(harness.ask("s", others) == matched_tokens{80, true});
+  harness.allocate("s", blocks_from(20, 7), 80);
+  CHECK(harness.state.get_external_cache_hit_sources("s", 80) == hit_sources{.unknown = 80});
 }
 
 TEST_CASE("the scheduler half measures steps and loads", "[load_pace]") {
   auto options = options_with(disk_hits::when_faster);
   options.pace.step_tokens_min = 64;
   options.synchronous_loads = GENERATE(false, true);
-  scheduler_desk desk(options);
+  scheduler_harness harness(options);
   const auto load = [&](std::string_view id, const std::vector<token_id>& tokens, std::uint8_t on_disk,
                         duration takes) {
-    desk.ask(id, tokens);
-    desk.answer(4, std::vector<std::uint8_t>(4, on_disk));
-    const auto found = desk.ask(id, tokens);
-    desk.allocate(id, blocks_from(10, 7), *found.tokens);
-    const auto loads = desk.build().loads;
+    harness.ask(id, tokens);
+    harness.answer(4, std::vector<std::uint8_t>(4, on_disk));
+    const auto found = harness.ask(id, tokens);
+    harness.allocate(id, blocks_from(10, 7), *found.tokens);
+    const auto loads = harness.build().loads;
     REQUIRE(loads.size() == (*found.tokens > 0 ? 1U : 0U));
-    desk.now += takes;
+    harness.now += takes;
     if (!loads.empty() && options.synchronous_loads)
-      desk.report({.stores = {{loads[0].id, {1, 1, 1, 1}}}});
+      harness.report({.stores = {{loads[0].id, {1, 1, 1, 1}}}});
     else if (!loads.empty())
-      desk.report({.received = {std::string(id)}});
-    desk.finish(id);
+      harness.report({.received = {std::string(id)}});
+    harness.finish(id);
     return *found.tokens;
   };
   const std::string_view names[]{"a", "b", "c", "d", "e"};
   // Until the time of computing is known, the first load measures the disk.
   for (std::uint32_t i = 0; i < 3; ++i)
     CHECK(load(names[i], tokens_from(1000 * i, 100), 1, milliseconds(300)) == (i == 0 ? 64U : 0U));
-  desk.admit("p", tokens_from(50'000, 1000), blocks_from(0, 63));
-  desk.run_new("p", blocks_from(0, 63), 0, 500);
-  desk.now += milliseconds(100);
-  desk.run_on("p", {}, 500, 499);
-  desk.now += milliseconds(100);
-  desk.run_on("p", {}, 999, 1);
-  CHECK(*desk.state.pace().computed_token() == Approx(0.1 / 500));
-  CHECK(*desk.state.pace().disk_token() == Approx(0.3 / 64));
+  harness.admit("p", tokens_from(50'000, 1000), blocks_from(0, 63));
+  harness.run_new("p", blocks_from(0, 63), 0, 500);
+  harness.now += milliseconds(100);
+  harness.run_on("p", {}, 500, 499);
+  harness.now += milliseconds(100);
+  harness.run_on("p", {}, 999, 1);
+  CHECK(*harness.state.pace().computed_token() == Approx(0.1 / 500));
+  CHECK(*harness.state.pace().disk_token() == Approx(0.3 / 64));
   CHECK(load("d", tokens_from(7000, 100), 1, milliseconds(300)) == 0);
   CHECK(load("e", tokens_from(9000, 100), 0, milliseconds(1)) == 64);
-  CHECK(*desk.state.pace().memory_token() == Approx(0.001 / 64));
+  CHECK(*harness.state.pace().memory_token() == Approx(0.001 / 64));
 }
 
 } // namespace connector_load_pace_test

@@ -13,7 +13,7 @@ using namespace troupe::connector;
 namespace {
 
 /// Rules that want numbers sent, under a lock.
-struct desk {
+struct harness {
   template <class Send>
   void decide(std::vector<int> numbers, Send send) {
     std::unique_lock guard(lock);
@@ -28,7 +28,7 @@ struct desk {
 } // namespace
 
 TEST_CASE("decisions of several threads are sent in the order in which they were made", "[connector]") {
-  desk d;
+  harness d;
   std::mutex lock;
   std::condition_variable changed;
   bool second_has_decided = false;
@@ -54,7 +54,7 @@ TEST_CASE("decisions of several threads are sent in the order in which they were
 }
 
 TEST_CASE("a decision made while sending is sent after the rest", "[connector]") {
-  desk d;
+  harness d;
   std::vector<int> sent;
   d.decide({1, 2}, [&](int number) {
     if (number == 1)

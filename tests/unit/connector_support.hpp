@@ -64,9 +64,9 @@ inline scheduler_options hf3fs_options() {
 }
 
 /// A scheduler half, with a person in the place of cache and engine.
-class scheduler_desk {
+class scheduler_harness {
 public:
-  explicit scheduler_desk(const scheduler_options& options) : state(options) {}
+  explicit scheduler_harness(const scheduler_options& options) : state(options) {}
 
   /// All tokens each time, as an engine may.
   matched_tokens ask(std::string_view id, const std::vector<token_id>& tokens, std::uint32_t computed = 0) {

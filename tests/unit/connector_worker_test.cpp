@@ -38,9 +38,9 @@ store_op make_store(store_id id, session_id session, std::string request, std::u
 }
 
 /// A worker half, with a person in the place of coordinators and engine.
-class worker_desk {
+class worker_harness {
 public:
-  explicit worker_desk(const worker_options& options = {}, bool attached = true) : state(options, attached) {}
+  explicit worker_harness(const worker_options& options = {}, bool attached = true) : state(options, attached) {}
 
   void bind(connector_metadata meta) { state.bind(std::move(meta)); }
 
@@ -107,155 +107,155 @@ using names = std::vector<std::string>;
 } // namespace
 
 TEST_CASE("a load and a store pass through a worker", "[connector]") {
-  worker_desk desk;
+  worker_harness harness;
   auto store = make_store(1, 8, "b", 2, 20);
   store.first_page = 3;
   store.parent = key_number(799);
-  desk.step({.loads = {make_load(7, "a", 3, 10)}, .stores = {store}, .preempted = {}, .finished = {}});
-  REQUIRE(desk.loads.size() == 1);
-  REQUIRE(desk.saves.size() == 1);
-  const auto& load = desk.tasks.at(desk.loads[0]);
+  harness.step({.loads = {make_load(7, "a", 3, 10)}, .stores = {store}, .preempted = {}, .finished = {}});
+  REQUIRE(harness.loads.size() == 1);
+  REQUIRE(harness.saves.size() == 1);
+  const auto& load = harness.tasks.at(harness.loads[0]);
   CHECK(load.keys.items == keys_from(700, 3));
   CHECK(load.blocks.items == blocks_from(10, 3));
-  CHECK(load.tag == desk.loads[0]);
+  CHECK(load.tag == harness.loads[0]);
   CHECK(load.deadline == std::chrono::seconds(30));
-  CHECK(desk.tasks.at(desk.saves[0]).parent == key_number(799));
-  CHECK(desk.finished().received.empty());
+  CHECK(harness.tasks.at(harness.saves[0]).parent == key_number(799));
+  CHECK(harness.finished().received.empty());
 
-  desk.now += std::chrono::milliseconds(5);
-  desk.end(desk.loads[0], errc::ok);
-  desk.end(desk.saves[0], {errc::ok, errc::exists});
-  const auto done = desk.finished();
+  harness.now += std::chrono::milliseconds(5);
+  harness.end(harness.loads[0], errc::ok);
+  harness.end(harness.saves[0], {errc::ok, errc::exists});
+  const auto done = harness.finished();
   CHECK(done.received == names{"a"});
   CHECK(done.sent.empty()); // it has not finished
-  CHECK(desk.state.take_load_errors().empty());
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
-  CHECK(desk.finished().received.empty());
-  const auto stats = desk.state.take_stats();
+  CHECK(harness.state.take_load_errors().empty());
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
+  CHECK(harness.finished().received.empty());
+  const auto stats = harness.state.take_stats();
   CHECK(stats.num_transfer_task == 2);
   CHECK(stats.load_duration == std::vector<double>{0.005});
   CHECK(stats.hit_tokens == 48);
   CHECK(stats.loaded_bytes == 300);
   CHECK(stats.saved_bytes == 100);
   CHECK(stats.skipped_pages == 1);
-  CHECK(desk.state.take_stats().is_empty());
+  CHECK(harness.state.take_stats().is_empty());
 }
 
 TEST_CASE("pages that are not saved because of a damaged slab are counted", "[connector]") {
-  worker_desk desk;
-  desk.step({.loads = {}, .stores = {make_store(1, 8, "b", 3, 20)}, .preempted = {}, .finished = {}});
-  desk.end(desk.saves.at(0), {errc::slab_damaged, errc::ok, errc::slab_damaged});
-  const auto stats = desk.state.take_stats();
+  worker_harness harness;
+  harness.step({.loads = {}, .stores = {make_store(1, 8, "b", 3, 20)}, .preempted = {}, .finished = {}});
+  harness.end(harness.saves.at(0), {errc::slab_damaged, errc::ok, errc::slab_damaged});
+  const auto stats = harness.state.take_stats();
   CHECK(stats.refused_pages == 2);
   CHECK(stats.num_failed_save == 1);
   CHECK(stats.skipped_pages == 0);
 }
 
 TEST_CASE("C-1 a failed load is reported with its blocks in the same pass as its request", "[connector][hazards]") {
-  worker_desk desk;
-  desk.step(
+  worker_harness harness;
+  harness.step(
       {.loads = {make_load(7, "a", 3, 10), make_load(8, "b", 2, 20)}, .stores = {}, .preempted = {}, .finished = {}});
-  desk.end(desk.loads[0], {errc::ok, errc::corrupt, errc::not_found});
-  desk.fail_task(desk.loads[1], errc::unreachable);
-  CHECK(desk.finished().received == names{"a", "b"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12, 20, 21});
-  CHECK(desk.state.take_load_errors().empty());
-  CHECK(desk.state.take_stats().num_failed_load == 2);
+  harness.end(harness.loads[0], {errc::ok, errc::corrupt, errc::not_found});
+  harness.fail_task(harness.loads[1], errc::unreachable);
+  CHECK(harness.finished().received == names{"a", "b"});
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{11, 12, 20, 21});
+  CHECK(harness.state.take_load_errors().empty());
+  CHECK(harness.state.take_stats().num_failed_load == 2);
 }
 
 TEST_CASE("C-1 the errors of a load are reported with its last task, not before and not after",
           "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 2;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(7, "a", 5, 10)}, .stores = {}, .preempted = {}, .finished = {}});
-  REQUIRE(desk.loads.size() == 3);
-  desk.end(desk.loads[0], {errc::ok, errc::timeout});
-  CHECK(desk.finished().received.empty());
-  CHECK(desk.state.take_load_errors().empty());
-  desk.end(desk.loads[2], errc::ok);
-  desk.end(desk.loads[1], errc::ok);
-  CHECK(desk.finished().received == names{"a"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
+  worker_harness harness(options);
+  harness.step({.loads = {make_load(7, "a", 5, 10)}, .stores = {}, .preempted = {}, .finished = {}});
+  REQUIRE(harness.loads.size() == 3);
+  harness.end(harness.loads[0], {errc::ok, errc::timeout});
+  CHECK(harness.finished().received.empty());
+  CHECK(harness.state.take_load_errors().empty());
+  harness.end(harness.loads[2], errc::ok);
+  harness.end(harness.loads[1], errc::ok);
+  CHECK(harness.finished().received == names{"a"});
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{11});
 }
 
 TEST_CASE("null blocks are not written and not errors", "[connector]") {
   worker_options options;
   options.blocks_per_page = 2;
-  worker_desk desk(options);
+  worker_harness harness(options);
   load_op load{7, "a", keys_from(1, 2), {null_block, 11, 12, 13}};
-  desk.step({.loads = {load}, .stores = {}, .preempted = {}, .finished = {}});
-  desk.end(desk.loads[0], {errc::corrupt, errc::ok});
-  desk.finished();
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
-  CHECK(desk.state.take_stats().hit_tokens == 32);
+  harness.step({.loads = {load}, .stores = {}, .preempted = {}, .finished = {}});
+  harness.end(harness.loads[0], {errc::corrupt, errc::ok});
+  harness.finished();
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{11});
+  CHECK(harness.state.take_stats().hit_tokens == 32);
 }
 
 TEST_CASE("H1 C-7 no block of a preempted request is published once others may write it", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 1;
-  worker_desk desk(options);
-  desk.step({.loads = {},
-             .stores = {make_store(1, 7, "a", 2, 10), make_store(2, 7, "a", 2, 12), make_store(3, 8, "b", 1, 20)},
-             .preempted = {},
-             .finished = {}});
-  REQUIRE(desk.saves.size() == 1); // the others wait
-  desk.step({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
-  CHECK(desk.cancels == std::vector<std::vector<task_tag>>{{desk.saves[0]}});
-  CHECK(desk.state.preempting());
+  worker_harness harness(options);
+  harness.step({.loads = {},
+                .stores = {make_store(1, 7, "a", 2, 10), make_store(2, 7, "a", 2, 12), make_store(3, 8, "b", 1, 20)},
+                .preempted = {},
+                .finished = {}});
+  REQUIRE(harness.saves.size() == 1); // the others wait
+  harness.step({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
+  CHECK(harness.cancels == std::vector<std::vector<task_tag>>{{harness.saves[0]}});
+  CHECK(harness.state.preempting());
   // The waiting save is cancelled without a message; the load into those blocks waits for the answer.
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0, 0}}});
-  CHECK(desk.loads.empty());
-  desk.cancelled();
-  CHECK_FALSE(desk.state.preempting());
-  CHECK(desk.loads.size() == 1);
-  desk.end(desk.saves[0], {errc::ok, errc::cancelled});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 0}}});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0, 0}}});
+  CHECK(harness.loads.empty());
+  harness.cancelled();
+  CHECK_FALSE(harness.state.preempting());
+  CHECK(harness.loads.size() == 1);
+  harness.end(harness.saves[0], {errc::ok, errc::cancelled});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 0}}});
   // Those of others go on.
-  REQUIRE(desk.saves.size() == 2);
-  CHECK(desk.tasks.at(desk.saves[1]).blocks.items == std::vector<std::uint32_t>{20});
+  REQUIRE(harness.saves.size() == 2);
+  CHECK(harness.tasks.at(harness.saves[1]).blocks.items == std::vector<std::uint32_t>{20});
 }
 
 TEST_CASE("H1 a step without a forward pass cancels the saves of preempted requests too", "[connector][hazards]") {
-  worker_desk desk;
-  desk.step({.loads = {}, .stores = {make_store(1, 7, "a", 2, 10)}, .preempted = {}, .finished = {}});
-  desk.bind({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
-  desk.state.start_load_kv(desk.now);
-  desk.collect();
-  CHECK(desk.cancels.size() == 1);
-  CHECK(desk.loads.empty());
-  desk.cancelled();
-  CHECK(desk.loads.size() == 1);
+  worker_harness harness;
+  harness.step({.loads = {}, .stores = {make_store(1, 7, "a", 2, 10)}, .preempted = {}, .finished = {}});
+  harness.bind({.loads = {make_load(9, "c", 1, 10)}, .stores = {}, .preempted = {7}, .finished = {}});
+  harness.state.start_load_kv(harness.now);
+  harness.collect();
+  CHECK(harness.cancels.size() == 1);
+  CHECK(harness.loads.empty());
+  harness.cancelled();
+  CHECK(harness.loads.size() == 1);
 }
 
 TEST_CASE("a finished request is reported as sent when its last save has ended", "[connector]") {
-  worker_desk desk;
-  desk.step({.loads = {},
-             .stores = {make_store(1, 7, "a", 1, 10), make_store(2, 7, "a", 1, 11)},
-             .preempted = {},
-             .finished = {}});
-  desk.end(desk.saves[0], errc::ok);
-  desk.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", false}, {8, "b", false}}});
-  CHECK(desk.finished().sent == names{"b"}); // b has nothing in progress here
-  CHECK(desk.finished().sent.empty());
-  desk.end(desk.saves[1], errc::io_error);
-  CHECK(desk.finished().sent == names{"a"});
-  CHECK(desk.finished().sent.empty());
+  worker_harness harness;
+  harness.step({.loads = {},
+                .stores = {make_store(1, 7, "a", 1, 10), make_store(2, 7, "a", 1, 11)},
+                .preempted = {},
+                .finished = {}});
+  harness.end(harness.saves[0], errc::ok);
+  harness.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", false}, {8, "b", false}}});
+  CHECK(harness.finished().sent == names{"b"}); // b has nothing in progress here
+  CHECK(harness.finished().sent.empty());
+  harness.end(harness.saves[1], errc::io_error);
+  CHECK(harness.finished().sent == names{"a"});
+  CHECK(harness.finished().sent.empty());
 }
 
 TEST_CASE("H8 C-8 a request that ends during its load is reported as received only", "[connector][hazards]") {
-  worker_desk desk;
-  desk.step(
+  worker_harness harness;
+  harness.step(
       {.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)}, .stores = {}, .preempted = {}, .finished = {}});
-  desk.end(desk.loads[1], errc::ok);
-  CHECK(desk.finished().received == names{"b"});
+  harness.end(harness.loads[1], errc::ok);
+  CHECK(harness.finished().received == names{"b"});
   // The scheduler did not know yet that b had been loaded.
-  desk.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", true}, {8, "b", true}}});
-  auto done = desk.finished();
+  harness.bind({.loads = {}, .stores = {}, .preempted = {}, .finished = {{7, "a", true}, {8, "b", true}}});
+  auto done = harness.finished();
   CHECK(done.sent.empty());
   CHECK(done.received.empty());
-  desk.end(desk.loads[0], errc::ok);
-  done = desk.finished();
+  harness.end(harness.loads[0], errc::ok);
+  done = harness.finished();
   CHECK(done.sent.empty());
   CHECK(done.received == names{"a"});
 }
@@ -263,275 +263,276 @@ TEST_CASE("H8 C-8 a request that ends during its load is reported as received on
 TEST_CASE("C-14 at shutdown every waiting task gets a result", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 1;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)},
-             .stores = {make_store(1, 9, "c", 1, 20)},
-             .preempted = {},
-             .finished = {}});
-  desk.state.close(desk.now);
-  desk.collect();
-  CHECK(desk.saves.empty());
-  CHECK(desk.finished().received == names{"b"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0}}});
-  CHECK(desk.state.tasks_outstanding() == 1);
-  desk.end(desk.loads[0], errc::ok);
-  CHECK(desk.finished().received == names{"a"});
+  worker_harness harness(options);
+  harness.step({.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 11)},
+                .stores = {make_store(1, 9, "c", 1, 20)},
+                .preempted = {},
+                .finished = {}});
+  harness.state.close(harness.now);
+  harness.collect();
+  CHECK(harness.saves.empty());
+  CHECK(harness.finished().received == names{"b"});
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{11});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0}}});
+  CHECK(harness.state.tasks_outstanding() == 1);
+  harness.end(harness.loads[0], errc::ok);
+  CHECK(harness.finished().received == names{"a"});
   // And nothing new is begun.
-  desk.step({.loads = {make_load(10, "d", 1, 30)},
-             .stores = {make_store(2, 11, "e", 1, 31)},
-             .preempted = {},
-             .finished = {}});
-  CHECK(desk.loads.size() == 1);
-  CHECK(desk.finished().received == names{"d"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{30});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}});
-  CHECK(desk.state.tasks_outstanding() == 0);
+  harness.step({.loads = {make_load(10, "d", 1, 30)},
+                .stores = {make_store(2, 11, "e", 1, 31)},
+                .preempted = {},
+                .finished = {}});
+  CHECK(harness.loads.size() == 1);
+  CHECK(harness.finished().received == names{"d"});
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{30});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}});
+  CHECK(harness.state.tasks_outstanding() == 0);
 }
 
 TEST_CASE("C-16 while a load waits, no save begins", "[connector][hazards]") {
   worker_options options;
   options.tasks_max = 2;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(1, "a", 1, 1), make_load(2, "b", 1, 2), make_load(3, "c", 1, 3)},
-             .stores = {make_store(1, 4, "d", 1, 4)},
-             .preempted = {},
-             .finished = {}});
-  CHECK(desk.loads.size() == 2);
-  CHECK(desk.saves.empty());
-  desk.end(desk.loads[0], errc::ok);
-  CHECK(desk.loads.size() == 3);
-  CHECK(desk.saves.size() == 1);
+  worker_harness harness(options);
+  harness.step({.loads = {make_load(1, "a", 1, 1), make_load(2, "b", 1, 2), make_load(3, "c", 1, 3)},
+                .stores = {make_store(1, 4, "d", 1, 4)},
+                .preempted = {},
+                .finished = {}});
+  CHECK(harness.loads.size() == 2);
+  CHECK(harness.saves.empty());
+  harness.end(harness.loads[0], errc::ok);
+  CHECK(harness.loads.size() == 3);
+  CHECK(harness.saves.size() == 1);
 }
 
 TEST_CASE("C-23 an invalid op fails alone", "[connector][hazards]") {
-  worker_desk desk;
+  worker_harness harness;
   auto bad_load = make_load(1, "a", 2, 1);
   bad_load.blocks.pop_back();
   auto bad_store = make_store(1, 2, "b", 2, 5);
   bad_store.blocks.push_back(9);
-  desk.step({.loads = {bad_load, make_load(3, "c", 1, 7)},
-             .stores = {bad_store, make_store(2, 4, "d", 1, 8), make_store(3, 5, "e", 0, 0)},
-             .preempted = {},
-             .finished = {}});
-  CHECK(desk.loads.size() == 1);
-  CHECK(desk.saves.size() == 1);
-  CHECK(desk.finished().received == names{"a"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{1});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0, 0}}, {3, {}}});
+  harness.step({.loads = {bad_load, make_load(3, "c", 1, 7)},
+                .stores = {bad_store, make_store(2, 4, "d", 1, 8), make_store(3, 5, "e", 0, 0)},
+                .preempted = {},
+                .finished = {}});
+  CHECK(harness.loads.size() == 1);
+  CHECK(harness.saves.size() == 1);
+  CHECK(harness.finished().received == names{"a"});
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{1});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0, 0}}, {3, {}}});
 }
 
 TEST_CASE("C-24 the failure of any part of a long load fails the load", "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 128;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(7, "a", 300, 1000)}, .stores = {}, .preempted = {}, .finished = {}});
-  REQUIRE(desk.loads.size() == 3);
-  desk.fail_task(desk.loads[0], errc::io_error);
-  desk.end(desk.loads[1], errc::ok);
-  desk.end(desk.loads[2], errc::ok);
-  CHECK(desk.finished().received == names{"a"});
-  CHECK(desk.state.take_load_errors() == blocks_from(1000, 128));
+  worker_harness harness(options);
+  harness.step({.loads = {make_load(7, "a", 300, 1000)}, .stores = {}, .preempted = {}, .finished = {}});
+  REQUIRE(harness.loads.size() == 3);
+  harness.fail_task(harness.loads[0], errc::io_error);
+  harness.end(harness.loads[1], errc::ok);
+  harness.end(harness.loads[2], errc::ok);
+  CHECK(harness.finished().received == names{"a"});
+  CHECK(harness.state.take_load_errors() == blocks_from(1000, 128));
 }
 
 TEST_CASE("C-30 each block has its own result", "[connector][hazards]") {
   worker_options options;
   options.task_keys_max = 2;
-  worker_desk desk(options);
-  desk.step(
+  worker_harness harness(options);
+  harness.step(
       {.loads = {make_load(1, "a", 3, 10)}, .stores = {make_store(5, 2, "b", 3, 20)}, .preempted = {}, .finished = {}});
   // The parts may end in any order.
-  desk.end(desk.loads[1], errc::corrupt);
-  desk.end(desk.loads[0], {errc::not_found, errc::ok});
-  desk.end(desk.saves[1], errc::ok);
-  desk.end(desk.saves[0], {errc::full, errc::ok});
-  desk.finished();
-  auto errors = desk.state.take_load_errors();
+  harness.end(harness.loads[1], errc::corrupt);
+  harness.end(harness.loads[0], {errc::not_found, errc::ok});
+  harness.end(harness.saves[1], errc::ok);
+  harness.end(harness.saves[0], {errc::full, errc::ok});
+  harness.finished();
+  auto errors = harness.state.take_load_errors();
   std::ranges::sort(errors);
   CHECK(errors == std::vector<block_id>{10, 12});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{5, {0, 1, 1}}});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{5, {0, 1, 1}}});
 }
 
 TEST_CASE("each part of a store has the key before it as its parent", "[connector]") {
   worker_options options;
   options.task_keys_max = 2;
-  worker_desk desk(options);
+  worker_harness harness(options);
   auto store = make_store(1, 7, "a", 5, 10);
   store.parent = key_number(1);
-  desk.step({.loads = {}, .stores = {store}, .preempted = {}, .finished = {}});
-  REQUIRE(desk.saves.size() == 3);
-  CHECK(desk.tasks.at(desk.saves[0]).parent == key_number(1));
-  CHECK(desk.tasks.at(desk.saves[1]).parent == store.keys[1]);
-  CHECK(desk.tasks.at(desk.saves[2]).parent == store.keys[3]);
+  harness.step({.loads = {}, .stores = {store}, .preempted = {}, .finished = {}});
+  REQUIRE(harness.saves.size() == 3);
+  CHECK(harness.tasks.at(harness.saves[0]).parent == key_number(1));
+  CHECK(harness.tasks.at(harness.saves[1]).parent == store.keys[1]);
+  CHECK(harness.tasks.at(harness.saves[2]).parent == store.keys[3]);
 }
 
 TEST_CASE("of workers with the same KV one saves and all load", "[connector]") {
   worker_options options;
   options.writer = false;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(1, "a", 1, 10)},
-             .stores = {make_store(1, 2, "b", 1, 20)},
-             .preempted = {},
-             .finished = {{2, "b", false}}});
-  CHECK(desk.saves.empty());
-  CHECK(desk.loads.size() == 1);
-  CHECK(desk.finished().sent == names{"b"});
-  CHECK(desk.state.take_store_outcomes().empty());
+  worker_harness harness(options);
+  harness.step({.loads = {make_load(1, "a", 1, 10)},
+                .stores = {make_store(1, 2, "b", 1, 20)},
+                .preempted = {},
+                .finished = {{2, "b", false}}});
+  CHECK(harness.saves.empty());
+  CHECK(harness.loads.size() == 1);
+  CHECK(harness.finished().sent == names{"b"});
+  CHECK(harness.state.take_store_outcomes().empty());
 }
 
 TEST_CASE("C-9 loads and saves carry the event that they wait for", "[connector][hazards]") {
-  worker_desk desk;
-  desk.bind(
+  worker_harness harness;
+  harness.bind(
       {.loads = {make_load(1, "a", 1, 10)}, .stores = {make_store(1, 2, "b", 1, 20)}, .preempted = {}, .finished = {}});
-  desk.state.start_load_kv(desk.now, 5);
-  desk.state.wait_for_save(desk.now, 6);
-  desk.collect();
-  CHECK(desk.tasks.at(desk.loads.at(0)).ready_event == 5);
-  CHECK(desk.tasks.at(desk.saves.at(0)).ready_event == 6);
+  harness.state.start_load_kv(harness.now, 5);
+  harness.state.wait_for_save(harness.now, 6);
+  harness.collect();
+  CHECK(harness.tasks.at(harness.loads.at(0)).ready_event == 5);
+  CHECK(harness.tasks.at(harness.saves.at(0)).ready_event == 6);
 }
 
 TEST_CASE("an answer that is short or that was not requested is a separate failure", "[connector]") {
-  worker_desk desk;
-  desk.step({.loads = {make_load(1, "a", 3, 10)}, .stores = {}, .preempted = {}, .finished = {}});
-  desk.state.on_task(999, transfer_result{}, desk.now);
-  desk.end(desk.loads[0], std::vector<errc>{errc::ok});
-  desk.state.on_task(desk.loads[0], transfer_result{}, desk.now); // once more
-  CHECK(desk.finished().received == names{"a"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11, 12});
+  worker_harness harness;
+  harness.step({.loads = {make_load(1, "a", 3, 10)}, .stores = {}, .preempted = {}, .finished = {}});
+  harness.state.on_task(999, transfer_result{}, harness.now);
+  harness.end(harness.loads[0], std::vector<errc>{errc::ok});
+  harness.state.on_task(harness.loads[0], transfer_result{}, harness.now); // once more
+  CHECK(harness.finished().received == names{"a"});
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{11, 12});
 }
 
 TEST_CASE("a repeated preemption cancels nothing twice", "[connector]") {
-  worker_desk desk;
-  desk.step({.stores = {make_store(1, 7, "a", 2, 10)}});
+  worker_harness harness;
+  harness.step({.stores = {make_store(1, 7, "a", 2, 10)}});
   const connector_metadata meta{.preempted = {7}};
-  desk.state.handle_preemptions(meta.preempted, desk.now);
-  desk.collect();
-  desk.bind(meta);
-  desk.state.start_load_kv(desk.now);
-  desk.state.handle_preemptions(meta.preempted, desk.now);
-  desk.collect();
-  CHECK(desk.cancels.size() == 1);
-  desk.cancelled();
-  CHECK_FALSE(desk.state.preempting());
+  harness.state.handle_preemptions(meta.preempted, harness.now);
+  harness.collect();
+  harness.bind(meta);
+  harness.state.start_load_kv(harness.now);
+  harness.state.handle_preemptions(meta.preempted, harness.now);
+  harness.collect();
+  CHECK(harness.cancels.size() == 1);
+  harness.cancelled();
+  CHECK_FALSE(harness.state.preempting());
 }
 
 TEST_CASE("saves that begin after the reports of their step are not lost", "[connector]") {
-  worker_desk desk;
-  desk.bind({.loads = {make_load(9, "b", 1, 30)}, .stores = {make_store(1, 7, "a", 2, 10)}});
-  desk.state.start_load_kv(desk.now);
-  desk.collect();
-  CHECK(desk.finished().sent.empty());
-  CHECK(desk.state.take_store_outcomes().empty());
-  desk.state.wait_for_save(desk.now);
-  desk.state.clear();
-  desk.collect();
-  REQUIRE(desk.loads.size() == 1);
-  desk.end(desk.loads[0], errc::ok);
-  REQUIRE(desk.saves.size() == 1);
+  worker_harness harness;
+  harness.bind({.loads = {make_load(9, "b", 1, 30)}, .stores = {make_store(1, 7, "a", 2, 10)}});
+  harness.state.start_load_kv(harness.now);
+  harness.collect();
+  CHECK(harness.finished().sent.empty());
+  CHECK(harness.state.take_store_outcomes().empty());
+  harness.state.wait_for_save(harness.now);
+  harness.state.clear();
+  harness.collect();
+  REQUIRE(harness.loads.size() == 1);
+  harness.end(harness.loads[0], errc::ok);
+  REQUIRE(harness.saves.size() == 1);
   // The request finishes in the next step, and is waited for.
-  desk.bind({.finished = {{7, "a", false}}});
-  CHECK(desk.finished().sent.empty());
-  desk.end(desk.saves[0], errc::ok);
-  CHECK(desk.finished().sent == names{"a"});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
+  harness.bind({.finished = {{7, "a", false}}});
+  CHECK(harness.finished().sent.empty());
+  harness.end(harness.saves[0], errc::ok);
+  CHECK(harness.finished().sent == names{"a"});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {1, 1}}});
 }
 
 TEST_CASE("a request with an unfilled block is reported as failed together with its reception", "[connector]") {
-  worker_desk desk({.task_keys_max = 1});
-  desk.step({.loads = {make_load(7, "a", 2, 10), make_load(8, "b", 1, 20)}});
-  REQUIRE(desk.loads.size() == 3);
-  desk.end(desk.loads[0], errc::corrupt);
-  auto done = desk.finished();
+  worker_harness harness({.task_keys_max = 1});
+  harness.step({.loads = {make_load(7, "a", 2, 10), make_load(8, "b", 1, 20)}});
+  REQUIRE(harness.loads.size() == 3);
+  harness.end(harness.loads[0], errc::corrupt);
+  auto done = harness.finished();
   CHECK(done.failed.empty());
-  desk.end(desk.loads[1], errc::ok);
-  desk.end(desk.loads[2], errc::ok);
-  done = desk.finished();
+  harness.end(harness.loads[1], errc::ok);
+  harness.end(harness.loads[2], errc::ok);
+  done = harness.finished();
   CHECK(done.received == names{"a", "b"});
   CHECK(done.failed == names{"a"});
-  CHECK(desk.finished().failed.empty());
+  CHECK(harness.finished().failed.empty());
 }
 
 TEST_CASE("a synchronous load goes first, is waited for, and is reported page by page", "[connector]") {
   worker_options options;
   options.task_keys_max = 2;
   options.tasks_max = 1;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(5, "z", 4, 50)}});
+  worker_harness harness(options);
+  harness.step({.loads = {make_load(5, "z", 4, 50)}});
   auto load = make_load(7, "a", 3, 10);
   load.id = 4;
   load.blocks[0] = null_block;
-  desk.step({.loads = {make_load(6, "y", 1, 60), load}, .stores = {make_store(9, 8, "b", 1, 30)}});
-  CHECK(desk.state.synchronous_loads() == 2);
-  REQUIRE(desk.loads.size() == 1);
-  desk.end(desk.loads[0], errc::ok);
-  REQUIRE(desk.loads.size() == 2);
-  CHECK(desk.tasks.at(desk.loads[1]).keys.items == keys_from(700, 2));
-  CHECK(desk.tasks.at(desk.loads[1]).deadline == options.synchronous_load_limit);
-  desk.end(desk.loads[1], {errc::ok, errc::timeout});
-  CHECK(desk.state.synchronous_loads() == 1);
-  CHECK(desk.state.take_store_outcomes().empty());
-  REQUIRE(desk.loads.size() == 3);
-  CHECK(desk.tasks.at(desk.loads[2]).keys.items == keys_from(702, 1));
-  desk.end(desk.loads[2], errc::ok);
-  CHECK(desk.state.synchronous_loads() == 0);
+  harness.step({.loads = {make_load(6, "y", 1, 60), load}, .stores = {make_store(9, 8, "b", 1, 30)}});
+  CHECK(harness.state.synchronous_loads() == 2);
+  REQUIRE(harness.loads.size() == 1);
+  harness.end(harness.loads[0], errc::ok);
+  REQUIRE(harness.loads.size() == 2);
+  CHECK(harness.tasks.at(harness.loads[1]).keys.items == keys_from(700, 2));
+  CHECK(harness.tasks.at(harness.loads[1]).deadline == options.synchronous_load_limit);
+  harness.end(harness.loads[1], {errc::ok, errc::timeout});
+  CHECK(harness.state.synchronous_loads() == 1);
+  CHECK(harness.state.take_store_outcomes().empty());
+  REQUIRE(harness.loads.size() == 3);
+  CHECK(harness.tasks.at(harness.loads[2]).keys.items == keys_from(702, 1));
+  harness.end(harness.loads[2], errc::ok);
+  CHECK(harness.state.synchronous_loads() == 0);
   // It is not reported between steps: the engine would fail on the unknown name.
-  const auto done = desk.finished();
+  const auto done = harness.finished();
   CHECK(done.received.empty());
   CHECK(done.failed.empty());
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{11});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{4, {1, 0, 1}}});
-  CHECK(desk.state.sessions() == 3);
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{11});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{4, {1, 0, 1}}});
+  CHECK(harness.state.sessions() == 3);
 }
 
 TEST_CASE("an invalid synchronous load fails at once", "[connector]") {
-  worker_desk desk;
+  worker_harness harness;
   auto load = make_load(7, "a", 2, 10);
   load.id = 4;
   load.blocks.pop_back();
-  desk.step({.loads = {load}});
-  CHECK(desk.loads.empty());
-  CHECK(desk.state.synchronous_loads() == 0);
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{10});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{4, {0, 0}}});
-  CHECK(desk.state.sessions() == 0);
+  harness.step({.loads = {load}});
+  CHECK(harness.loads.empty());
+  CHECK(harness.state.synchronous_loads() == 0);
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{10});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{4, {0, 0}}});
+  CHECK(harness.state.sessions() == 0);
 }
 
 TEST_CASE("without a node loads fail at once and nothing is saved until one is attached", "[connector]") {
-  worker_desk desk({}, false);
+  worker_harness harness({}, false);
   auto synchronous = make_load(9, "c", 1, 40);
   synchronous.id = 2;
-  desk.step({.loads = {make_load(7, "a", 2, 10), synchronous}, .stores = {make_store(1, 8, "b", 1, 30)}});
-  CHECK(desk.loads.empty());
-  CHECK(desk.saves.empty());
-  const auto done = desk.finished();
+  harness.step({.loads = {make_load(7, "a", 2, 10), synchronous}, .stores = {make_store(1, 8, "b", 1, 30)}});
+  CHECK(harness.loads.empty());
+  CHECK(harness.saves.empty());
+  const auto done = harness.finished();
   CHECK(done.received == names{"a"});
   CHECK(done.failed == names{"a"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{10, 11, 40});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}, {1, {0}}});
-  CHECK(desk.state.sessions() == 0);
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{10, 11, 40});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{2, {0}}, {1, {0}}});
+  CHECK(harness.state.sessions() == 0);
 
-  desk.state.attach({});
-  desk.step({.loads = {make_load(7, "a", 2, 10)}});
-  CHECK(desk.loads.size() == 1);
+  harness.state.attach({});
+  harness.step({.loads = {make_load(7, "a", 2, 10)}});
+  CHECK(harness.loads.size() == 1);
 }
 
 TEST_CASE("on detaching from the node waiting tasks fail and running tasks end", "[connector]") {
   worker_options options;
   options.tasks_max = 1;
-  worker_desk desk(options);
-  desk.step({.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 20)}, .stores = {make_store(1, 9, "c", 1, 30)}});
-  REQUIRE(desk.loads.size() == 1);
-  desk.state.detach(desk.now);
-  desk.collect();
-  auto done = desk.finished();
+  worker_harness harness(options);
+  harness.step(
+      {.loads = {make_load(7, "a", 1, 10), make_load(8, "b", 1, 20)}, .stores = {make_store(1, 9, "c", 1, 30)}});
+  REQUIRE(harness.loads.size() == 1);
+  harness.state.detach(harness.now);
+  harness.collect();
+  auto done = harness.finished();
   CHECK(done.received == names{"b"});
-  CHECK(desk.state.take_load_errors() == std::vector<block_id>{20});
-  CHECK(desk.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0}}});
-  CHECK(desk.state.tasks_outstanding() == 1);
-  desk.end(desk.loads[0], errc::ok);
-  CHECK(desk.finished().received == names{"a"});
-  CHECK(desk.loads.size() == 1);
-  CHECK(desk.saves.empty());
+  CHECK(harness.state.take_load_errors() == std::vector<block_id>{20});
+  CHECK(harness.state.take_store_outcomes() == std::vector<store_outcome>{{1, {0}}});
+  CHECK(harness.state.tasks_outstanding() == 1);
+  harness.end(harness.loads[0], errc::ok);
+  CHECK(harness.finished().received == names{"a"});
+  CHECK(harness.loads.size() == 1);
+  CHECK(harness.saves.empty());
 }
 
 } // namespace troupe::test::connector_worker_test

@@ -1,4 +1,4 @@
-#include "tests/unit/link_desk.hpp"
+#include "tests/unit/link_harness.hpp"
 
 namespace link_remote_test {
 
@@ -8,29 +8,29 @@ using namespace troupe;
 using namespace troupe::test;
 
 TEST_CASE("link state: memory that the node has reached counts as mapped", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
-  d.state.on_bound(d.take_one<link_bind_lookup>().epoch, {}, desk_start);
+  d.state.on_bound(d.take_one<link_bind_lookup>().epoch, {}, harness_start);
   for (const auto& x : d.take<link_map>())
-    d.state.on_offered(x.epoch, x.rank, {}, desk_start);
+    d.state.on_offered(x.epoch, x.rank, {}, harness_start);
   for (const auto& x : d.take<link_bind_transfer>())
-    d.state.on_bound(x.epoch, {}, desk_start);
+    d.state.on_bound(x.epoch, {}, harness_start);
   CHECK(d.ended(1) == errc::ok);
 }
 
 TEST_CASE("link state: a node that cannot reach the memory is left and retried, and a permanent error is final",
           "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.take_one<link_bind_lookup>();
   const auto maps = d.take<link_map>();
   REQUIRE(maps.size() == 2);
   const auto passes = GENERATE(errc::unreachable, errc::timeout, errc::io_error, errc::internal, errc::unsupported);
-  d.state.on_offered(maps[0].epoch, 0, fail(passes, "the node says so"), desk_start);
-  d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), desk_start); // of an expired epoch
-  CHECK(d.take_one<link_part>().owner == desk_owner);
+  d.state.on_offered(maps[0].epoch, 0, fail(passes, "the node says so"), harness_start);
+  d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), harness_start); // of an expired epoch
+  CHECK(d.take_one<link_part>().owner == harness_owner);
   CHECK(d.take<link_rest>().size() == 2);
   if (passes == errc::unsupported) {
     CHECK(d.ended(1) == errc::unsupported);
@@ -40,7 +40,7 @@ TEST_CASE("link state: a node that cannot reach the memory is left and retried, 
   CHECK_FALSE(d.state.refused());
   CHECK(d.ended(1) == errc::internal); // it waits
   d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(desk_owner + 1));
+  d.attach(harness::offer(harness_owner + 1));
   d.bind_all();
   CHECK(d.ended(1) == errc::ok);
 }

@@ -1,4 +1,4 @@
-#include "tests/unit/link_desk.hpp"
+#include "tests/unit/link_harness.hpp"
 
 #include <algorithm>
 
@@ -12,13 +12,13 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
-constexpr auto owner = desk_owner;
-constexpr auto start = desk_start;
+constexpr auto owner = harness_owner;
+constexpr auto start = harness_start;
 
 } // namespace
 
 TEST_CASE("link state: a new bind uses another attachment, since pins end with the old one", "[link_state]") {
-  desk d;
+  harness d;
   d.attach();
   d.state.bind(1, {0, 1}, timestamp::max());
   CHECK(d.take<link_seek>().empty()); // nothing was bound before
@@ -38,7 +38,7 @@ TEST_CASE("link state: a new bind uses another attachment, since pins end with t
   CHECK(d.take_one<link_part>().owner == owner);
   CHECK(d.take<link_rest>().size() == 2);
   d.state.wait_attached(3, timestamp::max());
-  d.attach(desk::offer(owner + 1));
+  d.attach(harness::offer(owner + 1));
   d.bind_all();
   CHECK(d.ended(2) == errc::ok);
   CHECK(d.ended(3) == errc::ok);
@@ -47,7 +47,7 @@ TEST_CASE("link state: a new bind uses another attachment, since pins end with t
 
 TEST_CASE("link state: the old node is notified that the client is quiesced when each copy engine has answered",
           "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   const bool bound = GENERATE(false, true);
@@ -85,7 +85,7 @@ TEST_CASE("link state: the old node is notified that the client is quiesced when
 
 TEST_CASE("link state: a client that was disconnected by the node reports that it is quiesced and comes back",
           "[link_state]") {
-  desk d;
+  harness d;
   d.state.on_sent_away(start); // before it is attached: nothing
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
@@ -97,14 +97,14 @@ TEST_CASE("link state: a client that was disconnected by the node reports that i
   CHECK(d.said(true) == std::vector{owner});
   CHECK(d.state.owner() == 0);
   d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(owner + 1));
+  d.attach(harness::offer(owner + 1));
   d.bind_all();
   CHECK(d.state.owner() == owner + 1);
 }
 
 TEST_CASE("link state: a lost node is notified that the client is quiesced when it is back, before anything else",
           "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();
@@ -121,7 +121,7 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   const auto number = d.find();
   d.collect();
   d.effects.clear();
-  CHECK(d.state.on_attached(number, desk::offer(owner + 1)));
+  CHECK(d.state.on_attached(number, harness::offer(owner + 1)));
   if (in_time) {
     d.collect();
     REQUIRE_FALSE(d.effects.empty());
@@ -137,19 +137,19 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   d.state.on_node_gone(start);
   d.rest();
   d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(owner + 2));
+  d.attach(harness::offer(owner + 2));
   CHECK(d.said(false) == (heard ? std::vector{owner + 1} : std::vector{owner, owner + 1}));
 }
 
 TEST_CASE("link state: a node that missed the end of an attachment is notified again", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();
   d.state.on_node_gone(start);
   d.rest();
   d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(owner + 1));
+  d.attach(harness::offer(owner + 1));
   CHECK(d.said(false) == std::vector{owner});
   CHECK(d.state.next_event() == timestamp::max());
   d.state.on_said_at_rest(owner, fail(errc::busy, "this client is attached"), start);
@@ -165,7 +165,7 @@ TEST_CASE("link state: a node that missed the end of an attachment is notified a
 }
 
 TEST_CASE("link state: an attachment without bound copy engines is reported at once", "[link_state]") {
-  desk d;
+  harness d;
   SECTION("the node is left") {
     d.attach();
     d.state.end();
@@ -173,7 +173,7 @@ TEST_CASE("link state: an attachment without bound copy engines is reported at o
     CHECK(d.take<link_ended>().size() == 1);
   }
   SECTION("the node is refused") {
-    auto strange = desk::offer();
+    auto strange = harness::offer();
     strange.geometry = {};
     d.attach(strange);
     CHECK(d.said(true) == std::vector{owner});
@@ -182,7 +182,7 @@ TEST_CASE("link state: an attachment without bound copy engines is reported at o
     d.attach();
     d.state.on_node_gone(start);
     d.state.on_time(d.state.next_event());
-    d.attach(desk::offer(owner + 1));
+    d.attach(harness::offer(owner + 1));
     CHECK(d.said(false) == std::vector{owner});
   }
   SECTION("no node") {
@@ -194,7 +194,7 @@ TEST_CASE("link state: an attachment without bound copy engines is reported at o
 }
 
 TEST_CASE("link state: shutdown does not wait for reports that no node would receive", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();

@@ -1,4 +1,4 @@
-#include "tests/unit/link_desk.hpp"
+#include "tests/unit/link_harness.hpp"
 
 #include <algorithm>
 #include <map>
@@ -13,14 +13,14 @@ using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
 
-constexpr auto owner = desk_owner;
-constexpr auto start = desk_start;
-const auto slot = desk_slot;
+constexpr auto owner = harness_owner;
+constexpr auto start = harness_start;
+const auto slot = harness_slot;
 
 } // namespace
 
 TEST_CASE("link state: it finds the node, attaches, and answers waiting callers", "[link_state]") {
-  desk d;
+  harness d;
   d.state.wait_attached(1, start + 1s);
   CHECK(d.ended(1) == errc::internal);
   d.attach();
@@ -32,7 +32,7 @@ TEST_CASE("link state: it finds the node, attaches, and answers waiting callers"
 }
 
 TEST_CASE("link state: a wait ends at its deadline with the last error, and not before", "[link_state]") {
-  desk d;
+  harness d;
   d.state.wait_attached(1, start + 300ms);
   d.state.bind(2, {0}, start + 200ms);
   d.state.wait_attached(3, timestamp::max());
@@ -49,7 +49,7 @@ TEST_CASE("link state: a wait ends at its deadline with the last error, and not 
 }
 
 TEST_CASE("link state: pauses double between their bounds, and there is one attempt at a time", "[link_state]") {
-  desk d;
+  harness d;
   auto now = start;
   duration before{};
   for (int i = 0; i < 8; ++i) {
@@ -65,7 +65,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one atte
     // Unexpected events change nothing: answers to expired attempts, early ticks and repeated ones.
     d.state.on_found(number);
     d.state.on_not_found(number, {errc::unreachable, "again"}, now);
-    CHECK_FALSE(d.state.on_attached(number, desk::offer()));
+    CHECK_FALSE(d.state.on_attached(number, harness::offer()));
     d.state.on_not_attached(number, {errc::busy, "again"}, now);
     d.state.on_node_gone(now);
     d.state.on_time(now + pause - 1ns);
@@ -83,7 +83,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one atte
 TEST_CASE("link state: a success resets the pause, and attaching alone counts only with nothing to bind",
           "[link_state]") {
   const bool binds = GENERATE(false, true);
-  desk d;
+  harness d;
   if (binds)
     d.state.bind(1, {0, 1}, timestamp::max());
   auto now = start;
@@ -105,7 +105,7 @@ TEST_CASE("link state: a success resets the pause, and attaching alone counts on
 
 TEST_CASE("link state: copy engines are bound first, then coordinators with their own stream and window",
           "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   const auto epoch = d.take_one<link_bind_lookup>().epoch;
@@ -113,7 +113,7 @@ TEST_CASE("link state: copy engines are bound first, then coordinators with thei
   REQUIRE(maps.size() == 2);
   CHECK(d.take<link_bind_transfer>().empty());
   for (const auto& x : maps) {
-    d.state.on_mapped(epoch, x.rank, {}, desk_start);
+    d.state.on_mapped(epoch, x.rank, {}, harness_start);
     const auto both = d.take<link_bind_transfer>();
     REQUIRE(both.size() == 2);
     CHECK((!both[0].save && both[1].save));
@@ -123,25 +123,25 @@ TEST_CASE("link state: copy engines are bound first, then coordinators with thei
     // A remainder below a whole page is not used.
     CHECK(both[0].window_pages == 2);
     CHECK(both[1].window_pages == 3);
-    d.state.on_bound(epoch, {}, desk_start);
-    d.state.on_bound(epoch, {}, desk_start);
+    d.state.on_bound(epoch, {}, harness_start);
+    d.state.on_bound(epoch, {}, harness_start);
   }
   CHECK(d.ended(1) == errc::internal);
   d.state.wait_attached(2, timestamp::max());
   CHECK(d.ended(2) == errc::internal);
-  d.state.on_bound(epoch, {}, desk_start); // the lookup coordinator, as the last
+  d.state.on_bound(epoch, {}, harness_start); // the lookup coordinator, as the last
   CHECK(d.ended(1) == errc::ok);
   CHECK(d.ended(2) == errc::ok);
 }
 
 TEST_CASE("link state: a window is no larger than the node allows", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0}, timestamp::max());
-  auto narrow = desk::offer();
+  auto narrow = harness::offer();
   narrow.pinned_bytes = 3 * slot - 4096;
   d.attach(narrow);
   const auto map = d.take_one<link_map>();
-  d.state.on_mapped(map.epoch, map.rank, {}, desk_start);
+  d.state.on_mapped(map.epoch, map.rank, {}, harness_start);
   const auto both = d.take<link_bind_transfer>();
   REQUIRE(both.size() == 2);
   CHECK(both[0].window_pages == 1);
@@ -149,7 +149,7 @@ TEST_CASE("link state: a window is no larger than the node allows", "[link_state
 }
 
 TEST_CASE("link state: components are bound again when the node comes back", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();
@@ -159,7 +159,7 @@ TEST_CASE("link state: components are bound again when the node comes back", "[l
   CHECK(d.take<link_unbind>().size() == 1);
   CHECK(d.state.owner() == 0);
   d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(owner + 1));
+  d.attach(harness::offer(owner + 1));
   d.state.wait_attached(2, timestamp::max());
   CHECK(d.ended(2) == errc::internal);
   d.bind_all();
@@ -168,7 +168,7 @@ TEST_CASE("link state: components are bound again when the node comes back", "[l
 }
 
 TEST_CASE("link state: answers of an earlier bind are ignored", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   const auto old = d.take_one<link_bind_lookup>().epoch;
@@ -178,24 +178,24 @@ TEST_CASE("link state: answers of an earlier bind are ignored", "[link_state]") 
     d.state.on_node_gone(start);
   else
     d.state.bind(2, {0, 1}, timestamp::max());
-  d.state.on_mapped(old, 0, {}, desk_start);
-  d.state.on_mapped(old, 0, fail(errc::identity_mismatch, "late"), desk_start);
+  d.state.on_mapped(old, 0, {}, harness_start);
+  d.state.on_mapped(old, 0, fail(errc::identity_mismatch, "late"), harness_start);
   for (int i = 0; i < 5; ++i)
-    d.state.on_bound(old, {}, desk_start);
-  d.state.on_bound(old, fail(errc::internal, "late"), desk_start);
+    d.state.on_bound(old, {}, harness_start);
+  d.state.on_bound(old, fail(errc::internal, "late"), harness_start);
   CHECK(d.take<link_map>().empty());
   CHECK(d.take<link_bind_transfer>().empty());
   CHECK_FALSE(d.state.refused());
   CHECK(d.ended(1) == errc::internal);
   if (by_loss)
     d.state.on_time(d.state.next_event());
-  d.attach(desk::offer(owner + 1));
+  d.attach(harness::offer(owner + 1));
   d.bind_all();
   CHECK(d.ended(1) == errc::ok);
 }
 
 TEST_CASE("link state: permanent errors are final", "[link_state]") {
-  desk d;
+  harness d;
   auto expected = errc::unsupported;
   bool knows_us = false;
   d.state.wait_attached(1, timestamp::max());
@@ -216,7 +216,7 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
   }
   SECTION("an invalid offer") {
     expected = errc::invalid_argument;
-    auto strange = desk::offer();
+    auto strange = harness::offer();
     knows_us = true;
     SECTION("without a page size") {
       strange.geometry = {};
@@ -233,14 +233,14 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
   SECTION("the node has no such rank") {
     expected = errc::out_of_range;
     knows_us = true;
-    auto one = desk::offer();
+    auto one = harness::offer();
     one.ranks = {0};
     d.attach(one);
   }
   SECTION("a window of less than a page each way") {
     expected = errc::limit_exceeded;
     knows_us = true;
-    auto narrow = desk::offer();
+    auto narrow = harness::offer();
     narrow.pinned_bytes = 2 * slot - 4096;
     d.attach(narrow);
     CHECK(d.take<link_map>().empty());
@@ -253,9 +253,9 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
     const auto epoch = d.take_one<link_bind_lookup>().epoch;
     const result<void> refusal = fail(expected, "said the actor");
     if (GENERATE(false, true)) {
-      d.state.on_bound(epoch, refusal, desk_start);
+      d.state.on_bound(epoch, refusal, harness_start);
     } else {
-      d.state.on_mapped(epoch, 0, refusal, desk_start);
+      d.state.on_mapped(epoch, 0, refusal, harness_start);
     }
   }
   CHECK(d.state.refused());
@@ -277,7 +277,7 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
 }
 
 TEST_CASE("link state: other errors are transient and the client retries", "[link_state]") {
-  desk d;
+  harness d;
   d.state.bind(1, {0, 1}, timestamp::max());
   SECTION("too many clients") {
     d.state.on_not_attached(d.find(), {errc::limit_exceeded, "64 clients"}, start);
@@ -319,12 +319,12 @@ TEST_CASE("link state: other errors are transient and the client retries", "[lin
 }
 
 TEST_CASE("link state: a node that comes back with another identity is left and refused", "[link_state]") {
-  desk d;
+  harness d;
   d.attach();
   d.state.on_node_gone(start);
   d.take<link_part>();
   d.state.on_time(d.state.next_event());
-  auto other = desk::offer(owner + 1);
+  auto other = harness::offer(owner + 1);
   other.space_id = {5, 7};
   d.state.wait_attached(1, timestamp::max());
   d.attach(other);
@@ -334,7 +334,7 @@ TEST_CASE("link state: a node that comes back with another identity is left and 
 }
 
 TEST_CASE("link state: a node in this process is not searched for twice", "[link_state]") {
-  desk d(false);
+  harness d(false);
   d.state.wait_attached(1, timestamp::max());
   auto expected = errc::unreachable;
   SECTION("it dies") {
@@ -357,7 +357,7 @@ TEST_CASE("link state: a node in this process is not searched for twice", "[link
 }
 
 TEST_CASE("link state: a resource shortage of the node is reported at once, and once for each reason", "[link_state]") {
-  desk d;
+  harness d;
   d.state.wait_attached(1, start + 1h);
   const auto fails = [&](error why, timestamp now) {
     d.state.on_not_attached(d.find(), why, now);
@@ -385,7 +385,7 @@ TEST_CASE("link state: a resource shortage of the node is reported at once, and 
 }
 
 TEST_CASE("link state: shutdown answers every caller, unbinds the client and leaves the node", "[link_state]") {
-  desk d;
+  harness d;
   d.state.wait_attached(1, timestamp::max());
   d.state.bind(2, {0, 1}, timestamp::max());
   d.attach();
@@ -408,7 +408,7 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return random() % n; };
     const auto code = [&] { return std::vector{errc::timeout, errc::unreachable, errc::busy}[below(3)]; };
-    desk d(below(4) > 0);
+    harness d(below(4) > 0);
     auto now = start;
     link_wait waits = 0;
     std::vector<link_effect> open; // requested and not answered
@@ -465,10 +465,10 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
         } else if (const auto* attach = std::get_if<link_attach>(&what)) {
           if (!good)
             d.state.on_not_attached(attach->number, {code(), "x"}, now);
-          else if (d.state.on_attached(attach->number, desk::offer(++last_owner)))
+          else if (d.state.on_attached(attach->number, harness::offer(++last_owner)))
             known.insert(last_owner);
         } else if (const auto* lookup = std::get_if<link_bind_lookup>(&what)) {
-          d.state.on_bound(lookup->epoch, {}, desk_start);
+          d.state.on_bound(lookup->epoch, {}, harness_start);
         } else if (const auto* resting = std::get_if<link_rest>(&what)) {
           // Answered once, as all requests to the client's own actors are.
           const auto key = std::pair(resting->owner, resting->rank);
@@ -481,9 +481,9 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
             at_rest.erase(word->owner);
           d.state.on_said_at_rest(word->owner, good ? result<void>{} : fail(code(), "x"), now);
         } else if (const auto* map = std::get_if<link_map>(&what)) {
-          d.state.on_mapped(map->epoch, map->rank, {}, desk_start);
+          d.state.on_mapped(map->epoch, map->rank, {}, harness_start);
         } else if (const auto* transfer = std::get_if<link_bind_transfer>(&what)) {
-          d.state.on_bound(transfer->epoch, {}, desk_start);
+          d.state.on_bound(transfer->epoch, {}, harness_start);
         }
       }
       }

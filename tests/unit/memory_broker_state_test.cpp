@@ -25,8 +25,8 @@ memory_broker_options rules() {
   return out;
 }
 
-struct desk {
-  explicit desk(int borrowers) {
+struct harness {
+  explicit harness(int borrowers) {
     for (int i = 1; i <= borrowers; ++i)
       state.add(static_cast<broker::borrower>(i));
   }
@@ -51,7 +51,7 @@ struct desk {
 } // namespace
 
 TEST_CASE("broker: the rank with the clearly oldest page gives an extent", "[memory]") {
-  desk d(4);
+  harness d(4);
   for (broker::borrower x = 1; x <= 4; ++x)
     d.has(x, 4, seconds(0));
   d.rest();
@@ -73,7 +73,7 @@ TEST_CASE("broker: the rank with the clearly oldest page gives an extent", "[mem
 }
 
 TEST_CASE("broker: ranks with similar use take nothing from each other", "[memory]") {
-  desk d(2);
+  harness d(2);
   d.has(1, 4, seconds(0));
   d.has(2, 4, seconds(0));
   d.rest();
@@ -90,7 +90,7 @@ TEST_CASE("broker: ranks with similar use take nothing from each other", "[memor
 }
 
 TEST_CASE("broker: unused memory is reassigned first, but not right after it was assigned", "[memory]") {
-  desk d(3);
+  harness d(3);
   d.has(1, 4, seconds(0));
   d.rest();
   d.has(1, 4, seconds(80));
@@ -105,7 +105,7 @@ TEST_CASE("broker: unused memory is reassigned first, but not right after it was
 }
 
 TEST_CASE("broker: a rank without memory gets an extent in any case", "[memory]") {
-  desk d(3);
+  harness d(3);
   d.has(1, 2, seconds(1));
   d.has(2, 1, seconds(2));
   d.wants_first(3);
@@ -128,7 +128,7 @@ TEST_CASE("broker: a rank without memory gets an extent in any case", "[memory]"
 }
 
 TEST_CASE("broker: a rank without memory comes before one that wants more", "[memory]") {
-  desk d(3);
+  harness d(3);
   d.has(1, 3, seconds(0));
   d.rest();
   d.has(1, 3, seconds(50));
@@ -145,7 +145,7 @@ TEST_CASE("broker: a rank without memory comes before one that wants more", "[me
 }
 
 TEST_CASE("broker: after a refusal another rank is asked, and the first one later", "[memory]") {
-  desk d(3);
+  harness d(3);
   d.has(1, 3, seconds(0));
   d.has(2, 3, seconds(0));
   d.rest();
@@ -163,7 +163,7 @@ TEST_CASE("broker: after a refusal another rank is asked, and the first one late
 }
 
 TEST_CASE("broker: a request that is not repeated expires", "[memory]") {
-  desk d(2);
+  harness d(2);
   d.has(1, 2, seconds(0));
   d.rest();
   d.has(1, 2, seconds(1));
@@ -175,7 +175,7 @@ TEST_CASE("broker: a request that is not repeated expires", "[memory]") {
 }
 
 TEST_CASE("broker: ranks are added and removed", "[memory]") {
-  desk d(3);
+  harness d(3);
   d.has(1, 3, seconds(0));
   d.has(2, 3, seconds(0));
   d.rest();
@@ -218,7 +218,7 @@ TEST_CASE("broker: every extent has exactly one place, whatever happens", "[memo
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
-  desk d(0);
+  harness d(0);
   std::map<broker::borrower, std::set<std::uint32_t>> has;
   std::set<std::uint32_t> free;
   for (std::uint32_t x = 0; x < 12; ++x)

@@ -24,10 +24,10 @@ namespace_spec spec(const std::string& name) {
   return out;
 }
 
-struct desk {
+struct harness {
   using rules = namespace_making;
 
-  desk()
+  harness()
       : state({[this](const namespace_spec&) -> result<void> {
           if (unfit)
             return fail(errc::invalid_argument, "too large a page");
@@ -98,7 +98,7 @@ using rules = namespace_making;
 
 /// Completes an order with the result of `code`.
 template <class Code>
-void carry_out(desk& w, const rules::effect& order, Code code) {
+void carry_out(harness& w, const rules::effect& order, Code code) {
   std::visit(
       [&](const auto& x) {
         using order_type = std::decay_t<decltype(x)>;
@@ -116,7 +116,7 @@ void carry_out(desk& w, const rules::effect& order, Code code) {
 
 TEST_CASE("a namespace is checked, registered at shards, opened, and then served with its ranks, in this order",
           "[namespaces]") {
-  desk w;
+  harness w;
   w.make(1);
   const auto tell = w.order<rules::tell_of_namespace>();
   CHECK(tell.spec.name == "a");
@@ -138,7 +138,7 @@ TEST_CASE("a namespace is checked, registered at shards, opened, and then served
 }
 
 TEST_CASE("a namespace that cannot be stored here is refused before anything is done", "[namespaces]") {
-  desk w;
+  harness w;
   w.unfit = true;
   w.make(1);
   CHECK(w.answer(1) == errc::invalid_argument);
@@ -146,7 +146,7 @@ TEST_CASE("a namespace that cannot be stored here is refused before anything is 
 }
 
 TEST_CASE("clients that create the same namespace share the work", "[namespaces]") {
-  desk w;
+  harness w;
   w.make(1);
   w.make(2);
   w.told(w.order<rules::tell_of_namespace>().number);
@@ -159,7 +159,7 @@ TEST_CASE("clients that create the same namespace share the work", "[namespaces]
 }
 
 TEST_CASE("a failure at any step leaves nothing behind and is reported to every waiting client", "[namespaces]") {
-  desk w;
+  harness w;
   w.make(1);
   w.make(2);
   auto expected = errc::ok;
@@ -207,7 +207,7 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
 }
 
 TEST_CASE("a namespace is detached from clients, removed from shards, and closed, in this order", "[namespaces]") {
-  desk w;
+  harness w;
   w.serve();
   const bool force = GENERATE(false, true);
   w.state.remove(2, w.id, force);
@@ -233,7 +233,7 @@ TEST_CASE("a namespace is detached from clients, removed from shards, and closed
 }
 
 TEST_CASE("a namespace in use is not removed", "[namespaces]") {
-  desk w;
+  harness w;
   w.serve();
   w.state.remove(2, w.id, false);
   SECTION("a client") {
@@ -251,7 +251,7 @@ TEST_CASE("a namespace in use is not removed", "[namespaces]") {
 }
 
 TEST_CASE("a removal that some shards have started is forced on all", "[namespaces]") {
-  desk w;
+  harness w;
   w.serve();
   w.state.remove(2, w.id, false);
   w.state.done(w.order<rules::leave_space>().number, {});
@@ -265,7 +265,7 @@ TEST_CASE("a removal that some shards have started is forced on all", "[namespac
 }
 
 TEST_CASE("a namespace that only some shards have removed serves no one and can only be removed", "[namespaces]") {
-  desk w;
+  harness w;
   w.serve();
   const bool force = GENERATE(false, true);
   w.state.remove(2, w.id, force);
@@ -308,7 +308,7 @@ TEST_CASE("whatever the outcome of orders, each request is answered once and no 
   CAPTURE(seed);
   std::mt19937 random(seed);
   const auto one_in = [&](std::uint32_t n) { return random() % n == 0; };
-  desk w;
+  harness w;
   rules::request_number last = 0;
   const std::vector<std::string> names{"a", "b"};
   std::size_t good = 0;

@@ -26,10 +26,10 @@ namespace_spec spec(const std::string& name) {
 }
 
 /// A state over two shards with scripted answers, and allocators that are numbers.
-struct desk {
+struct harness {
   using state = namespaces_state;
 
-  desk() {
+  harness() {
     state::options how;
     how.max_slots = 100;
     how.make_allocator = [this](const rank_order&, const std::string&, bool) -> result<state::allocator_number> {
@@ -119,7 +119,7 @@ using state = namespaces_state;
 } // namespace
 
 TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]") {
-  desk w;
+  harness w;
   w.rules->add(1, {w.space, {}});
   const auto order = w.take_one<state::tell_of_namespace>();
   CHECK(order.request.spec == w.space);
@@ -174,7 +174,7 @@ TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]"
 }
 
 TEST_CASE("namespaces: a rank gets one allocator, of which all shards are notified", "[namespaces_state]") {
-  desk w;
+  harness w;
   w.make();
   const auto first = w.ask_rank(4);
   const auto order = w.take_one<state::tell_of_rank>();
@@ -196,7 +196,7 @@ TEST_CASE("namespaces: a rank gets one allocator, of which all shards are notifi
 }
 
 TEST_CASE("namespaces: an invalid rank is refused, and no allocator is left over", "[namespaces_state]") {
-  desk w;
+  harness w;
   w.make();
   CHECK(w.answer(w.ask_rank(0)) == errc::out_of_range);
   CHECK(w.answer(w.ask_rank(101)) == errc::out_of_range);
@@ -212,7 +212,7 @@ TEST_CASE("namespaces: an invalid rank is refused, and no allocator is left over
 
 TEST_CASE("namespaces: a rank that some shards know keeps its allocator, and all shards are notified again",
           "[namespaces_state]") {
-  desk w;
+  harness w;
   w.make();
   const auto refused = w.ask_rank(4);
   const auto order = w.take_one<state::tell_of_rank>();
@@ -228,7 +228,7 @@ TEST_CASE("namespaces: a rank that some shards know keeps its allocator, and all
 }
 
 TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespaces_state]") {
-  desk w;
+  harness w;
   w.make();
   w.register_rank(4);
   const auto request = w.ask_rank(6);
@@ -313,7 +313,7 @@ TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespac
 }
 
 TEST_CASE("namespaces: one is removed with its allocators when no shard has it any more", "[namespaces_state]") {
-  desk w;
+  harness w;
   w.make();
   w.register_rank(4, 0);
   w.register_rank(4, 1);
@@ -344,7 +344,7 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
 
 TEST_CASE("namespaces: one that a shard has removed is removed from all, or can only be removed",
           "[namespaces_state]") {
-  desk w;
+  harness w;
   w.make();
   w.register_rank(4);
   const auto request = w.ask_removal(false);
@@ -383,7 +383,7 @@ TEST_CASE("namespaces: one that a shard has removed is removed from all, or can 
 }
 
 TEST_CASE("namespaces: those in the config are not changed by requests", "[namespaces_state]") {
-  desk w;
+  harness w;
   w.rules->know_own(w.space);
   w.rules->know({{w.space.id(), 0, 8}, 77, 5});
   CHECK(w.answer(w.ask_removal()) == errc::not_owner);
@@ -397,7 +397,7 @@ TEST_CASE("namespaces: in any order of requests and answers each is answered onc
           "[namespaces_state]") {
   const auto seed = GENERATE(range(1U, 41U));
   std::mt19937 random(seed);
-  desk w;
+  harness w;
   const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
   const auto some = [&] {
     constexpr errc all[]{errc::ok, errc::ok, errc::ok, errc::busy, errc::no_space, errc::unknown_namespace};

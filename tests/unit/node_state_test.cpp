@@ -20,8 +20,8 @@ namespace_spec spec(const std::string& name) {
   return out;
 }
 
-struct desk {
-  explicit desk(std::vector<std::uint64_t> numbers = {}) : drawn(std::move(numbers)) {}
+struct harness {
+  explicit harness(std::vector<std::uint64_t> numbers = {}) : drawn(std::move(numbers)) {}
 
   node_state::options options() {
     node_state::options out;
@@ -66,7 +66,7 @@ struct desk {
 } // namespace
 
 TEST_CASE("node: a client gets the namespace it names or the first one", "[node_state]") {
-  desk w;
+  harness w;
   CHECK(w.attach(1)->space == 0);
   CHECK(w.attach(2, "other")->space == 1);
   const auto refused = w.attach(3, "tiny");
@@ -79,13 +79,13 @@ TEST_CASE("node: a client gets the namespace it names or the first one", "[node_
 }
 
 TEST_CASE("node: an owner id is never 0 and never in use by another client", "[node_state]") {
-  desk w({7, 0, 7, 0, 8});
+  harness w({7, 0, 7, 0, 8});
   CHECK(w.attach(1)->owner == 7);
   CHECK(w.attach(2)->owner == 8);
 }
 
 TEST_CASE("node: a link that attaches again replaces itself, whatever the limit", "[node_state]") {
-  desk w;
+  harness w;
   w.silent = true; // so it is quiesced at once
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
@@ -102,7 +102,7 @@ TEST_CASE("node: a link that attaches again replaces itself, whatever the limit"
 }
 
 TEST_CASE("node: a client detaches by its own link only, and once", "[node_state]") {
-  desk w;
+  harness w;
   const auto owner = w.attach(1)->owner;
   REQUIRE(w.attach(2));
   CHECK(w.leave(owner, 2).error().code == errc::not_found);
@@ -116,7 +116,7 @@ TEST_CASE("node: a client detaches by its own link only, and once", "[node_state
 }
 
 TEST_CASE("node: a disconnected client is listed until it is quiesced, and is quiesced once", "[node_state]") {
-  desk w;
+  harness w;
   const auto owner = w.attach(1)->owner;
   CHECK(w.rules.owner_at_rest(owner).error().code == errc::busy);
   CHECK(w.rules.departed().empty());
@@ -136,7 +136,7 @@ TEST_CASE("node: a disconnected client is listed until it is quiesced, and is qu
 }
 
 TEST_CASE("node: no client is quiesced before its disconnect is reported", "[node_state]") {
-  desk w;
+  harness w;
   const auto owner = w.attach(1)->owner;
   w.link_gone(1);
   CHECK(w.rules.owner_at_rest(owner));
@@ -146,7 +146,7 @@ TEST_CASE("node: no client is quiesced before its disconnect is reported", "[nod
 }
 
 TEST_CASE("node: a client without any request is quiesced when it disconnects", "[node_state]") {
-  desk w;
+  harness w;
   w.silent = true;
   const auto owner = w.attach(1)->owner;
   w.link_gone(1);
@@ -156,7 +156,7 @@ TEST_CASE("node: a client without any request is quiesced when it disconnects", 
 }
 
 TEST_CASE("node: disconnected clients count towards the limit, and the error says so", "[node_state]") {
-  desk w;
+  harness w;
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
   w.link_gone(1);
@@ -174,14 +174,14 @@ TEST_CASE("node: disconnected clients count towards the limit, and the error say
 }
 
 TEST_CASE("node: the owner id of a client that is not quiesced is not reused", "[node_state]") {
-  desk w({7, 7, 8});
+  harness w({7, 7, 8});
   CHECK(w.attach(1)->owner == 7);
   w.link_gone(1);
   CHECK(w.attach(2)->owner == 8);
 }
 
 TEST_CASE("node: a client that does not quiesce is reported once", "[node_state]") {
-  desk w;
+  harness w;
   const auto owner = w.attach(1)->owner;
   w.now += std::chrono::hours(1);
   w.link_gone(1);
@@ -194,7 +194,7 @@ TEST_CASE("node: a client that does not quiesce is reported once", "[node_state]
 }
 
 TEST_CASE("node: a drain ends when the last part is drained, and no client attaches meanwhile", "[node_state]") {
-  desk w;
+  harness w;
   const auto owner = w.attach(1)->owner;
   CHECK_FALSE(w.rules.at_rest());
   CHECK(w.rules.drain(2));
@@ -206,14 +206,14 @@ TEST_CASE("node: a drain ends when the last part is drained, and no client attac
   CHECK(w.rules.at_rest());
   // An attached client can still leave.
   CHECK(w.leave(owner, 1));
-  desk empty;
+  harness empty;
   CHECK(empty.rules.drain(0));
   CHECK(empty.rules.at_rest());
 }
 
 TEST_CASE("node: every client is attached or disconnected, and no owner id is reused", "[node_state]") {
   std::mt19937 random(GENERATE(range(1U, 11U)));
-  desk w;
+  harness w;
   std::map<node_state::link_number, owner_id> attached;
   std::set<owner_id> ever;
   std::set<owner_id> restless;
@@ -259,7 +259,7 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
 }
 
 TEST_CASE("node: a client that specifies a whole namespace gets that one, whatever its name", "[node_state]") {
-  desk w;
+  harness w;
   const auto whole = [](const std::string& name, const std::string& model) {
     auto out = spec(name);
     out.model = model;
@@ -288,7 +288,7 @@ TEST_CASE("node: a client that specifies a whole namespace gets that one, whatev
 
 TEST_CASE("node: a namespace that clients created is closed, reopened and removed, and one in the config is not",
           "[node_state]") {
-  desk w;
+  harness w;
   auto mine = spec("mine");
   mine.model = "a model";
   w.rules.add_space(mine);

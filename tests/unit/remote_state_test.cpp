@@ -40,8 +40,8 @@ frame_reply reply_of(pin_number pin, std::uint64_t first, std::size_t count) {
   return out;
 }
 
-struct desk {
-  explicit desk(std::uint64_t frames = 4, std::uint64_t window = 1U << 20U)
+struct harness {
+  explicit harness(std::uint64_t frames = 4, std::uint64_t window = 1U << 20U)
       : state({frame_size, window, std::chrono::seconds(1)}) {
     REQUIRE(state.bind(offer_of(frames), start));
     CHECK(take<remote_probe>().offer.bytes == frames * frame_size);
@@ -98,7 +98,7 @@ struct desk {
 } // namespace
 
 TEST_CASE("a fetch is answered when its pages are in the memory of the client, and not before") {
-  desk d;
+  harness d;
   const auto job = d.begin_fetch(2, 77);
   const auto order = d.take<remote_order>();
   CHECK(order.direction == io::remote_direction::put);
@@ -125,7 +125,7 @@ TEST_CASE("a fetch is answered when its pages are in the memory of the client, a
 }
 
 TEST_CASE("a save is read from the client, checked here, and filled with the result") {
-  desk d;
+  harness d;
   const auto pin = d.begin_place(3, 55);
   const auto job = d.state.fill({pin, {{0, 0, static_cast<std::uint8_t>(errc::cancelled)}}, {}}, start);
   REQUIRE(job);
@@ -155,7 +155,7 @@ TEST_CASE("a save is read from the client, checked here, and filled with the res
 }
 
 TEST_CASE("pages without a frame in the arena need no frame of the client") {
-  desk d;
+  harness d;
   const auto job = d.state.fetch(request_of(0, 3));
   REQUIRE(job);
   d.take<remote_ask>();
@@ -177,7 +177,7 @@ TEST_CASE("pages without a frame in the arena need no frame of the client") {
 }
 
 TEST_CASE("transfers in progress are limited to the window, and a larger one goes alone") {
-  desk d(8, 2 * frame_size);
+  harness d(8, 2 * frame_size);
   const auto large = d.begin_fetch(3, 1);
   CHECK(d.take<remote_order>().job == large);
   const auto second = d.begin_fetch(2, 2);
@@ -196,7 +196,7 @@ TEST_CASE("transfers in progress are limited to the window, and a larger one goe
 }
 
 TEST_CASE("a request for more frames than the client has free waits") {
-  desk d(3);
+  harness d(3);
   d.begin_fetch(2, 1);
   CHECK(d.state.place(request_of(0, 2)).error().code == errc::limit_exceeded);
   CHECK(d.state.place(request_of(0, 1)));
@@ -240,7 +240,7 @@ TEST_CASE("memory that is not reached in time is an error, and the peer is close
 }
 
 TEST_CASE("a client behind a slow connection is not lost as long as bytes move") {
-  desk d(8, 2 * frame_size);
+  harness d(8, 2 * frame_size);
   d.begin_fetch(2, 1);
   d.take<remote_order>();
   std::uint64_t moved = 0;
@@ -255,7 +255,7 @@ TEST_CASE("a client behind a slow connection is not lost as long as bytes move")
 }
 
 TEST_CASE("a stalled client is lost, and every request is answered when the peer is closed") {
-  desk d(8, 2 * frame_size);
+  harness d(8, 2 * frame_size);
   const auto moving = d.begin_fetch(2, 1);
   d.take<remote_order>();
   const auto waiting = d.begin_fetch(1, 2);
@@ -305,7 +305,7 @@ TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once 
   CHECK(std::holds_alternative<remote_at_rest>(effects[0]));
   CHECK(empty.bind(offer_of(4), start).error().code == errc::unreachable);
 
-  desk d;
+  harness d;
   d.state.end();
   d.take<remote_close>();
   CHECK(d.nothing_more());
@@ -323,7 +323,7 @@ TEST_CASE("any order of events keeps one owner per frame and answers every reque
   INFO("seed " << seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 300; ++round) {
-    desk d(6, 3 * frame_size);
+    harness d(6, 3 * frame_size);
     const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
     std::map<remote_job, remote_ask> asked;
     std::map<remote_job, remote_order> moving;

@@ -13,16 +13,16 @@
 
 namespace troupe::test {
 
-inline constexpr owner_id desk_owner = 4711;
-inline constexpr timestamp desk_start{};
+inline constexpr owner_id harness_owner = 4711;
+inline constexpr timestamp harness_start{};
 inline const kv_geometry small_pages{2, 2, 4, 8, 2, 16};
-inline const std::uint64_t desk_slot = io::slot_bytes(small_pages.page_bytes());
+inline const std::uint64_t harness_slot = io::slot_bytes(small_pages.page_bytes());
 
 /// The rules of a link and their effects.
-struct desk {
-  explicit desk(bool comes_back = true)
+struct harness {
+  explicit harness(bool comes_back = true)
       : state({comes_back, std::chrono::milliseconds(200), std::chrono::milliseconds(1600), 1, "nobody has looked yet",
-               5 * desk_slot + 4096}) {
+               5 * harness_slot + 4096}) {
     state.start();
     collect();
   }
@@ -51,8 +51,8 @@ struct desk {
     return all.front();
   }
 
-  static node_offer offer(owner_id as = desk_owner) {
-    return {as, "a node", {5, 6}, "small", small_pages, {0, 1}, 64 * desk_slot};
+  static node_offer offer(owner_id as = harness_owner) {
+    return {as, "a node", {5, 6}, "small", small_pages, {0, 1}, 64 * harness_slot};
   }
 
   link_try find() {
@@ -65,11 +65,11 @@ struct desk {
 
   /// Completes everything that the state needs to work, for two ranks.
   void bind_all() {
-    state.on_bound(take_one<link_bind_lookup>().epoch, {}, desk_start);
+    state.on_bound(take_one<link_bind_lookup>().epoch, {}, harness_start);
     for (const auto& x : take<link_map>())
-      state.on_mapped(x.epoch, x.rank, {}, desk_start);
+      state.on_mapped(x.epoch, x.rank, {}, harness_start);
     for (const auto& x : take<link_bind_transfer>())
-      state.on_bound(x.epoch, {}, desk_start);
+      state.on_bound(x.epoch, {}, harness_start);
   }
 
   /// Answers the requests to copy engines to quiesce.
