@@ -27,7 +27,7 @@ arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : m
   lent_.resize(counts_.extents);
   for (std::uint32_t number = 0; number < counts_.extents; ++number) {
     fresh_.push_back(number);
-    shelf_.expect(memory_->numa_node_of(number));
+    free_list_.expect(memory_->numa_node_of(number));
   }
   const auto most = std::min<std::uint64_t>(std::max(threads, 1U), counts_.extents);
   for (std::uint64_t i = 0; i < most; ++i) {
@@ -57,10 +57,10 @@ void arena_pool::provide(const std::stop_token& stop) {
     const auto provided = memory_->provide(number);
     const auto node = memory_->numa_node_of(number);
     lock.lock();
-    shelf_.host_is_short(!provided);
+    free_list_.host_is_short(!provided);
     if (provided) {
       refused_ -= std::exchange(refused, false) ? 1U : 0U;
-      shelf_.arrive(number, expected, node);
+      free_list_.arrive(number, expected, node);
       ++counts_.ready;
       continue;
     }
@@ -76,9 +76,9 @@ void arena_pool::provide(const std::stop_token& stop) {
 
 result<extent> arena_pool::lend(std::optional<numa_node> wish) {
   const std::lock_guard lock(mutex_);
-  const auto number = shelf_.take(wish);
+  const auto number = free_list_.take(wish);
   if (!number) {
-    if (shelf_.expected() > 0)
+    if (free_list_.expected() > 0)
       return fail(errc::busy, "the memory of the arena is still being allocated");
     return fail(errc::full, "all " + std::to_string(counts_.extents) + " extents of the arena are assigned");
   }
@@ -94,7 +94,7 @@ bool arena_pool::take_back(std::uint32_t number) {
     return false;
   lent_[number] = false;
   --counts_.lent;
-  shelf_.come_back(number, memory_->numa_node_of(number));
+  free_list_.come_back(number, memory_->numa_node_of(number));
   return true;
 }
 

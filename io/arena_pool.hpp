@@ -1,7 +1,7 @@
 #pragma once
 
 #include "io/arena.hpp"
-#include "io/extent_shelf.hpp"
+#include "io/extent_free_list.hpp"
 #include "io/extent_source.hpp"
 
 #include <condition_variable>
@@ -21,7 +21,7 @@ namespace troupe::io {
 /// for many gigabytes, which is too long for the caller of `lend`. Threads of the pool therefore allocate all extents
 /// one after the other, from the construction of the pool on; each can be assigned as soon as it has memory.
 ///
-/// `extent_shelf` chooses which of them is assigned.
+/// `extent_free_list` chooses which of them is assigned.
 class arena_pool final : public extent_source {
 public:
   /// `memory` is not null. `threads` allocate side by side; throws std::system_error if not even one can be started.
@@ -60,7 +60,7 @@ private:
   /// Whether each extent is assigned, by number.
   std::vector<bool> lent_;
   /// The extents that can be assigned at once.
-  extent_shelf shelf_;
+  extent_free_list free_list_;
   /// The extents without memory yet, in their order.
   std::deque<std::uint32_t> fresh_;
   extent_counts counts_;

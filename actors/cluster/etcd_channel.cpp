@@ -183,7 +183,7 @@ void etcd_channel::end() {
       thread->join();
 }
 
-void etcd_channel::put(desk& at, job what) {
+void etcd_channel::put(job_queue& at, job what) {
   {
     const std::lock_guard guard(mutex_);
     at.next = std::move(what);
@@ -219,7 +219,7 @@ void etcd_channel::end_with(std::string path, std::string body, std::string toke
   }
 }
 
-std::optional<etcd_channel::job> etcd_channel::take(desk& from) {
+std::optional<etcd_channel::job> etcd_channel::take(job_queue& from) {
   std::unique_lock guard(mutex_);
   more_.wait(guard, [&] { return ending_ || from.next; });
   if (ending_)
@@ -228,25 +228,25 @@ std::optional<etcd_channel::job> etcd_channel::take(desk& from) {
 }
 
 /// Registers an exchange as interruptible while it lives.
-class etcd_channel::seat {
+class etcd_channel::slot {
 public:
-  seat(etcd_channel& of, desk& at, exchange& with) : mutex_(of.mutex_), at_(at) {
+  slot(etcd_channel& of, job_queue& at, exchange& with) : mutex_(of.mutex_), at_(at) {
     const std::lock_guard guard(mutex_);
     at_.current = &with;
     // A job that arrived before found no exchange to interrupt.
     if (of.ending_ || at_.next)
       with.interrupt();
   }
-  seat(const seat&) = delete;
-  seat& operator=(const seat&) = delete;
-  ~seat() {
+  slot(const slot&) = delete;
+  slot& operator=(const slot&) = delete;
+  ~slot() {
     const std::lock_guard guard(mutex_);
     at_.current = nullptr;
   }
 
 private:
   std::mutex& mutex_;
-  desk& at_;
+  job_queue& at_;
 };
 
 std::size_t etcd_channel::chosen() {
@@ -272,7 +272,7 @@ void etcd_channel::run_asker() {
 bool etcd_channel::answer(const job& what, result<etcd_reply>& out) {
   try {
     exchange with;
-    const seat here(*this, asking_, with);
+    const slot here(*this, asking_, with);
     out = perform(with, what);
     return !with.is_interrupted();
   } catch (const boost::system::system_error& e) { // no file descriptors left, for example
@@ -321,7 +321,7 @@ void etcd_channel::run_watcher() {
 bool etcd_channel::follow(const job& what) {
   try {
     exchange with;
-    const seat here(*this, watching_, with);
+    const slot here(*this, watching_, with);
     read_lines(with, what);
     return !with.is_interrupted();
   } catch (const boost::system::system_error&) {

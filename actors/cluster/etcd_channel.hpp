@@ -53,7 +53,7 @@ public:
 
 private:
   class exchange;
-  class seat;
+  class slot;
   struct job {
     std::uint64_t number = 0;
     std::string path;
@@ -62,18 +62,18 @@ private:
     std::string token;
     bool is_login = false;
   };
-  struct desk {
+  struct job_queue {
     std::optional<job> next;
     /// The exchange in progress, to be interrupted.
     exchange* current = nullptr;
   };
 
-  void put(desk& at, job what);
+  void put(job_queue& at, job what);
   void run_asker();
   void run_watcher();
   void end();
   /// Waits for a job; empty when the channel ends.
-  std::optional<job> take(desk& from);
+  std::optional<job> take(job_queue& from);
   /// Each runs an exchange of its own. False where it was interrupted: then no callback is called.
   bool answer(const job& what, result<etcd_reply>& out);
   bool follow(const job& what);
@@ -90,8 +90,8 @@ private:
   std::condition_variable more_;
   bool ending_ = false;
   std::size_t at_ = 0;
-  desk asking_;
-  desk watching_;
+  job_queue asking_;
+  job_queue watching_;
   std::thread asker_;
   std::thread watcher_;
 };

@@ -23,7 +23,7 @@ void fetching::add_space(const namespace_id& space, std::uint64_t page_bytes, st
   spaces_.emplace(space, space_entry{std::max<std::uint64_t>(page_bytes, 1),
                                      std::max(copies_at_once, 1U),
                                      false,
-                                     std::vector<block_shelf>(ranks, block_shelf(blocks)),
+                                     std::vector<block_free_list>(ranks, block_free_list(blocks)),
                                      {}});
 }
 
@@ -56,8 +56,8 @@ fetch_counts& fetching::counts_for(peer_number peer) {
 std::size_t fetching::blocks_in_use() const {
   std::size_t out = 0;
   for (const auto& [id, x] : spaces_)
-    for (const auto& shelf : x.shelves)
-      out += shelf.in_use();
+    for (const auto& free_list : x.shelves)
+      out += free_list.in_use();
   return out;
 }
 
@@ -232,11 +232,12 @@ void fetching::pump(const namespace_id& space, timestamp now) {
     if (x.space != space || !x.moving)
       continue;
     for (std::uint32_t rank = 0; rank < x.ranks.size(); ++rank) {
-      auto& shelf = entry.shelves[rank];
-      const auto together = pages_of_chunk(entry, shelf.size(), x.source.keys);
-      while (x.ranks[rank].next < x.limit && shelf.free() > 0) {
-        const auto count = std::min<std::size_t>({together, std::size_t{x.limit} - x.ranks[rank].next, shelf.free()});
-        move(number, x, rank, shelf.take(count), now);
+      auto& free_list = entry.shelves[rank];
+      const auto together = pages_of_chunk(entry, free_list.size(), x.source.keys);
+      while (x.ranks[rank].next < x.limit && free_list.free() > 0) {
+        const auto count =
+            std::min<std::size_t>({together, std::size_t{x.limit} - x.ranks[rank].next, free_list.free()});
+        move(number, x, rank, free_list.take(count), now);
       }
     }
   }

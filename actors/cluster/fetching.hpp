@@ -178,7 +178,7 @@ private:
     std::uint32_t copies_at_once = 1;
     bool removed = false;
     /// The free blocks of each rank.
-    std::vector<block_shelf> shelves;
+    std::vector<block_free_list> shelves;
     std::unordered_map<key_digest, place> on_their_way;
   };
   struct rank_progress {

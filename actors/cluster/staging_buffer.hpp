@@ -58,9 +58,9 @@ private:
 std::uint32_t staging_blocks(std::uint64_t bytes, std::uint64_t page_bytes) noexcept;
 
 /// Tracks which blocks of a staging buffer are free.
-class block_shelf {
+class block_free_list {
 public:
-  explicit block_shelf(std::uint32_t blocks = 0) : all_(blocks) {
+  explicit block_free_list(std::uint32_t blocks = 0) : all_(blocks) {
     for (auto i = blocks; i > 0; --i)
       free_.push_back(i - 1);
   }

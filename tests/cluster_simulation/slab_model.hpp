@@ -2,7 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/identifiers.hpp"
-#include "tests/cluster_simulation/shelf.hpp"
+#include "tests/cluster_simulation/stored_pages.hpp"
 
 #include <cstdint>
 #include <functional>

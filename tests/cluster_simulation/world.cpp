@@ -36,7 +36,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
     x.called = x.name;
     x.says = i;
     x.of_cluster = i < ours ? "ours" : "others";
-    x.has = shelf(random_.between(12, 80), ranks_);
+    x.has = stored_pages(random_.between(12, 80), ranks_);
     x.keeps_copies = copies < 2 || (copies == 3 && random_.one_in(2));
     x.rate = 0.95 + 0.1 * static_cast<double>(random_.below(1000)) / 1000;
     x.ahead = random_.time(seconds(0), std::chrono::hours(400));

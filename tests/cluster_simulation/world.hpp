@@ -7,8 +7,8 @@
 #include "actors/cluster/session_rules.hpp"
 #include "tests/cluster_simulation/catalogue.hpp"
 #include "tests/cluster_simulation/defect.hpp"
-#include "tests/cluster_simulation/shelf.hpp"
 #include "tests/cluster_simulation/slab_model.hpp"
+#include "tests/cluster_simulation/stored_pages.hpp"
 #include "tests/sim_main/sim_main.hpp"
 #include "tests/simulation/random.hpp"
 
@@ -97,7 +97,7 @@ private:
   struct node {
     std::string name;
     std::string of_cluster;
-    shelf has{64, 1};
+    stored_pages has{64, 1};
     /// Evicts first the originals of what it fetches, and not its own copies.
     bool keeps_copies = true;
     bool lives = false;

@@ -247,12 +247,12 @@ TEST_CASE("staging buffer: it has as many blocks as fit and at least four", "[cl
 }
 
 TEST_CASE("staging buffer: each block is taken once", "[cluster]") {
-  block_shelf shelf(4);
-  const auto some = shelf.take(3);
+  block_free_list free_list(4);
+  const auto some = free_list.take(3);
   CHECK(some == std::vector<std::uint32_t>{2, 1, 0});
-  CHECK(shelf.free() == 1);
-  shelf.give_back(some);
-  CHECK(shelf.free() == 4);
+  CHECK(free_list.free() == 1);
+  free_list.give_back(some);
+  CHECK(free_list.free() == 4);
 }
 
 } // namespace cluster_staging_test

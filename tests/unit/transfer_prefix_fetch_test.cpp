@@ -26,9 +26,9 @@ std::vector<key_digest> keys_of(std::uint32_t count) {
 }
 
 /// The shards of a node with their leases, and one lookup.
-struct shelf {
-  explicit shelf(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
-                 timestamp deadline = timestamp::max(), duration peers_limit = duration::max())
+struct fetch_world {
+  explicit fetch_world(std::uint32_t count, std::uint32_t shard_count = 1, bool has_peers = true,
+                       timestamp deadline = timestamp::max(), duration peers_limit = duration::max())
       : keys(keys_of(count)), shards(shard_count),
         lookup({test_space, shard_count, hold, false, has_peers, deadline, peers_limit}, keys) {}
 
@@ -114,7 +114,7 @@ struct shelf {
 } // namespace
 
 TEST_CASE("prefix fetch: found keys stay leased while peers are asked and until they are matched again", "[bringing]") {
-  shelf s(20, 4);
+  fetch_world s(20, 4);
   s.add(0, 7);
   s.start();
   s.match_all();
@@ -134,21 +134,21 @@ TEST_CASE("prefix fetch: found keys stay leased while peers are asked and until 
 
 TEST_CASE("prefix fetch: peers are not asked where there are none, all keys are here, or none is wanted",
           "[bringing]") {
-  shelf alone(9, 2, false);
+  fetch_world alone(9, 2, false);
   alone.add(0, 3);
   alone.start();
   alone.match_all();
   CHECK(alone.prefix_fetches.empty());
   CHECK(alone.found().matched == 3);
 
-  shelf whole(9, 2);
+  fetch_world whole(9, 2);
   whole.add(0, 9);
   whole.start();
   whole.match_all();
   CHECK(whole.prefix_fetches.empty());
   CHECK(whole.found().matched == 9);
 
-  shelf nothing(0, 2);
+  fetch_world nothing(0, 2);
   nothing.start();
   CHECK(nothing.matches.empty());
   CHECK(nothing.prefix_fetches.empty());
@@ -156,7 +156,7 @@ TEST_CASE("prefix fetch: peers are not asked where there are none, all keys are 
 }
 
 TEST_CASE("prefix fetch: peers that report more than was requested are not believed", "[bringing]") {
-  shelf s(9);
+  fetch_world s(9);
   s.add(0, 2);
   s.start();
   s.match_all();
@@ -168,7 +168,7 @@ TEST_CASE("prefix fetch: peers that report more than was requested are not belie
 }
 
 TEST_CASE("prefix fetch: repeated, late and unknown answers are not counted", "[bringing]") {
-  shelf s(40, 2);
+  fetch_world s(40, 2);
   s.start();
   const auto first = s.matches;
   REQUIRE(first.size() == 2);
@@ -188,7 +188,7 @@ TEST_CASE("prefix fetch: repeated, late and unknown answers are not counted", "[
 }
 
 TEST_CASE("prefix fetch: the time of peers starts when they are first asked", "[bringing]") {
-  shelf s(12, 2, true, timestamp::max(), 100 * ms);
+  fetch_world s(12, 2, true, timestamp::max(), 100 * ms);
   s.add(0, 2);
   s.start();
   // However long the shards take.
@@ -214,7 +214,7 @@ TEST_CASE("prefix fetch: the time of peers starts when they are first asked", "[
 TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[bringing]") {
   const auto when = GENERATE(range(0, 5));
   INFO("step " << when);
-  shelf s(20, 4);
+  fetch_world s(20, 4);
   s.add(0, 7);
   s.start();
   // Some shards have leased, and others have not answered.
@@ -251,7 +251,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
 
 TEST_CASE("prefix fetch: no more of the found keys is held than is needed", "[bringing]") {
   const auto needed = GENERATE(0U, 1U, 4U, 8U, 9U, 100U);
-  shelf s(12, 3);
+  fetch_world s(12, 3);
   s.add(0, 8);
   s.start();
   s.match_all();
@@ -279,7 +279,7 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
   const auto one_in = [&](std::uint32_t n) { return below(n) == 0; };
   const auto count = 1 + below(40);
   const auto limit = t0 + std::chrono::milliseconds(1 + below(60));
-  shelf s(count, 1 + below(4), !one_in(5), limit);
+  fetch_world s(count, 1 + below(4), !one_in(5), limit);
   for (const auto& key : s.keys)
     if (!one_in(6))
       s.here.insert(key);

@@ -1,24 +1,24 @@
-#include "io/extent_shelf.hpp"
+#include "io/extent_free_list.hpp"
 
 #include <algorithm>
 
 namespace troupe::io {
 
-void extent_shelf::expect(node where) {
+void extent_free_list::expect(node where) {
   ++expected_[where];
 }
 
-void extent_shelf::arrive(std::uint32_t number, node expected, node where) {
+void extent_free_list::arrive(std::uint32_t number, node expected, node where) {
   if (const auto known = expected_.find(expected); known != expected_.end() && --known->second == 0)
     expected_.erase(known);
   ready_.push_back({number, where});
 }
 
-void extent_shelf::come_back(std::uint32_t number, node where) {
+void extent_free_list::come_back(std::uint32_t number, node where) {
   ready_.push_front({number, where});
 }
 
-std::optional<std::uint32_t> extent_shelf::take(node wish) {
+std::optional<std::uint32_t> extent_free_list::take(node wish) {
   auto chosen = ready_.begin();
   if (wish) {
     const auto near = std::ranges::find(ready_, wish, &entry::where);
@@ -34,7 +34,7 @@ std::optional<std::uint32_t> extent_shelf::take(node wish) {
   return out;
 }
 
-std::uint64_t extent_shelf::expected() const noexcept {
+std::uint64_t extent_free_list::expected() const noexcept {
   std::uint64_t out = 0;
   for (const auto& x : expected_)
     out += x.second;

@@ -18,7 +18,7 @@ namespace troupe::io {
 /// to wait for it than to take another one.
 ///
 /// Plain state. `node` is empty where the placement of memory is unknown.
-class extent_shelf {
+class extent_free_list {
 public:
   using node = std::optional<numa_node>;
 

@@ -20,9 +20,9 @@ using contents = std::uint64_t;
 /// The pages of a node and who holds them, in the place of shards, allocators and io workers. Each key has a page for
 /// each rank. When there are too many, keys without holders are evicted: those marked evict-first before others, the
 /// oldest first.
-class shelf {
+class stored_pages {
 public:
-  explicit shelf(std::size_t keys_max, std::uint32_t ranks) : keys_max_(keys_max), ranks_(ranks) {}
+  explicit stored_pages(std::size_t keys_max, std::uint32_t ranks) : keys_max_(keys_max), ranks_(ranks) {}
 
   std::optional<contents> page(const namespace_id& space, const key_digest& key, std::uint32_t rank) const {
     const auto found = keys_.find({space, key});
