@@ -38,18 +38,18 @@ struct line_writer::state {
       changed.wait(guard, [this] { return stopping || !waiting.empty(); });
       if (waiting.empty())
         break;
-      const auto missing = std::exchange(untold, 0);
+      const auto missing = std::exchange(suppressed, 0);
       const auto line = std::move(waiting.front());
       waiting.pop_front();
       bytes -= line.size();
       guard.unlock();
-      auto told = true;
+      auto notified = true;
       if (missing > 0)
-        told = put(make_notice(missing));
-      const auto written = told && put(line);
+        notified = put(make_notice(missing));
+      const auto written = notified && put(line);
       guard.lock();
-      if (!told)
-        untold += missing;
+      if (!notified)
+        suppressed += missing;
       if (!written)
         drop_one();
       ++done;
@@ -78,7 +78,7 @@ struct line_writer::state {
 
   /// Without a thread: writes as much as the descriptor accepts without blocking, under the lock.
   void write_now(std::string_view line) {
-    auto text = untold > 0 ? make_notice(untold) : std::string();
+    auto text = suppressed > 0 ? make_notice(suppressed) : std::string();
     text.append(line);
     ++done;
     for (std::string_view left = text; !left.empty();) {
@@ -89,12 +89,12 @@ struct line_writer::state {
         return drop_one();
       left.remove_prefix(static_cast<std::size_t>(n));
     }
-    untold = 0;
+    suppressed = 0;
   }
 
   void drop_one() {
     ++dropped;
-    ++untold;
+    ++suppressed;
   }
 
   const int descriptor;
@@ -114,7 +114,7 @@ struct line_writer::state {
   std::uint64_t done = 0;
   std::uint64_t dropped = 0;
   /// Lines that were dropped and are not reported yet.
-  std::uint64_t untold = 0;
+  std::uint64_t suppressed = 0;
   bool stopping = false;
   bool ended = false;
   /// No thread could be started yet.

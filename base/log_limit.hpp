@@ -14,24 +14,24 @@ public:
 
   /// Counts an event; returns true if it is to be logged.
   bool tell(timestamp now) noexcept {
-    if (told_ == 0 || now - began_ >= interval_) {
+    if (notified_ == 0 || now - began_ >= interval_) {
       began_ = now;
-      told_ = 0;
+      notified_ = 0;
     }
-    if (told_ < lines_) {
-      ++told_;
+    if (notified_ < lines_) {
+      ++notified_;
       return true;
     }
-    ++untold_;
+    ++suppressed_;
     return false;
   }
 
   /// The number of events that were not logged, once their interval has ended; each is counted once.
-  std::uint64_t take_untold(timestamp now) noexcept {
-    if (untold_ == 0 || now - began_ < interval_)
+  std::uint64_t take_suppressed(timestamp now) noexcept {
+    if (suppressed_ == 0 || now - began_ < interval_)
       return 0;
-    const auto n = untold_;
-    untold_ = 0;
+    const auto n = suppressed_;
+    suppressed_ = 0;
     return n;
   }
 
@@ -39,8 +39,8 @@ private:
   std::uint32_t lines_;
   duration interval_;
   timestamp began_{};
-  std::uint32_t told_ = 0;
-  std::uint64_t untold_ = 0;
+  std::uint32_t notified_ = 0;
+  std::uint64_t suppressed_ = 0;
 };
 
 } // namespace troupe

@@ -163,7 +163,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
   auto& x = flights_.at(what);
   const bool has_waited = x.is_poll;
   fetch_over(x);
-  const auto told_of = answer ? answer->incarnation : 0;
+  const auto notified_of = answer ? answer->incarnation : 0;
   if (answer && answer->code != 0)
     answer = tl::unexpected(error{errc_from_wire(answer->code), answer->text});
   const auto noted = noted_.find(what.engine);
@@ -181,7 +181,7 @@ void client_state::answered(number fetch, result<handshake_fetch_reply> answer, 
   } else if (may_pass(answer.error().code)) {
     back_off(x, answer.error(), has_waited, now);
   } else if (answer.error().code == errc::expired && x.asked_for != 0) {
-    deliver_expired(x, told_of, answer.error(), now);
+    deliver_expired(x, notified_of, answer.error(), now);
   } else {
     for (const auto who : std::set<number>(x.waiting))
       this->answer(who, tl::unexpected(answer.error()));
@@ -272,9 +272,9 @@ void client_state::note(const std::string& engine, incarnation_number incarnatio
   if (noted_.size() >= options_.cached_max && !noted_.contains(engine))
     noted_.erase(noted_order_.extract(noted_order_.begin()).mapped());
   auto& latest = noted_[engine];
-  noted_order_.erase(latest.told);
-  latest = {std::max(latest.incarnation, incarnation), ++last_told_};
-  noted_order_.emplace(latest.told, engine);
+  noted_order_.erase(latest.notified);
+  latest = {std::max(latest.incarnation, incarnation), ++last_notified_};
+  noted_order_.emplace(latest.notified, engine);
   const auto mine = latest_known(engine);
   // If the directory has removed an engine, the cached result stays: engines that are connected continue.
   if (incarnation > mine || (!lives && incarnation == mine))

@@ -212,12 +212,12 @@ private:
   /// The latest reported incarnation: an answer that was sent before may be of an earlier one.
   struct noted_start {
     incarnation_number incarnation = 0;
-    number told = 0;
+    number notified = 0;
   };
   std::map<std::string, noted_start> noted_;
   /// The same in the order of the last report.
   std::map<number, std::string> noted_order_;
-  number last_told_ = 0;
+  number last_notified_ = 0;
   number last_fetch_ = 0;
   std::vector<fetch_order> orders_;
   std::vector<std::pair<number, result<resolution>>> answers_;

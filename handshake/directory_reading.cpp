@@ -308,8 +308,8 @@ bool directory_state::seen(number who) {
   const auto x = watchers_.find(who);
   if (x == watchers_.end())
     return false;
-  if (std::exchange(x->second.is_told, false))
-    due_.erase({later(x->second.told_at, options_.watch_patience), due_kind::watch, {}, who});
+  if (std::exchange(x->second.is_notified, false))
+    due_.erase({later(x->second.notified_at, options_.watch_patience), due_kind::watch, {}, who});
   return true;
 }
 
@@ -340,7 +340,7 @@ directory_state::updates directory_state::take_updates(timestamp now, const std:
   updates out;
   out.dropped = std::exchange(dropped_, {});
   for (auto& [who, x] : watchers_) {
-    if (x.is_told || x.changed.empty() || (has_room && !has_room(who)))
+    if (x.is_notified || x.changed.empty() || (has_room && !has_room(who)))
       continue;
     handshake_update news;
     news.watch = who;
@@ -367,10 +367,10 @@ directory_state::updates directory_state::take_updates(timestamp now, const std:
     }
     if (news.changes.empty())
       continue;
-    x.is_told = true;
-    x.told_at = now;
+    x.is_notified = true;
+    x.notified_at = now;
     due_.insert({later(now, options_.watch_patience), due_kind::watch, {}, who});
-    out.told.emplace_back(who, std::move(news));
+    out.notified.emplace_back(who, std::move(news));
   }
   return out;
 }

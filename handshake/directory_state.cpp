@@ -449,8 +449,8 @@ std::string directory_state::find_inconsistency() const {
   if (!options_.hold_back && (!held_back_.empty() || !unwritten_.empty()))
     return "a change is held back without a record";
   for (const auto& [name, x] : engines_)
-    if (const auto told = listed_.find(name);
-        !is_held_back(name) && (told == listed_.end() || told->second.info.incarnation != x.incarnation))
+    if (const auto notified = listed_.find(name);
+        !is_held_back(name) && (notified == listed_.end() || notified->second.info.incarnation != x.incarnation))
       return name + " is not listed in its durable state";
   return {};
 }

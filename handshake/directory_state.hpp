@@ -149,7 +149,7 @@ public:
   /// Changes up to this number are durable.
   void durable(number change, timestamp now);
   struct updates {
-    std::vector<std::pair<number, handshake_update>> told;
+    std::vector<std::pair<number, handshake_update>> notified;
     /// Watchers that were dropped.
     std::vector<number> dropped;
   };
@@ -219,8 +219,8 @@ private:
     std::uint64_t bytes_max = no_bound;
     std::set<std::string> changed;
     /// An update was sent and not acknowledged.
-    bool is_told = false;
-    timestamp told_at{};
+    bool is_notified = false;
+    timestamp notified_at{};
   };
 
   using engine_map = std::map<std::string, live_engine, std::less<>>;

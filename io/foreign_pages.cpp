@@ -58,13 +58,13 @@ bool foreign_pages::open(const std::string& path, incarnation_number incarnation
   incarnation_ = incarnation;
   const auto opened = try_open(path, incarnation, until);
   if (opened) {
-    told_.clear();
+    notified_.clear();
     return true;
   }
   // Opening may have used up the deadline.
   again_ = later(std::max(now, std::chrono::steady_clock::now()), open_pause);
-  if (told_ != opened.error().text)
-    trouble_ = told_ = opened.error().text;
+  if (notified_ != opened.error().text)
+    trouble_ = notified_ = opened.error().text;
   return false;
 }
 

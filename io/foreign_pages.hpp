@@ -72,7 +72,7 @@ private:
   incarnation_number incarnation_ = 0;
   timestamp again_ = timestamp::min();
   std::string trouble_;
-  std::string told_;
+  std::string notified_;
 };
 
 } // namespace troupe::io

@@ -126,7 +126,7 @@ void foreign_reader::read(const std::shared_ptr<file>& from, const std::shared_p
                           const std::function<void(std::size_t, errc, std::span<std::byte>)>& arrived) {
   bury();
   const auto mine = std::make_shared<batch>();
-  std::vector<std::uint8_t> told(slots.size());
+  std::vector<std::uint8_t> notified(slots.size());
   std::size_t next = 0;
   std::size_t left = slots.size();
   std::vector<request> wanted;
@@ -161,7 +161,7 @@ void foreign_reader::read(const std::shared_ptr<file>& from, const std::shared_p
     lock.unlock();
     for (const auto& x : news) {
       arrived(x.place, x.code, by->slot(x.frame));
-      told[x.place] = 1;
+      notified[x.place] = 1;
       --left;
     }
     lock.lock();
@@ -175,7 +175,7 @@ void foreign_reader::read(const std::shared_ptr<file>& from, const std::shared_p
       by->free_.push_back(x.frame);
   }
   for (std::size_t i = 0; i < slots.size(); ++i)
-    if (told[i] == 0)
+    if (notified[i] == 0)
       arrived(i, errc::timeout, {});
 }
 

@@ -190,16 +190,16 @@ result<void> slab_growth::grow(std::uint64_t slots) {
     take_space_back(descriptor_.get(), spec_, from);
     return given;
   }
-  auto told = write_record(descriptor_.get(), spec_, next_, slots);
-  if (told && ::fdatasync(descriptor_.get()) != 0)
-    told = tl::unexpected(system_error(errno, "cannot sync " + named(spec_.path)));
-  if (!told) {
+  auto notified = write_record(descriptor_.get(), spec_, next_, slots);
+  if (notified && ::fdatasync(descriptor_.get()) != 0)
+    notified = tl::unexpected(system_error(errno, "cannot sync " + named(spec_.path)));
+  if (!notified) {
     // The record may or may not have reached the disk, and the caller treats the space as free. The old count is
     // recorded again, so that a later run does not find a larger file than permitted. Where the disk fails that as
     // well, both counts are correct: no slot beyond `slots_` was used.
     static_cast<void>(write_record(descriptor_.get(), spec_, next_, slots_));
     take_space_back(descriptor_.get(), spec_, from);
-    return told;
+    return notified;
   }
   slots_ = slots;
   next_ = 1 - next_;

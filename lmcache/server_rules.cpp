@@ -225,7 +225,7 @@ void server_rules::client_gone(client_number client, timestamp now) {
   for (auto i = workers_.lower_bound(first); i != workers_.end() && i->first.first == client; i = workers_.erase(i))
     for (const auto& x : i->second.pending)
       outbox_.emplace_back(settle{x.number, false});
-  for (auto* names : {&told_unknown_, &rejected_})
+  for (auto* names : {&notified_unknown_, &rejected_})
     for (auto i = names->lower_bound(first); i != names->end() && i->first == client;)
       i = names->erase(i);
   advance(now);
@@ -322,7 +322,7 @@ void server_rules::finish(const instance_name& name, worker& x, bool accepted) {
     outbox_.emplace_back(settle{y.number, y.number == newest ? accepted : !y.registers});
   x.state = phase::waiting;
   if (x.current != 0) {
-    told_unknown_.erase(name);
+    notified_unknown_.erase(name);
     rejected_.erase(name);
   } else {
     workers_.erase(name);
@@ -395,9 +395,9 @@ bool server_rules::answer_ping(const instance_name& name) {
     return true;
   if (rejected_.contains(name))
     return false;
-  if (told_unknown_.erase(name) > 0)
+  if (notified_unknown_.erase(name) > 0)
     return true;
-  remember(told_unknown_, name);
+  remember(notified_unknown_, name);
   return false;
 }
 

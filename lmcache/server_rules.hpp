@@ -211,7 +211,7 @@ private:
   /// Preparations that were requested, and have neither succeeded nor failed.
   std::map<change_number, client_number> preparations_;
   /// Unknown instances whose last ping was answered with false.
-  std::set<instance_name> told_unknown_;
+  std::set<instance_name> notified_unknown_;
   /// Permanently rejected.
   std::set<instance_name> rejected_;
   std::vector<effect> outbox_;

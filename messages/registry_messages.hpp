@@ -43,7 +43,7 @@ struct match_request {
   packed<key_digest> keys;
   lease_bounds bounds = {};
   /// Asks for `match_reply::on_disk`.
-  bool tell_on_disk = false;
+  bool report_on_disk = false;
   /// Set for another node, where the keys are then used, found here or not. The client proxy sets it, not the client.
   bool by_peer = false;
 };
@@ -67,7 +67,7 @@ struct locate_request {
   packed<key_digest> keys;
   lease_bounds bounds = {};
   /// Asks for `locate_reply::in_slab`.
-  bool tell_in_slab = false;
+  bool report_in_slab = false;
 };
 
 /// One per key: `status` is ok or not_found.

@@ -21,7 +21,7 @@ struct lookup_task {
   /// How long the keys have to stay leased without a renewal.
   duration lease_for{};
   /// Asks for `lookup_result::on_disk`.
-  bool tell_on_disk = false;
+  bool report_on_disk = false;
 };
 
 /// The leading `matched` keys are complete and held by `lease` until it is released or expires. When nothing matched,

@@ -66,7 +66,7 @@ public:
   std::uint64_t evicted_keys() const;
   std::uint32_t shards() const noexcept { return static_cast<std::uint32_t>(shards_.size()); }
   const namespace_id& space() const noexcept { return space_; }
-  result<reuse_reply> tell_reuse(std::uint32_t shard) const { return shards_[shard]->tell_reuse({space_}); }
+  result<reuse_reply> report_reuse(std::uint32_t shard) const { return shards_[shard]->report_reuse({space_}); }
   void learn_reuse(std::uint32_t shard, const reuse_counts& counts);
 
 private:

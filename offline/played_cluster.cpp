@@ -83,8 +83,9 @@ void played_cluster::learn(std::size_t node) {
   for (auto effects = rules.take_outbox(); !effects.empty(); effects = rules.take_outbox())
     for (const auto& effect : effects) {
       if (const auto* const ask = std::get_if<cluster::ask_shard>(&effect))
-        rules.on_told(ask->call, nodes_[ask->who.peer.value_or(static_cast<cluster::peer_number>(node))]->tell_reuse(
-                                     ask->who.shard));
+        rules.on_notified(
+            ask->call,
+            nodes_[ask->who.peer.value_or(static_cast<cluster::peer_number>(node))]->report_reuse(ask->who.shard));
       else if (const auto* const lesson = std::get_if<cluster::teach_shard>(&effect))
         nodes_[node]->learn_reuse(lesson->shard, lesson->counts);
     }

@@ -91,7 +91,7 @@ void adopter::run() {
     }
     if (is_news) {
       publish();
-      tell_of_new();
+      report_new();
     }
   }
   directories_.clear();
@@ -208,7 +208,7 @@ bool adopter::ends() const {
   return ends_;
 }
 
-void adopter::tell_of_new() {
+void adopter::report_new() {
   for (auto& [name, x] : directories_)
     if (x.index && std::exchange(x.is_new, false))
       log::get("cluster")->info("directory adopted: {} (its node is dead): {} keys, {} pages; {}", name,

@@ -84,7 +84,7 @@ private:
   bool read(const std::string& name, directory& x, io::claim_number of);
   void publish();
   /// Logs new directories after they are published, because a reader of the log may request their pages at once.
-  void tell_of_new();
+  void report_new();
   bool ends() const;
 
   const adopter_options options_;

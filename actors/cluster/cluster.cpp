@@ -143,9 +143,9 @@ void cluster::on_exit() {
   idle_dialers_.clear();
   // The revocation saves other nodes the wait for the lease to expire. It takes a moment, so the opener does it.
   if (channel_)
-    parts_.opener->post([channel = std::move(channel_), farewell = etcd_->farewell()] {
-      if (farewell)
-        channel->end_with(farewell->path, farewell->body, farewell->token);
+    parts_.opener->post([channel = std::move(channel_), deregistration = etcd_->deregistration()] {
+      if (deregistration)
+        channel->end_with(deregistration->path, deregistration->body, deregistration->token);
     });
   channel_.reset();
   // These wait for reads in progress and give claims back.
@@ -224,7 +224,7 @@ void cluster::plan_tick() {
 }
 
 void cluster::flush() {
-  tell_condition();
+  report_condition();
   // Carrying out an effect may lead to more effects, such as the answer that there is no session.
   for (;;) {
     auto about_list = etcd_ ? etcd_->take_outbox() : std::vector<etcd_effect>{};
@@ -249,7 +249,7 @@ void cluster::flush() {
   plan_tick();
 }
 
-void cluster::tell_condition() {
+void cluster::report_condition() {
   if (!parts_.condition)
     return;
   if (etcd_) {
@@ -539,25 +539,25 @@ void cluster::follow_learning() {
 }
 
 void cluster::perform(const ask_shard& x) {
-  const auto told = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
+  const auto notified = [this, x, call = x.call, post = poster()](result<reuse_reply> answer) {
     post([this, call, session = x.who.peer ? std::optional(session_name(*x.who.peer, x.space)) : std::nullopt,
           answer = std::move(answer)] {
       // The shards belong to an attachment that has ended, so the session has to be opened again.
       if (session && !answer && answer.error().code == errc::unreachable)
         rules_.on_answered(*session, false, now());
       asked_shards_.erase(call);
-      learning_.on_told(call, answer);
+      learning_.on_notified(call, answer);
       flush();
     });
   };
   const auto ask_it = [&](caf::actor_system& through, const auto& shard) {
-    asked_shards_[x.call] = ask_for_long<reuse_reply>(through, shard, told, reuse_request{x.space});
+    asked_shards_[x.call] = ask_for_long<reuse_reply>(through, shard, notified, reuse_request{x.space});
   };
   if (!x.who.peer)
     return ask_it(system(), parts_.shards.at(x.who.shard));
   const auto* const there = ready_session(*x.who.peer, x.space);
   if (there == nullptr || x.who.shard >= there->shards.size())
-    return learning_.on_told(x.call, fail(errc::unreachable, "the session with this peer has ended"));
+    return learning_.on_notified(x.call, fail(errc::unreachable, "the session with this peer has ended"));
   ask_it(*parts_.outside, there->shards[x.who.shard]);
 }
 

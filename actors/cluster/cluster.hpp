@@ -135,7 +135,7 @@ private:
   void perform(const etcd_login& x);
   void perform(const etcd_watch& x);
   void perform(const etcd_members& x);
-  void perform(const etcd_told& x);
+  void perform(const etcd_notified& x);
   void perform(const open_space& x);
   void perform(const leave_space& x);
   void perform(const open_session& x);
@@ -152,7 +152,7 @@ private:
   /// Requests the list of namespaces from this node, and updates the peer sessions.
   void look_at_own_spaces();
   /// Updates the node's condition with the peers that are unreachable.
-  void tell_condition();
+  void report_condition();
   void load(peer_number peer, load_from_peer x);
   /// Dead nodes, where storage is shared; they are asked as peers are (cluster_adopted.cpp).
   void begin_adopting();

@@ -44,9 +44,9 @@ void cluster::begin_etcd() {
                                   flush();
                                 });
                               },
-                              [this, post = poster()](std::uint64_t number, std::string told) {
-                                post([this, number, told = std::move(told)] {
-                                  etcd_->on_watch(number, told, now());
+                              [this, post = poster()](std::uint64_t number, std::string notified) {
+                                post([this, number, notified = std::move(notified)] {
+                                  etcd_->on_watch(number, notified, now());
                                   flush();
                                 });
                               },
@@ -75,7 +75,7 @@ void cluster::perform(const etcd_members& x) {
   members_.on_time(now());
 }
 
-void cluster::perform(const etcd_told& x) {
+void cluster::perform(const etcd_notified& x) {
   if (x.bad)
     log::get("cluster")->warn("{}", x.text);
   else

@@ -161,8 +161,8 @@ private:
   beast::http::response_parser<beast::http::string_body> parser_;
 };
 
-etcd_channel::etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners told)
-    : members_(std::move(members)), access_(std::move(access)), limit_(limit), told_(std::move(told)),
+etcd_channel::etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners notified)
+    : members_(std::move(members)), access_(std::move(access)), limit_(limit), notified_(std::move(notified)),
       asker_([this] { run_asker(); }), watcher_([this] { run_watcher(); }) {}
 
 etcd_channel::~etcd_channel() {
@@ -265,7 +265,7 @@ void etcd_channel::run_asker() {
   while (const auto what = take(asking_)) {
     result<etcd_reply> out;
     if (answer(*what, out))
-      told_.answered(what->number, std::move(out));
+      notified_.answered(what->number, std::move(out));
   }
 }
 
@@ -315,7 +315,7 @@ result<etcd_reply> etcd_channel::perform(exchange& with, job what) {
 void etcd_channel::run_watcher() {
   while (const auto what = take(watching_))
     if (follow(*what))
-      told_.watch_ended(what->number);
+      notified_.watch_ended(what->number);
 }
 
 bool etcd_channel::follow(const job& what) {
@@ -345,7 +345,7 @@ void etcd_channel::read_lines(exchange& with, const job& what) {
     std::size_t begin = 0;
     for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
       if (end > begin && !with.is_interrupted())
-        told_.said(what.number, text.substr(begin, end - begin));
+        notified_.said(what.number, text.substr(begin, end - begin));
       begin = end + 1;
     }
     text.erase(0, begin);

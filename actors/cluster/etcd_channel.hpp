@@ -35,7 +35,7 @@ public:
   };
 
   /// `limit`: for connecting, and for each answer. `members` is not empty.
-  etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners told);
+  etcd_channel(std::vector<member> members, etcd_access access, duration limit, listeners notified);
   etcd_channel(const etcd_channel&) = delete;
   etcd_channel& operator=(const etcd_channel&) = delete;
   /// Interrupts requests in progress, which are not answered any more.
@@ -85,7 +85,7 @@ private:
   const std::vector<member> members_;
   const etcd_access access_;
   const duration limit_;
-  const listeners told_;
+  const listeners notified_;
   std::mutex mutex_;
   std::condition_variable more_;
   bool ending_ = false;

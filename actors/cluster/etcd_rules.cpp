@@ -130,7 +130,7 @@ void etcd_rules::on_login(const etcd_reply& reply, timestamp now) {
   answered(login_);
   login_.next = now;
   // Logged once for each time that authentication is disabled.
-  if (!std::exchange(told_of_no_users_, !has_users) && !has_users)
+  if (!std::exchange(notified_of_no_users_, !has_users) && !has_users)
     say(false, "etcd at " + options_.endpoints + " has authentication disabled, so this node has not logged in as '" +
                    options_.user + "'; it logs in after `etcdctl auth enable`");
 }
@@ -212,7 +212,7 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
     has_own = true;
     look_at_own(x.value, now);
   }
-  std::erase_if(told_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
+  std::erase_if(notified_, [&](const std::string& x) { return !nodes_.contains(x) && !senseless_.contains(x); });
   // The list was requested after the put, so it shows what is in the entry's place now, whatever its revision; a
   // restored store counts from a lower one. If the list's revision is lower than that of the put, the store was
   // restored since. The entry is then put again, because events of a watch would count as older than the put.
@@ -220,7 +220,7 @@ void etcd_rules::on_list(const etcd_reply& reply, timestamp now) {
     put_again(now);
   const bool is_news = !std::exchange(was_listed_, true) || known != nodes_;
   if (is_news)
-    tell_members();
+    report_members();
   // The watch should have reported a change that the list shows, so a watch that missed it is replaced.
   if (watch_ == 0 || is_news) {
     watch_ = ++last_watch_;
@@ -255,7 +255,7 @@ void etcd_rules::on_watch(std::uint64_t number, std::string_view line, timestamp
   for (const auto& x : news->entries)
     revision_ = std::max(revision_, x.revision);
   if (changed)
-    tell_members();
+    report_members();
 }
 
 void etcd_rules::on_watch_end(std::uint64_t number, timestamp now) {
@@ -276,7 +276,7 @@ bool etcd_rules::take(const etcd_entry& x) {
   const auto address = x.key.substr(options_.prefix.size());
   if (x.removed) {
     senseless_.erase(x.key);
-    told_.erase(x.key);
+    notified_.erase(x.key);
     return nodes_.erase(address) > 0;
   }
   const auto node = read_listed(x.value);
@@ -286,7 +286,7 @@ bool etcd_rules::take(const etcd_entry& x) {
     // The set is bounded, since anyone with write access can add keys.
     if (senseless_.size() < max_remembered)
       senseless_.insert(x.key);
-    if (told_.size() < max_remembered && told_.insert(x.key).second)
+    if (notified_.size() < max_remembered && notified_.insert(x.key).second)
       say(true, "entry in etcd's list of nodes skipped: " +
                     (!has_room ? "the limit of " + std::to_string(max_listed) + " nodes is reached"
                      : node    ? std::string("its key is not the address of a node")
@@ -296,7 +296,7 @@ bool etcd_rules::take(const etcd_entry& x) {
     return nodes_.erase(address) > 0;
   }
   senseless_.erase(x.key);
-  tell_names(address, *node);
+  report_names(address, *node);
   const auto [known, is_new] = nodes_.try_emplace(address, *node);
   if (is_new)
     return true;
@@ -305,9 +305,9 @@ bool etcd_rules::take(const etcd_entry& x) {
   return changed;
 }
 
-void etcd_rules::tell_names(const std::string& address, const listed_node& x) {
-  if (x.node == options_.self.node && address != options_.address && told_.size() < max_remembered &&
-      told_.insert(address).second)
+void etcd_rules::report_names(const std::string& address, const listed_node& x) {
+  if (x.node == options_.self.node && address != options_.address && notified_.size() < max_remembered &&
+      notified_.insert(address).second)
     say(true, "duplicate node name: the node at " + address + " is also called '" + x.node +
                   "'; logs and status cannot tell them apart; set a different node_name on each");
 }
@@ -321,12 +321,12 @@ void etcd_rules::look_at_own(std::string_view value, timestamp now) {
   if (!node)
     return put_again(now);
   // Another node has put its entry at this address. Putting again would only make both overwrite each other.
-  if (told_.size() < max_remembered && told_.insert(options_.address).second)
+  if (notified_.size() < max_remembered && notified_.insert(options_.address).second)
     say(true, "duplicate address: node '" + node->node + "' is in etcd's list of nodes at " + options_.address +
                   ", the address of this node; set a different cluster.advertise on each");
 }
 
-void etcd_rules::tell_members() {
+void etcd_rules::report_members() {
   etcd_members out;
   for (const auto& [address, node] : nodes_)
     out.addresses.push_back(address);
@@ -376,7 +376,7 @@ etcd_stats etcd_rules::stats() const {
           leases_lost_};
 }
 
-std::optional<etcd_request> etcd_rules::farewell() const {
+std::optional<etcd_request> etcd_rules::deregistration() const {
   // Without a lease, a login or an etcd that answers there is nothing to revoke; the lease expires by itself.
   if (lease_ == 0 || needs_login() || !trouble().empty())
     return std::nullopt;

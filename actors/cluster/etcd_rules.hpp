@@ -41,12 +41,12 @@ struct etcd_members {
   std::vector<std::string> addresses;
 };
 /// A line for the log.
-struct etcd_told {
+struct etcd_notified {
   bool bad = false;
   std::string text;
 };
 
-using etcd_effect = std::variant<etcd_request, etcd_login, etcd_watch, etcd_members, etcd_told>;
+using etcd_effect = std::variant<etcd_request, etcd_login, etcd_watch, etcd_members, etcd_notified>;
 
 struct etcd_options {
   /// For the log.
@@ -98,7 +98,7 @@ public:
   std::string trouble() const;
   etcd_stats stats() const;
   /// The request that removes this node from the list; empty where the node is not in it, or etcd is unreachable.
-  std::optional<etcd_request> farewell() const;
+  std::optional<etcd_request> deregistration() const;
 
   std::vector<etcd_effect> take_outbox() { return std::exchange(outbox_, {}); }
 
@@ -134,9 +134,9 @@ private:
   bool take(const etcd_entry& x);
   /// Checks the value of this node's entry.
   void look_at_own(std::string_view value, timestamp now);
-  void tell_names(const std::string& address, const listed_node& x);
-  void tell_members();
-  void say(bool bad, std::string text) { outbox_.emplace_back(etcd_told{bad, std::move(text)}); }
+  void report_names(const std::string& address, const listed_node& x);
+  void report_members();
+  void say(bool bad, std::string text) { outbox_.emplace_back(etcd_notified{bad, std::move(text)}); }
   condition state() const noexcept;
   /// Logs when the condition has become worse, and when it is well again.
   void say_state(condition was);
@@ -154,7 +154,7 @@ private:
   bool logged_in_ = false;
   /// Also empty where authentication is disabled in etcd, which has been logged then.
   std::string token_;
-  bool told_of_no_users_ = false;
+  bool notified_of_no_users_ = false;
 
   /// 0: none.
   std::int64_t lease_ = 0;
@@ -167,7 +167,7 @@ private:
   std::map<std::string, listed_node> nodes_;
   /// Keys of invalid entries that are still there; then keys and addresses that the log has.
   std::set<std::string> senseless_;
-  std::set<std::string> told_;
+  std::set<std::string> notified_;
   bool was_listed_ = false;
   std::int64_t revision_ = 0;
   /// 0: no watch is open.

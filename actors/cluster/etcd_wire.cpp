@@ -107,7 +107,7 @@ std::string text_at(const json& x, const char* key) {
 }
 
 /// Makes a text safe for the log and for JSON.
-std::string told(std::string_view text) {
+std::string notified(std::string_view text) {
   std::string out(text.substr(0, max_refusal));
   std::ranges::replace_if(
       out, [](char c) { return c < ' ' || c > '~'; }, '?');
@@ -149,7 +149,7 @@ etcd_refusal refusal_of(const json& x) {
   if (why.empty())
     why = text_at(at, "message");
   const auto code = number_at(at, at.contains("grpc_code") ? "grpc_code" : "code");
-  return {code.value_or(0), told(why)};
+  return {code.value_or(0), notified(why)};
 }
 
 tl::unexpected<error> refused(const etcd_reply& reply, etcd_refusal x) {
@@ -359,7 +359,7 @@ result<etcd_news> read_watch(std::string_view line) {
   if (compacted.value_or(1) != 0)
     out.end = "the revisions of the watch have been compacted";
   else if (canceled != inner->end() && canceled->is_boolean() && canceled->get<bool>())
-    out.end = "etcd has ended the watch: " + told(text_at(*inner, "cancel_reason"));
+    out.end = "etcd has ended the watch: " + notified(text_at(*inner, "cancel_reason"));
   return out;
 }
 

@@ -12,7 +12,7 @@ bool same_spaces(const std::vector<cluster_space>& a, const std::vector<cluster_
 }
 
 /// Failures before the log says so. Nodes that are started together do not find each other, or themselves, at once.
-constexpr std::uint32_t told_failures = 2;
+constexpr std::uint32_t notified_failures = 2;
 
 /// Whether retrying does not help until an operator changes a config or a certificate.
 bool is_refusal(errc code) {
@@ -147,9 +147,9 @@ void membership::away(peer_number at, const error& why, timestamp now) {
   if (was_up)
     say(true, "peer disconnected: node '" + x.card.node + "' at " + x.address + " (" + why.text +
                   "); its pages are unavailable until it returns");
-  else if (refused ? x.trouble != why.text : x.failures == told_failures)
+  else if (refused ? x.trouble != why.text : x.failures == notified_failures)
     say(true, "no node of this cluster at " + x.address + ": " + why.text);
-  x.failures = was_up || refused ? told_failures + 1 : std::min(x.failures + 1, told_failures + 1);
+  x.failures = was_up || refused ? notified_failures + 1 : std::min(x.failures + 1, notified_failures + 1);
   x.trouble = why.text.empty() ? "no answer" : why.text;
   if (was_up)
     outbox_.emplace_back(peer_went{at});

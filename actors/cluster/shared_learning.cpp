@@ -57,7 +57,7 @@ void shared_learning::begin(space_entry& x, timestamp now) const {
   x.until = now + options_.limit;
   x.next = now + std::max<duration>(options_.pause, options_.pause_per_shard * x.shards.size());
   for (auto& [who, known] : x.shards) {
-    known.told = false;
+    known.notified = false;
     x.to_ask.push_back(who);
   }
 }
@@ -84,29 +84,29 @@ void shared_learning::on_time(timestamp now) {
   }
 }
 
-void shared_learning::on_told(reuse_call call, const result<reuse_reply>& told) {
+void shared_learning::on_notified(reuse_call call, const result<reuse_reply>& notified) {
   const auto of = std::ranges::find_if(spaces_, [call](const auto& s) { return s.second.asked.contains(call); });
   if (of == spaces_.end())
     return;
   auto& [space, x] = *of;
   const auto who = x.asked.extract(call).mapped();
-  if (!who.peer && !told && told.error().code == errc::unsupported) {
+  if (!who.peer && !notified && notified.error().code == errc::unsupported) {
     x.learns = false;
     return break_off(x);
   }
   // The shard may have disconnected meanwhile.
   const auto found = x.shards.find(who);
-  auto counts = told ? reuse_counts::of_numbers(told->counts.items) : std::nullopt;
+  auto counts = notified ? reuse_counts::of_numbers(notified->counts.items) : std::nullopt;
   if (found != x.shards.end() && counts) {
     auto& known = found->second;
     // The clock of a restarted shard runs backwards.
-    if (known.has_clock && told->clock >= known.clock)
-      known.advance = known.advance * fading + static_cast<double>(told->clock - known.clock);
+    if (known.has_clock && notified->clock >= known.clock)
+      known.advance = known.advance * fading + static_cast<double>(notified->clock - known.clock);
     else
       known.advance = 0;
-    known.told = true;
+    known.notified = true;
     known.has_clock = true;
-    known.clock = told->clock;
+    known.clock = notified->clock;
     known.counts = *counts;
   }
   ask_more(space, x);
@@ -117,15 +117,15 @@ void shared_learning::on_told(reuse_call call, const result<reuse_reply>& told) 
 void shared_learning::end(const namespace_id& space, space_entry& x) {
   x.in_round = false;
   for (auto& [who, known] : x.shards)
-    if (!known.told)
+    if (!known.notified)
       known.counts = {};
   for (std::uint32_t own = 0; own < x.own; ++own) {
     const auto here = x.shards.find({std::nullopt, own});
-    if (here == x.shards.end() || !here->second.told)
+    if (here == x.shards.end() || !here->second.notified)
       continue;
     teach_shard lesson{space, own, {}};
     for (const auto& [who, known] : x.shards) {
-      if (who == here->first || !known.told)
+      if (who == here->first || !known.notified)
         continue;
       const auto pace = here->second.advance / known.advance;
       // Until both have received keys, their ages are taken to be equal.

@@ -30,7 +30,7 @@ struct learning_shard {
   friend auto operator<=>(const learning_shard&, const learning_shard&) = default;
 };
 
-/// Asks the shard for its reuse statistics of a namespace. Every such call is answered by `on_told`, or cancelled.
+/// Asks the shard for its reuse statistics of a namespace. Every such call is answered by `on_notified`, or cancelled.
 struct ask_shard {
   reuse_call call = 0;
   namespace_id space;
@@ -88,7 +88,7 @@ public:
   void forget(const namespace_id& space);
 
   void on_time(timestamp now);
-  void on_told(reuse_call call, const result<reuse_reply>& told);
+  void on_notified(reuse_call call, const result<reuse_reply>& notified);
   /// When `on_time` has something to do.
   timestamp next_event() const;
 
@@ -101,7 +101,7 @@ private:
   struct known_shard {
     std::uint64_t incarnation = 0;
     /// Whether it has answered in this round.
-    bool told = false;
+    bool notified = false;
     std::uint64_t clock = 0;
     /// How far the clock advanced between rounds, weighted towards the latest.
     double advance = 0;

@@ -97,11 +97,11 @@ void lmcache_server::tick() {
     tell(parts_.node, owner_at_rest_atom_v, resting_.front().second);
     resting_.pop_front();
   }
-  tell_counters();
+  report_counters();
   plan_tick(waiting_.empty() ? std::min(tick_interval, shortest_lease_ / 4) : status_patience);
 }
 
-void lmcache_server::tell_counters() {
+void lmcache_server::report_counters() {
   parts_.counters->instances.store(rules_.instances(), std::memory_order_relaxed);
   parts_.counters->sessions.store(sessions_.sessions(), std::memory_order_relaxed);
   parts_.counters->expired_sessions.store(sessions_.expired(), std::memory_order_relaxed);

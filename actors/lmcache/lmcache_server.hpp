@@ -234,7 +234,7 @@ private:
   void clear(const request_ptr& x);
   void clear_some(const request_ptr& x, const registry_actor& shard, const namespace_id& space, std::uint32_t from,
                   std::function<void()> then);
-  void tell_counters();
+  void report_counters();
 
   // -- lmcache_instances.cpp: registered workers --
   void change_registration(const request_ptr& x);

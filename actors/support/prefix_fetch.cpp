@@ -27,7 +27,7 @@ void prefix_fetch::send_matches(const ticket& lease) {
 void prefix_fetch::send_match(std::size_t index) {
   const auto& p = parts_[index];
   match out{index, p.shard, {how_.space, lease_, how_.lease_for, {}}};
-  out.request.tell_on_disk = how_.tell_on_disk;
+  out.request.report_on_disk = how_.report_on_disk;
   out.request.keys.items.reserve(p.positions.size());
   for (const auto i : p.positions)
     out.request.keys.items.push_back(keys_[i]);
@@ -83,7 +83,7 @@ prefix_fetch::finding prefix_fetch::settle(timestamp now) {
   }
   if (out.matched > 0) {
     out.lease = lease_;
-    if (how_.tell_on_disk)
+    if (how_.report_on_disk)
       out.on_disk = joined_on_disk(out.matched);
   }
   return out;

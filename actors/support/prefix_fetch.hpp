@@ -34,7 +34,7 @@ public:
     /// The length of a lease.
     duration lease_for{};
     /// As in `match_request`.
-    bool tell_on_disk = false;
+    bool report_on_disk = false;
     /// Whether there are peers to ask for missing keys.
     bool has_peers = false;
     /// The lookup ends at `deadline` at the latest, and no later than `peers_limit` after peers were first asked.

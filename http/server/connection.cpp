@@ -190,7 +190,7 @@ void connection::close() noexcept {
     return;
   phase_ = phase::closed;
   close_socket();
-  tell_of_end();
+  report_end();
   owner_.forget(id_);
 }
 
@@ -380,7 +380,7 @@ response connection::dropped() {
 }
 
 /// The client no longer waits for the answer to the pending request.
-void connection::tell_of_end() noexcept {
+void connection::report_end() noexcept {
   const auto then = std::exchange(at_end_, nullptr);
   if (!then)
     return;
@@ -454,14 +454,14 @@ void connection::check(timestamp now) {
   if (now >= write_deadline_)
     return close();
   if (is_awaiting_ && at_end_ && peer_has_ended())
-    tell_of_end();
+    report_end();
   if (now < deadline_)
     return;
   if (phase_ != phase::open)
     return close();
   if (is_awaiting_) {
     shared_.log->warn("{} did not answer in time", route_->name);
-    tell_of_end();
+    report_end();
     return answer(number_, response::failure(status::gateway_timeout, "this request was not answered in time"));
   }
   if (is_writing_)

@@ -104,7 +104,7 @@ private:
   response dropped();
   void finish(const response& x);
   void forget_sent();
-  void tell_of_end() noexcept;
+  void report_end() noexcept;
   void refuse_malformed();
   void refuse_late_request();
   /// The answer to a connection beyond the limit that sends anything but a probe.

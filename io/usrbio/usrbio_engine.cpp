@@ -103,12 +103,12 @@ public:
     auto& made = buffers_[*id];
     made.mapping = usrbio::shared_mapping_of(bytes);
     // Without a daemon the file is registered when the next one appears.
-    auto told = current_ ? tell(made, *current_) : result<void>{};
-    if (!told) {
+    auto notified = current_ ? tell(made, *current_) : result<void>{};
+    if (!notified) {
       made = {};
       resources_.remove_buffer(*id);
       engine_.mount_->look();
-      return tl::unexpected(std::move(told.error()));
+      return tl::unexpected(std::move(notified.error()));
     }
     return id;
   }
@@ -308,8 +308,8 @@ private:
       return done;
     for (std::uint32_t id = 0; id < buffers_.size(); ++id)
       if (!resources_.buffer(id).empty())
-        if (auto told = tell(buffers_[id], **opened); !told)
-          return told;
+        if (auto notified = tell(buffers_[id], **opened); !notified)
+          return notified;
     current_ = std::move(*opened);
     sent_ = {};
     return {};

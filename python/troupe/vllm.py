@@ -290,11 +290,11 @@ class TroupeConnector(KVConnectorBase_V1):
         try:
             out = ask(self._said(known))
         except TroupeError as error:
-            known.refused, known.told = True, False
+            known.refused, known.notified = True, False
             logger.error("Troupe: request %.80r is not cached: %s", request.request_id, error)
             return otherwise
-        known.told = self._is_attached()
-        if not known.told:
+        known.notified = self._is_attached()
+        if not known.notified:
             # The library has not kept it: if it is looked up again with a node, everything is sent again.
             known.tokens = known.hashes = 0
         return out
@@ -379,7 +379,7 @@ class TroupeConnector(KVConnectorBase_V1):
             known = self._known[name]
             first, now = known.tokens, known.request.num_tokens
             firsts.append(first)
-            if now > first and known.told:
+            if now > first and known.notified:
                 known.tokens = now
                 total += now - first
                 if not counted:
@@ -387,7 +387,7 @@ class TroupeConnector(KVConnectorBase_V1):
             ends.append(total)
             if counted:
                 hash_firsts.append(known.hashes)
-                if known.told and len(known.request.block_hashes) >= (known.hashes + 1) * per_block:
+                if known.notified and len(known.request.block_hashes) >= (known.hashes + 1) * per_block:
                     hashes += self._new_hashes(known)[1]
                 hash_ends.append(len(hashes))
         if counted:
@@ -436,7 +436,7 @@ class Known:
     def __init__(self, request):
         self.request, self.name = request, _texts.fitting(request.request_id)
         self.tokens = self.hashes = 0
-        self.refused = self.told = False
+        self.refused = self.notified = False
         self.lora = self.cache_salt = None
         if request.lora_request is not None:
             # Different adapters may have the same name.

@@ -220,9 +220,9 @@ TEST_CASE("copy engine: a device failure ends the engine and fails every order w
   w.device->let_gathers_go();
   w.self->monitor(w.engine);
   w.device->break_down();
-  const auto told = w.ask(gather_atom_v, w.order(0));
-  CHECK(told.code == errc::device_error);
-  CHECK(told.text.find("on fire") != std::string::npos);
+  const auto notified = w.ask(gather_atom_v, w.order(0));
+  CHECK(notified.code == errc::device_error);
+  CHECK(notified.text.find("on fire") != std::string::npos);
   caf::error reason;
   w.self->receive([&](const caf::down_msg& down) { reason = down.reason; },
                   caf::after(patience) >> [] { FAIL("the engine lives on"); });

@@ -336,17 +336,17 @@ TEST_CASE("directory: a watcher receives changes, one update at a time", "[direc
   probe watcher(w.system());
   const auto watch = w.ask(proxy, watch_atom_v, std::string("a"), watcher.as<handshake_watcher_actor>());
   const auto number = watch.value<std::uint64_t>();
-  auto told = watcher.take_one<handshake_update>();
+  auto notified = watcher.take_one<handshake_update>();
   // The directory's own handle does not leave the process with it.
-  CHECK_FALSE(told.sender);
-  CHECK(told.get<handshake_update>(0).watch == number);
-  CHECK(told.get<handshake_update>(0).changes.at(0).now.entries.size() == 1);
+  CHECK_FALSE(notified.sender);
+  CHECK(notified.get<handshake_update>(0).watch == number);
+  CHECK(notified.get<handshake_update>(0).changes.at(0).now.entries.size() == 1);
   w.ask(proxy, rank_of("a", 1));
   w.ask(proxy, rank_of("b", 1));
   CHECK(watcher.take<handshake_update>().empty());
   CHECK(w.ask(proxy, handshake_seen_request{number}).code() == errc::ok);
-  told = watcher.take_one<handshake_update>();
-  CHECK(told.get<handshake_update>(0).changes.at(0).now.complete);
+  notified = watcher.take_one<handshake_update>();
+  CHECK(notified.get<handshake_update>(0).changes.at(0).now.complete);
   CHECK(w.ask(proxy, handshake_seen_request{number}).code() == errc::ok);
   CHECK(watcher.take<handshake_update>().empty());
   CHECK(w.ask(proxy, caf::leave_atom_v, number).code() == errc::ok);

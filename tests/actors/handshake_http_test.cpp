@@ -414,9 +414,10 @@ TEST_CASE("handshake over HTTP: closing a connection ends its long poll and othe
   client half{w.proxy->port()};
   half.send(world::request("GET", std::string(rank_0) + "?wait=60s"));
   half.end();
-  const auto told = half.must_read();
-  CHECK(told.code == 404);
-  CHECK(json::parse(told.body).at("detail") == "the client closed its side of the connection, which ended its wait");
+  const auto notified = half.must_read();
+  CHECK(notified.code == 404);
+  CHECK(json::parse(notified.body).at("detail") ==
+        "the client closed its side of the connection, which ended its wait");
   CHECK(w.waits(0));
 }
 

@@ -151,11 +151,11 @@ TEST_CASE("handshake listener: publish, wait, fetch and watch from another actor
   REQUIRE(proxy);
   caf::scoped_actor self{w.there};
   std::promise<void> complete;
-  std::atomic<bool> told{false};
+  std::atomic<bool> notified{false};
   std::atomic<std::uint64_t> watch{0};
   const auto watcher = spawn_actor<listener>(w.there, [&](const handshake_update& x) {
     for (const auto& change : x.changes)
-      if (change.now.complete && !told.exchange(true))
+      if (change.now.complete && !notified.exchange(true))
         complete.set_value();
     caf::anon_send(proxy, handshake_seen_request{x.watch});
   });
@@ -202,15 +202,15 @@ TEST_CASE("handshake listener: the config sets the size of updates and the patie
     x.payload.resize(2000);
     self->request(it, limit, x).receive([](const handshake_reply& y) { CHECK(y.code == 0); }, [](const caf::error&) {});
   }
-  std::promise<std::size_t> told;
+  std::promise<std::size_t> notified;
   std::atomic<bool> once{false};
   const auto watcher = spawn_actor<listener>(system, [&](const handshake_update& x) {
     if (!once.exchange(true))
-      told.set_value(x.changes.size());
+      notified.set_value(x.changes.size());
   });
   self->request(it, limit, watch_atom_v, std::string(), watcher)
       .receive([](std::uint64_t) {}, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
-  auto changes = told.get_future();
+  auto changes = notified.get_future();
   REQUIRE(changes.wait_for(limit) == std::future_status::ready);
   CHECK(changes.get() == 1);
   // The watcher never acknowledges an update.
@@ -407,16 +407,16 @@ TEST_CASE("handshake listener: a reply longer than the message limit is refused 
     w.publish(x);
   }
   const auto proxy = w.find();
-  std::promise<handshake_change> told;
+  std::promise<handshake_change> notified;
   std::atomic<bool> once{false};
   const auto watcher = spawn_actor<listener>(w.there, [&](const handshake_update& x) {
     if (!once.exchange(true))
-      told.set_value(x.changes.at(0));
+      notified.set_value(x.changes.at(0));
   });
   caf::scoped_actor self{w.there};
   self->request(proxy, limit, watch_atom_v, std::string("a"), watcher)
       .receive([](std::uint64_t) {}, [](const caf::error& e) { FAIL(to_string(from_caf(e))); });
-  auto change = told.get_future();
+  auto change = notified.get_future();
   REQUIRE(change.wait_for(limit) == std::future_status::ready);
   const auto news = change.get();
   CHECK(news.now.code == static_cast<std::uint8_t>(errc::out_of_range));

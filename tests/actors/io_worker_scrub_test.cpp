@@ -55,8 +55,8 @@ TEST_CASE_METHOD(scrubbing_world,
   list({page(1), page(2), page(3)});
   for (int i = 0; i < 4; ++i)
     advance(std::chrono::seconds(1));
-  const auto told = shard.take_one<invalidate_request>();
-  const auto& x = told.get<invalidate_request>(0);
+  const auto notified = shard.take_one<invalidate_request>();
+  const auto& x = notified.get<invalidate_request>(0);
   CHECK(x.space == namespace_id{1, 2});
   CHECK(x.rank == 0);
   CHECK(x.pages.items == std::vector{page(2)});

@@ -111,8 +111,8 @@ TEST_CASE_METHOD(world, "io worker: a page corrupted in memory is not written an
   CHECK(fill(placed.pin, 3) == std::vector(3, errc::ok));
   CHECK(stats().written_pages == 1);
   CHECK(stats().damaged_pages == 2);
-  const auto told = shard.take_one<invalidate_request>();
-  const auto& x = told.get<invalidate_request>(0);
+  const auto notified = shard.take_one<invalidate_request>();
+  const auto& x = notified.get<invalidate_request>(0);
   CHECK(x.space == namespace_id{1, 2});
   CHECK(x.pages.items == std::vector{page(1), page(2)});
   CHECK(x.reasons.items ==

@@ -126,12 +126,12 @@ struct link_world : sim {
   }
 
   /// Whether all of the client's actors, or none of them, were unbound since the last call.
-  void check_unbound(bool told = true) {
-    const auto was_told = [](probe& x) { return !x.take<unbind_atom>().empty(); };
-    CHECK(was_told(lookup) == told);
+  void check_unbound(bool notified = true) {
+    const auto was_notified = [](probe& x) { return !x.take<unbind_atom>().empty(); };
+    CHECK(was_notified(lookup) == notified);
     for (const auto& x : ranks) {
-      CHECK(was_told(x->load) == told);
-      CHECK(was_told(x->save) == told);
+      CHECK(was_notified(x->load) == notified);
+      CHECK(was_notified(x->save) == notified);
     }
   }
   /// Whether the node was notified once that the client detaches.

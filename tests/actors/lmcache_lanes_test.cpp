@@ -75,7 +75,7 @@ private:
 
 /// A node that clients can attach to, with a shard and a rank, where every request succeeds. Messages about ended
 /// attachments are forwarded to the test in their order.
-caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& told) {
+caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& notified) {
   return {
       [self](const attach_request& wanted, const caf::actor&) {
         attach_reply out;
@@ -91,8 +91,8 @@ caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& told
         out.ranks.push_back({0, 16, caf::actor_cast<client_worker_actor>(caf::actor_cast<caf::actor>(self))});
         return out;
       },
-      [self, told](caf::leave_atom, owner_id, const caf::actor&) { self->send(told, std::string("leaves")); },
-      [self, told](owner_at_rest_atom, owner_id) { self->send(told, std::string("rests")); },
+      [self, notified](caf::leave_atom, owner_id, const caf::actor&) { self->send(notified, std::string("leaves")); },
+      [self, notified](owner_at_rest_atom, owner_id) { self->send(notified, std::string("rests")); },
       [](const reserve_request& x) {
         reserve_reply out;
         out.results.items.assign(x.keys.size(), location{});
@@ -103,8 +103,8 @@ caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& told
         out.frames.items.assign(x.pages.size(), page_frame{});
         return out;
       },
-      [self, told](fill_atom, const fill_request& x) {
-        self->send(told, std::string("fills"));
+      [self, notified](fill_atom, const fill_request& x) {
+        self->send(notified, std::string("fills"));
         io_reply out;
         out.results.items.assign(x.gathered.size(), 0);
         return out;
@@ -159,9 +159,8 @@ TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are d
   caf::scoped_actor self(system);
   const auto node = system.spawn(friendly_node, caf::actor_cast<caf::actor>(self));
   lmcache_server_parts parts;
-  parts.answer = [told = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to, std::optional<std::string>) {
-    caf::anon_send(told, to.number);
-  };
+  parts.answer = [notified = caf::actor_cast<caf::actor>(self)](
+                     const lmcache::incoming& to, std::optional<std::string>) { caf::anon_send(notified, to.number); };
   const auto inbox = std::make_shared<lmcache_inbox>();
   parts.inbox = inbox;
   parts.counters = std::make_shared<lmcache::counters>();
@@ -206,20 +205,20 @@ TEST_CASE("lmcache lanes: a worker's frames stay pinned until its requests are d
   // After this reply the worker is known to have ended. The lookup client of its namespace detaches with it and reports
   // that it is quiesced.
   ask(operation::noop, "answered");
-  std::deque<std::string> told;
-  while (told.empty() || told.back() != "answered")
-    told.push_back(next());
-  CHECK(std::ranges::count(told, "leaves") <= 1);
-  CHECK(std::ranges::count(told, "rests") <= 1);
-  CHECK(std::ranges::count(told, "fills") == 0);
+  std::deque<std::string> notified;
+  while (notified.empty() || notified.back() != "answered")
+    notified.push_back(next());
+  CHECK(std::ranges::count(notified, "leaves") <= 1);
+  CHECK(std::ranges::count(notified, "rests") <= 1);
+  CHECK(std::ranges::count(notified, "fills") == 0);
   story->set(&arena_story::may_go_on);
   // The worker's own: filled first.
   const std::ptrdiff_t rests = says_so ? 2 : 1;
-  while (std::ranges::count(told, "leaves") < 2 || std::ranges::count(told, "rests") < rests) {
-    told.push_back(next());
-    REQUIRE_FALSE(told.back().empty());
+  while (std::ranges::count(notified, "leaves") < 2 || std::ranges::count(notified, "rests") < rests) {
+    notified.push_back(next());
+    REQUIRE_FALSE(notified.back().empty());
   }
-  CHECK(std::ranges::count(told, "fills") == 1);
+  CHECK(std::ranges::count(notified, "fills") == 1);
   self->send_exit(server, caf::exit_reason::user_shutdown);
   self->send_exit(node, caf::exit_reason::user_shutdown);
 }
@@ -319,8 +318,9 @@ struct registrations_world {
 
   registrations_world() {
     lmcache_server_parts parts;
-    parts.answer = [told = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to, std::optional<std::string>) {
-      caf::anon_send(told, to.number);
+    parts.answer = [notified = caf::actor_cast<caf::actor>(self)](const lmcache::incoming& to,
+                                                                  std::optional<std::string>) {
+      caf::anon_send(notified, to.number);
     };
     parts.inbox = inbox;
     parts.counters = std::make_shared<lmcache::counters>();
@@ -424,14 +424,14 @@ TEST_CASE_METHOD(registrations_world,
   }
   CHECK(answered().empty());
   extents->open();
-  std::vector<std::string> told;
-  while (told.size() < asked.size() + 1) {
-    told.push_back(next());
-    REQUIRE_FALSE(told.back().empty());
+  std::vector<std::string> notified;
+  while (notified.size() < asked.size() + 1) {
+    notified.push_back(next());
+    REQUIRE_FALSE(notified.back().empty());
   }
   asked.emplace_back("retrieved");
-  std::ranges::sort(told);
-  CHECK(told == asked);
+  std::ranges::sort(notified);
+  CHECK(notified == asked);
 }
 
 TEST_CASE_METHOD(registrations_world,
@@ -444,9 +444,9 @@ TEST_CASE_METHOD(registrations_world,
   CHECK(next() == "ping");
   CHECK(answered().empty());
   extents->open();
-  std::vector<std::string> told{next(), next()};
-  std::ranges::sort(told);
-  CHECK(told == std::vector<std::string>{"again", "retrieved"});
+  std::vector<std::string> notified{next(), next()};
+  std::ranges::sort(notified);
+  CHECK(notified == std::vector<std::string>{"again", "retrieved"});
   bool done = false;
   drained.receive([&] { done = true; }, [](const caf::error& e) { FAIL(from_caf(e).text); });
   CHECK(done);

@@ -40,7 +40,7 @@ TEST_CASE_METHOD(world, "load coordinator: pages in the slab are read from the f
   bind(first);
   const auto number = begin(load, test_task(2));
   const auto located = locate_one();
-  CHECK(located.get<locate_request>(0).tell_in_slab);
+  CHECK(located.get<locate_request>(0).report_in_slab);
   locate_in_slab(located);
   const auto order = reader.take_one<read_order>();
   CHECK(order.get<read_order>(0).file == first);
@@ -79,7 +79,7 @@ TEST_CASE_METHOD(world, "load coordinator: after a new binding it reads only fro
   bind({}, 79);
   begin(load, test_task(1));
   const auto located = locate_one();
-  CHECK_FALSE(located.get<locate_request>(0).tell_in_slab);
+  CHECK_FALSE(located.get<locate_request>(0).report_in_slab);
   locate_in_slab(located);
   CHECK(reader.take<read_order>().empty());
   CHECK(worker.take<fetch_atom, frame_request>().size() == 1);

@@ -96,8 +96,8 @@ TEST_CASE_METHOD(admitting_world, "io worker: shards are notified of dropped pag
   CHECK(shard.inbox_size() == 0);
   const auto placed = place({page(4), page(5)});
   CHECK(codes_of(placed) == std::vector{errc::ok, errc::ok});
-  const auto told = shard.take_one<give_up_request>();
-  const auto& x = told.get<give_up_request>(0);
+  const auto notified = shard.take_one<give_up_request>();
+  const auto& x = notified.get<give_up_request>(0);
   CHECK(x.space == namespace_id{1, 2});
   CHECK(x.rank == 0);
   CHECK(x.pages.items == std::vector{page(3), page(2)});
@@ -111,10 +111,10 @@ TEST_CASE_METHOD(admitting_world, "io worker: a drain waits until shards have co
   unpin(fetch({page(0)}).pin);
   const auto drained = begin(worker, drain_atom_v);
   run();
-  const auto told = shard.take_one<give_up_request>();
-  CHECK(told.get<give_up_request>(0).pages.items == std::vector{page(1)});
+  const auto notified = shard.take_one<give_up_request>();
+  CHECK(notified.get<give_up_request>(0).pages.items == std::vector{page(1)});
   CHECK_FALSE(client().answer_to(drained).came);
-  shard.reply(told, caf::make_message(all_ok(1)));
+  shard.reply(notified, caf::make_message(all_ok(1)));
   run();
   CHECK(client().answer_to(drained).code() == errc::ok);
   CHECK(stats().written_pages == 1);

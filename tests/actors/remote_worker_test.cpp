@@ -96,13 +96,13 @@ TEST_CASE("remote worker: a fetch is answered when its page is in the client's m
   far_client::write_page(w.here(6), 2);
   const auto fetch = w.begin(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1), w.page(2)}}, {}});
   w.give_frames<fetch_atom>(70, 5);
-  const auto told = w.client().answer_to(fetch).value<frame_reply>();
+  const auto notified = w.client().answer_to(fetch).value<frame_reply>();
   w.unpinned(70);
-  REQUIRE(told.frames.size() == 2);
-  CHECK(io::verify_page(w.there(told.frames[0].offset), far_client::identity(1)) == errc::ok);
-  CHECK(io::verify_page(w.there(told.frames[1].offset), far_client::identity(2)) == errc::ok);
-  CHECK(w.ask(w.worker, unpin_atom_v, owner, told.pin).code() == errc::ok);
-  CHECK(w.ask(w.worker, unpin_atom_v, owner, told.pin).code() == errc::not_found);
+  REQUIRE(notified.frames.size() == 2);
+  CHECK(io::verify_page(w.there(notified.frames[0].offset), far_client::identity(1)) == errc::ok);
+  CHECK(io::verify_page(w.there(notified.frames[1].offset), far_client::identity(2)) == errc::ok);
+  CHECK(w.ask(w.worker, unpin_atom_v, owner, notified.pin).code() == errc::ok);
+  CHECK(w.ask(w.worker, unpin_atom_v, owner, notified.pin).code() == errc::not_found);
 }
 
 TEST_CASE("remote worker: a worker that ends before it is bound does not count as an active client") {
@@ -117,11 +117,12 @@ TEST_CASE("remote worker: a saved page is read and verified before the io worker
   w.bind();
   const auto place = w.begin(w.worker, place_atom_v, owner, frame_request{{{w.page(1), w.page(2)}}, {}});
   w.give_frames<place_atom>(71, 8);
-  const auto told = w.client().answer_to(place).value<frame_reply>();
-  far_client::write_page(w.there(told.frames[0].offset), 1);
-  far_client::write_page(w.there(told.frames[1].offset), 2);
-  w.there(told.frames[1].offset)[5000] ^= std::byte{1};
-  const auto fill = w.begin(w.worker, fill_atom_v, owner, fill_request{told.pin, {{0, 0}}, std::chrono::seconds(1)});
+  const auto notified = w.client().answer_to(place).value<frame_reply>();
+  far_client::write_page(w.there(notified.frames[0].offset), 1);
+  far_client::write_page(w.there(notified.frames[1].offset), 2);
+  w.there(notified.frames[1].offset)[5000] ^= std::byte{1};
+  const auto fill =
+      w.begin(w.worker, fill_atom_v, owner, fill_request{notified.pin, {{0, 0}}, std::chrono::seconds(1)});
   const auto asked = w.io.take_one<fill_atom, owner_id, fill_request>();
   const auto& said = asked.get<fill_request>(2);
   CHECK(said.pin == 71);
@@ -162,9 +163,9 @@ TEST_CASE("remote worker: requests of a lost client are answered and the node is
     w.advance(std::chrono::milliseconds(2200));
   }
   w.run();
-  const auto told = w.node.take_one<unbind_atom, owner_id>();
-  CHECK(told.get<owner_id>(1) == owner);
-  w.node.reply(told, caf::make_message(caf::unit));
+  const auto notified = w.node.take_one<unbind_atom, owner_id>();
+  CHECK(notified.get<owner_id>(1) == owner);
+  w.node.reply(notified, caf::make_message(caf::unit));
   CHECK(w.client().answer_to(fetch).code() == errc::unreachable);
   w.unpinned(70);
   CHECK(w.ask(w.worker, fetch_atom_v, owner, frame_request{{{w.page(1)}}, {}}).code() == errc::unreachable);

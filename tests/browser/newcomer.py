@@ -141,7 +141,7 @@ def alerts(watcher):
         return set()  # not there yet
 
 
-def told(service, reason):
+def notified(service, reason):
     """Every place names the fault and its runbook, and the runbook exists."""
     book = f"docs/operations.md#{reason}"
     status = service.run("troupe", "status")
@@ -170,7 +170,7 @@ def delete_slab(service):
     with service.engine():
         until(lambda: service.run("sh", "-c", f"rm $(find {DATA} -name '*.slab')").returncode == 0, "a slab file")
         until(lambda: "slab_damaged" in service.reasons(), "slab_damaged")
-        told(service, "slab_damaged")
+        notified(service, "slab_damaged")
 
 
 def fill_disk(service):
@@ -179,7 +179,7 @@ def fill_disk(service):
         service.run("sh", "-c", f"cat /dev/zero >{DATA}/filler")
         until(lambda: service.reasons() & full, "a word about the disk")
         for reason in sorted(service.reasons() & full):
-            told(service, reason)
+            notified(service, reason)
         assert service.run("rm", f"{DATA}/filler").returncode == 0
         until(lambda: not service.reasons() & full, "enough room")
     until(lambda: service.run("troupe", "status").returncode == 0, "a healthy status")

@@ -41,7 +41,7 @@ enum class defect : std::uint8_t {
   /// Blocks that were not filled are saved with the others.
   save_unfinished,
   /// Pages that were here before count as made from those of the peer.
-  tell_of_what_was_here,
+  report_what_was_here,
   /// Copies that a peer keeps are evicted first even without its lease.
   spare_without_lease,
   /// Copies that a peer keeps are not recorded.
@@ -57,7 +57,7 @@ enum class defect : std::uint8_t {
   /// One answer of etcd in eight is lost, and its deadline is not checked.
   lose_etcd_answers,
   /// A node that leaves does not take itself out of the list.
-  forget_farewells,
+  forget_deregistrations,
   /// Leases in etcd count as kept alive, and are not.
   forget_keep_alives,
   /// Removed nodes stay in the list.
@@ -94,7 +94,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_name
     {"forget-itself", defect::forget_itself},
     {"keep-leases-of-the-dead", defect::keep_leases_of_the_dead},
     {"save-unfinished", defect::save_unfinished},
-    {"tell-of-what-was-here", defect::tell_of_what_was_here},
+    {"tell-of-what-was-here", defect::report_what_was_here},
     {"spare-without-lease", defect::spare_without_lease},
     {"forget-to-spare", defect::forget_to_spare},
     {"forget-guests", defect::forget_guests},
@@ -102,7 +102,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_name
     {"forget-list-with-etcd", defect::forget_list_with_etcd},
     {"wait-for-etcd", defect::wait_for_etcd},
     {"lose-etcd-answers", defect::lose_etcd_answers},
-    {"forget-farewells", defect::forget_farewells},
+    {"forget-farewells", defect::forget_deregistrations},
     {"forget-keep-alives", defect::forget_keep_alives},
     {"keep-the-unlisted", defect::keep_the_unlisted},
     {"take-nonsense", defect::take_nonsense},

@@ -140,7 +140,7 @@ std::vector<etcd::line> etcd::take_lines() {
   std::vector<line> out;
   for (auto i = watches_.begin(); i != watches_.end();) {
     auto& [which, x] = *i;
-    if (!std::exchange(x.told, true))
+    if (!std::exchange(x.notified, true))
       out.push_back({which, json{{"result", {{"header", header_of(revision_)}, {"created", true}}}}.dump()});
     if (x.next <= compacted_) {
       const json end{

@@ -70,7 +70,7 @@ private:
     std::string first;
     std::string end;
     std::int64_t next = 0;
-    bool told = false;
+    bool notified = false;
   };
   struct copy {
     std::map<std::string, entry> keys;

@@ -141,7 +141,7 @@ locate_reply world::locate(const open_load& open, const locate_request& x) {
     }
     out.in_slab.items.push_back(in_slab ? 1 : 0);
   }
-  if (!x.tell_in_slab)
+  if (!x.report_in_slab)
     out.in_slab.items.clear();
   return out;
 }

@@ -14,7 +14,7 @@ using std::chrono::seconds;
 /// How soon a connection is refused by a port without a listener.
 constexpr auto refused_after = milliseconds(1);
 /// Within this, a node that leaves has said so to an etcd that is well.
-constexpr auto farewell_limit = seconds(1);
+constexpr auto deregistration_limit = seconds(1);
 
 } // namespace
 
@@ -53,7 +53,7 @@ bool world::is_to_find(std::size_t i, std::size_t other) const {
     return false;
   const auto& n = nodes_[i];
   return !list_ || !is_etcd_gone_ || std::ranges::count(n.seeds, other) > 0 ||
-         std::ranges::count(n.told, address(other)) > 0;
+         std::ranges::count(n.notified, address(other)) > 0;
 }
 
 void world::begin_listing(std::size_t i) {
@@ -78,12 +78,12 @@ void world::begin_listing(std::size_t i) {
 }
 
 void world::take_out(std::size_t i) {
-  const auto farewell = nodes_[i].listing->farewell();
-  if (farewell && !has(defect::forget_farewells))
-    ask_etcd(i, *farewell, [](const auto&) {});
+  const auto deregistration = nodes_[i].listing->deregistration();
+  if (deregistration && !has(defect::forget_deregistrations))
+    ask_etcd(i, *deregistration, [](const auto&) {});
   if (!is_undisturbed(i) || !etcd_is_well() || is_cut_from_etcd(i))
     return;
-  after(farewell_limit, [this, i, left = now_, run = nodes_[i].incarnation] {
+  after(deregistration_limit, [this, i, left = now_, run = nodes_[i].incarnation] {
     if (list_->undisturbed > left || !etcd_is_well())
       return;
     count("taken out");
@@ -265,7 +265,7 @@ void world::perform(std::size_t i, const cluster::etcd_members& x) {
   auto addresses = x.addresses;
   const auto is_in = [](const auto& list, const std::string& what) { return std::ranges::count(list, what) > 0; };
   if (has(defect::keep_the_unlisted))
-    for (const auto& known : n.told)
+    for (const auto& known : n.notified)
       if (!is_in(addresses, known))
         addresses.push_back(known);
   if (has(defect::take_nonsense))
@@ -291,8 +291,8 @@ void world::perform(std::size_t i, const cluster::etcd_members& x) {
   for (const auto& address_of : addresses)
     if (!list_->ever[prefix(i)].contains(address_of))
       broken("nonsense", n.name + " takes an entry that makes no sense for a node: " + address_of);
-  n.told = std::move(addresses);
-  n.members->on_listed(n.told, local(i));
+  n.notified = std::move(addresses);
+  n.members->on_listed(n.notified, local(i));
   n.members->on_time(local(i));
   for (const auto peer : up)
     if (!n.members->is_up(peer))
@@ -303,7 +303,7 @@ void world::perform(std::size_t i, const cluster::etcd_login&) {
   broken("listed", nodes_[i].name + " logs in at an etcd that has no users");
 }
 
-void world::perform(std::size_t, const cluster::etcd_told& x) {
+void world::perform(std::size_t, const cluster::etcd_notified& x) {
   count(x.bad ? "bad news of etcd" : "good news of etcd");
 }
 

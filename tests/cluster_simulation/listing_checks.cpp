@@ -219,7 +219,7 @@ void world::look_at_lists() {
       n.undisturbed = now_;
     if (!n.lives)
       continue;
-    for (const auto& x : n.told)
+    for (const auto& x : n.notified)
       if (std::ranges::none_of(n.members->numbers(), [&](auto p) { return n.members->address(p) == x; }))
         broken("hint", n.name + " has forgotten " + x + ", which was in the list that it has read last");
     if (!is_undisturbed(i))
@@ -243,7 +243,7 @@ void world::check_list(std::size_t i) {
     if (missing == list_->missing.end() || has_lasted(missing->second))
       broken("listed", n.name + " is there, and etcd as well, but it is not in the list");
   }
-  if (has_lasted(since) && !std::ranges::equal(list, n.told))
+  if (has_lasted(since) && !std::ranges::equal(list, n.notified))
     broken("list", n.name + " has another list than etcd, which has answered all the time");
 }
 

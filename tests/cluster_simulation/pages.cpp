@@ -275,7 +275,7 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
       code = errc::limit_exceeded;
     } else if (n.has.page(x.space, key, x.rank)) {
       count("here already");
-      code = has(defect::tell_of_what_was_here) ? errc::ok : errc::exists;
+      code = has(defect::report_what_was_here) ? errc::ok : errc::exists;
     } else {
       if (bytes != truth(i, x.space, key, x.rank))
         broken("bytes", n.name + " saves other bytes under a key");

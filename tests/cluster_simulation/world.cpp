@@ -201,7 +201,7 @@ void world::end(std::size_t i, bool in_good_order) {
   n.listing.reset();
   n.lines.clear();
   n.left_out.clear();
-  n.told.clear();
+  n.notified.clear();
   n.members.reset();
   n.pages.reset();
   n.rules.reset();

@@ -127,7 +127,7 @@ private:
     std::set<peer_number> left_out;
     /// The last list that it received, the last watch that it began, and since when its connection to etcd is
     /// undisturbed.
-    std::vector<std::string> told;
+    std::vector<std::string> notified;
     number watch = 0;
     bool has_put = false;
     timestamp undisturbed{};
@@ -214,7 +214,7 @@ private:
   void perform(std::size_t i, const cluster::etcd_login& x);
   void perform(std::size_t i, const cluster::etcd_watch& x);
   void perform(std::size_t i, const cluster::etcd_members& x);
-  void perform(std::size_t i, const cluster::etcd_told& x);
+  void perform(std::size_t i, const cluster::etcd_notified& x);
   using etcd_answered = std::function<void(const result<cluster::etcd_reply>&)>;
   void ask_etcd(std::size_t i, const cluster::etcd_request& x, const etcd_answered& then);
   void serve(std::size_t i, number life, const cluster::etcd_request& x, const etcd_answered& then);

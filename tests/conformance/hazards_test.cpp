@@ -257,12 +257,12 @@ TEST_CASE("M-15 a page located by a reader is not given to another key", "[hazar
   only_the_old_one_fails([](metadata_server& server) {
     server.initialize(0, 1);
     REQUIRE(server.save(0, "a"));
-    const auto told = server.where(0, "a");
-    REQUIRE(told);
-    const bool is_not_evicted = server.allocate_one(0, "b") != *told;
+    const auto notified = server.where(0, "a");
+    REQUIRE(notified);
+    const bool is_not_evicted = server.allocate_one(0, "b") != *notified;
     // Another writer fails to write it again.
-    REQUIRE(server.confirm(0, {}, {*told}) == 204);
-    return is_not_evicted && server.allocate_one(0, "c") != *told;
+    REQUIRE(server.confirm(0, {}, {*notified}) == 204);
+    return is_not_evicted && server.allocate_one(0, "c") != *notified;
   });
 }
 

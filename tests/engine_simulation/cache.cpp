@@ -173,7 +173,7 @@ void cache::find_keys(std::uint32_t index) {
     }
     found.matched = static_cast<std::uint32_t>(held.keys.size());
     // At times the answer is unknown.
-    if (x.work.tell_on_disk && world_.draw(dice::on_disk, first) % 8 != 0)
+    if (x.work.report_on_disk && world_.draw(dice::on_disk, first) % 8 != 0)
       for (const auto& key : std::span(x.work.keys.items).first(found.matched))
         found.on_disk.items.push_back(world_.draw(dice::on_disk, key.lo, world_.step / 16) % 3 == 0 ? 1 : 0);
     if (found.matched > 0) {

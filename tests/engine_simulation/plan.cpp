@@ -36,7 +36,7 @@ void choose_sizes(plan& p, random_source& random) {
   auto& s = p.scheduler;
   s.space = {1, 2};
   s.keys.source = random.one_in(4) ? connector::key_source::engine_hashes : connector::key_source::rolling_chunk_hash;
-  engine.tell_block_hashes = s.keys.source == connector::key_source::engine_hashes;
+  engine.report_block_hashes = s.keys.source == connector::key_source::engine_hashes;
   s.keys.block_tokens = engine.block_tokens;
   s.keys.blocks_per_page = blocks_per_page;
   s.workers = p.workers();

@@ -84,7 +84,7 @@ void sim_scheduler_half::update_state_after_alloc(std::string_view request, std:
 connector_metadata sim_scheduler_half::build_connector_meta(const connector::scheduler_output& step) {
   pass_time();
   receive();
-  auto told = step;
+  auto notified = step;
   std::vector<connector::scheduled_request> cached;
   std::vector<std::vector<connector::block_id>> lists;
   if (world_.has(defect::resume_appends_blocks) || world_.has(defect::store_before_computed)) {
@@ -99,7 +99,7 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
         x.blocks = list;
       }
     }
-    told.cached_requests = cached;
+    notified.cached_requests = cached;
   }
   std::vector<connector::scheduled_request> fresh;
   if (world_.has(defect::forget_holes)) {
@@ -113,10 +113,10 @@ connector_metadata sim_scheduler_half::build_connector_meta(const connector::sch
           std::replace(list.begin(), list.end(), null_block, list.back());
         x.blocks = list;
       }
-    told.new_requests = fresh;
-    told.cached_requests = cached;
+    notified.new_requests = fresh;
+    notified.cached_requests = cached;
   }
-  auto said = state_.build_connector_meta(told, world_.now());
+  auto said = state_.build_connector_meta(notified, world_.now());
   flush();
   spoil(said);
   for (const auto& x : said.loads)

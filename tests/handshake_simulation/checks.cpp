@@ -32,7 +32,7 @@ void world::check_ranks(const std::string& who, const handshake::wanted_ranks& w
 void world::check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply) {
   trace(reply.code + reply.incarnation * 256);
   auto& e = find(what.engine);
-  e.told = std::max(e.told, reply.incarnation);
+  e.notified = std::max(e.notified, reply.incarnation);
   if (reply.code != 0)
     return;
   if (has(defect::keep_old_ranks) && reply.incarnation > 1 && random_.one_in(20))
@@ -48,7 +48,7 @@ void world::check_answer(const handshake_fetch_request& what, handshake_fetch_re
   if (const auto alive = e.alive_at.find(reply.incarnation);
       alive == e.alive_at.end() || later(alive->second, time_to_live) < now_)
     broken("alive", who + " was notified long after its last heartbeat");
-  if (has(defect::tell_moved_deadlines))
+  if (has(defect::report_moved_deadlines))
     reply.expires_in = later(e.alive_at[reply.incarnation], time_to_live) - now_;
   if (const auto noted = directory_.disk.engines.find(what.engine);
       noted == directory_.disk.engines.end() || reply.expires_in > std::max(noted->second.deadline - now_, duration()))
@@ -76,15 +76,15 @@ void world::check_limits() {
 
 /// A list is what the disk has, to the last deadline.
 void world::check_list() {
-  auto told = directory_.state->list({}, now_).engines;
+  auto notified = directory_.state->list({}, now_).engines;
   count("listed");
   std::size_t alive = 0;
   for (const auto& [name, x] : directory_.disk.engines)
     alive += x.over == handshake::ending::none && x.deadline > now_ ? 1 : 0;
-  if (told.size() != alive)
+  if (notified.size() != alive)
     broken("listed",
-           std::to_string(told.size()) + " engines are listed, and " + std::to_string(alive) + " are durable");
-  for (auto& x : told) {
+           std::to_string(notified.size()) + " engines are listed, and " + std::to_string(alive) + " are durable");
+  for (auto& x : notified) {
     if (has(defect::list_before_durable))
       x.incarnation = std::max(x.incarnation, find(x.engine).taken);
     const auto noted = directory_.disk.engines.find(x.engine);

@@ -42,11 +42,11 @@ enum class defect : std::uint8_t {
   /// A client does not notice that its listener has ended, nor that the directory behind it does not answer.
   keep_the_connection,
   /// Readers get changes that are not durable yet.
-  tell_before_durable,
+  report_before_durable,
   /// Lists have publications that are not durable yet.
   list_before_durable,
   /// Readers get deadlines that heartbeats have moved before these are durable.
-  tell_moved_deadlines,
+  report_moved_deadlines,
   /// The directory takes whatever is published.
   ignore_limits,
   /// The directory refuses one engine too many.
@@ -75,9 +75,9 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 23> defect_name
     {"forget-client-time", defect::forget_client_time},
     {"watch-once", defect::watch_once},
     {"keep-the-door", defect::keep_the_connection},
-    {"tell-before-durable", defect::tell_before_durable},
+    {"tell-before-durable", defect::report_before_durable},
     {"list-before-durable", defect::list_before_durable},
-    {"tell-moved-deadlines", defect::tell_moved_deadlines},
+    {"tell-moved-deadlines", defect::report_moved_deadlines},
     {"ignore-limits", defect::ignore_limits},
     {"refuse-with-room", defect::refuse_with_room},
     {"lose-updates", defect::lose_updates},

@@ -39,7 +39,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in)
     : random_(seed), steps_(steps), defect_(built_in) {
   options_.wait_max = seconds(5);
   options_.watch_patience = seconds(3);
-  options_.hold_back = !has(defect::tell_before_durable);
+  options_.hold_back = !has(defect::report_before_durable);
   options_.ttl_default = time_to_live;
   options_.waiting_max = random_.number(1, 50);
   options_.disk_patience = seconds(3);
@@ -158,7 +158,7 @@ void world::crash_directory() {
     after(random_.time(milliseconds(1), seconds(1)), [this] { start_directory(); });
   // Changes that were not durable are lost, so no reader may have received them.
   for (auto& x : engines_)
-    x.taken = std::max(x.taken_for_good, x.told);
+    x.taken = std::max(x.taken_for_good, x.notified);
 }
 
 void world::serve(action f) {
@@ -211,7 +211,7 @@ void world::settle() {
   }
   if (state.stats().waiting != directory_.waiting.size())
     broken("ends", "the directory keeps places for others than those who wait");
-  tell_watchers();
+  notify_watchers();
   check_limits();
   if (const auto wrong = state.find_inconsistency(); !wrong.empty())
     broken("consistent", wrong);
@@ -242,11 +242,11 @@ result<world::number> world::watch(std::size_t who) {
   return mine = watch;
 }
 
-void world::tell_watchers() {
+void world::notify_watchers() {
   auto news = directory_.state->take_updates(now_);
   for (std::size_t i = 0; i < news.dropped.size(); ++i)
     count("watch dropped");
-  for (auto& [watch, update] : news.told) {
+  for (auto& [watch, update] : news.notified) {
     // As where there is no room on the way to it; the next change, or the next moment, brings it.
     if ((!is_calm_ || has(defect::lose_updates)) && random_.one_in(8)) {
       count("no room for an update");
@@ -265,8 +265,8 @@ void world::tell_watchers() {
       bytes += handshake::message_bytes(x.now) + x.engine.size();
       if (x.now.code == static_cast<std::uint8_t>(errc::out_of_range))
         count("answered without payloads");
-      auto& told = find(x.engine).told;
-      told = std::max(told, x.now.incarnation);
+      auto& notified = find(x.engine).notified;
+      notified = std::max(notified, x.now.incarnation);
     }
     if (bytes > update_bytes_max_)
       broken("limits", "an update has " + std::to_string(bytes) + " bytes");

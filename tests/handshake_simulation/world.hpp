@@ -126,7 +126,7 @@ private:
     /// directory has accepted.
     incarnation_number taken = 0;
     incarnation_number taken_for_good = 0;
-    incarnation_number told = 0;
+    incarnation_number notified = 0;
     incarnation_number withdrawn = 0;
     std::map<incarnation_number, timestamp> alive_at;
   };
@@ -190,7 +190,7 @@ private:
   void check_answer(const handshake_fetch_request& what, handshake_fetch_reply& reply);
   void check_ranks(const std::string& who, const handshake::wanted_ranks& wanted, const handshake_fetch_reply& reply);
   result<number> watch(std::size_t who);
-  void tell_watchers();
+  void notify_watchers();
 
   // engines
   engine& find(const std::string& name);

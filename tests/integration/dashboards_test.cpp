@@ -122,15 +122,15 @@ TEST_CASE("every metric in the dashboard and the alerts exists") {
 TEST_CASE("every alert links to its runbook and every runbook has an alert") {
   const auto alerts = text_of(source / "configs/prometheus/alerts.yml");
   const auto books = all_in(alerts, "runbook: docs/operations.md#([a-z_-]+)");
-  const auto told = text_of(source / "docs/operations.md");
+  const auto notified = text_of(source / "docs/operations.md");
   std::set<std::string> parts;
-  for (const auto& heading : all_in(told, "\n### ([^\n]+)"))
+  for (const auto& heading : all_in(notified, "\n### ([^\n]+)"))
     parts.insert(anchor_of(heading));
   for (const auto& x : books) {
     INFO(x);
     CHECK(parts.contains(x));
   }
-  for (const auto& heading : all_in(told, "\n### (Alert: [^\n]+)")) {
+  for (const auto& heading : all_in(notified, "\n### (Alert: [^\n]+)")) {
     INFO(heading);
     CHECK(books.contains(anchor_of(heading)));
   }

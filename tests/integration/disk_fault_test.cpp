@@ -260,11 +260,11 @@ TEST_CASE("a full disk at run time is a counted failure") {
     CHECK(full.code == 0);
     CHECK(full.count("saved_pages") == 0);
     CHECK(full.count("save_failures") == block_count);
-    const auto told = s.status();
-    CHECK(told.code == 1);
-    CHECK(told.out.find("writes_fail: ") != std::string::npos);
-    CHECK(told.out.find("no_space") != std::string::npos);
-    CHECK(told.out.find("docs/operations.md#writes_fail") != std::string::npos);
+    const auto notified = s.status();
+    CHECK(notified.code == 1);
+    CHECK(notified.out.find("writes_fail: ") != std::string::npos);
+    CHECK(notified.out.find("no_space") != std::string::npos);
+    CHECK(notified.out.find("docs/operations.md#writes_fail") != std::string::npos);
     const auto zeroes = s.play("1");
     check_report(zeroes, shape);
     CHECK(zeroes.count("loaded_pages") <= 60); // those in memory

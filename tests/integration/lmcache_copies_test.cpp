@@ -77,16 +77,16 @@ TEST_CASE("workers that copy themselves share pages with workers whose node copi
   one.fill(7, from);
   REQUIRE(one.put(7, from));
   lmcache_client worker(port);
-  const auto told = worker.call(register_worker, {{{"instance_id", 2},
-                                                   {"model_name", "m"},
-                                                   {"world_size", 1},
-                                                   {"block_size", block_tokens},
-                                                   {"num_layers", layers},
-                                                   {"hidden_dim_size", heads * content},
-                                                   {"dtype_str", "bfloat16"},
-                                                   {"use_mla", false},
-                                                   {"num_physical_slots", chunk}}});
-  lmcache_pool pool(told->at("shm_name").get<std::string>(), told->at("pool_size").get<std::size_t>());
+  const auto notified = worker.call(register_worker, {{{"instance_id", 2},
+                                                       {"model_name", "m"},
+                                                       {"world_size", 1},
+                                                       {"block_size", block_tokens},
+                                                       {"num_layers", layers},
+                                                       {"hidden_dim_size", heads * content},
+                                                       {"dtype_str", "bfloat16"},
+                                                       {"use_mla", false},
+                                                       {"num_physical_slots", chunk}}});
+  lmcache_pool pool(notified->at("shm_name").get<std::string>(), notified->at("pool_size").get<std::size_t>());
   const auto found = worker.call(prepare_retrieve, {lmcache_key(7, "r", 0, 2, 0), 2});
   REQUIRE(found->at("success") == true);
   const auto& slots = found->at("context").at("slots");

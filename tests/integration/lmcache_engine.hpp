@@ -79,11 +79,11 @@ struct lmcache_engine {
     auto registration = lmcache_registration(instance, of.hidden, of.world);
     if (newer)
       registration["group_layouts"] = json::array();
-    const auto told = worker.call(lmcache_operation::register_worker, {registration});
-    REQUIRE(told);
-    REQUIRE(told->at("pool_size").get<std::size_t>() > 0);
-    pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
-                                          told->at("pool_size").get<std::size_t>());
+    const auto notified = worker.call(lmcache_operation::register_worker, {registration});
+    REQUIRE(notified);
+    REQUIRE(notified->at("pool_size").get<std::size_t>() > 0);
+    pool = std::make_unique<lmcache_pool>(notified->at("shm_name").get<std::string>(),
+                                          notified->at("pool_size").get<std::size_t>());
   }
 
   std::string new_request() { return "r-" + std::to_string(instance) + "-" + std::to_string(++requests); }
@@ -100,9 +100,9 @@ struct lmcache_engine {
     std::vector<json> payloads{key, instance};
     if (newer)
       payloads.push_back(json::array());
-    const auto told = worker.call(lmcache_operation::prepare_store, payloads);
-    REQUIRE(told);
-    const auto& context = told->at("context");
+    const auto notified = worker.call(lmcache_operation::prepare_store, payloads);
+    REQUIRE(notified);
+    const auto& context = notified->at("context");
     if (!context.contains("slots"))
       return false;
     if (context.at("slots").empty())
@@ -129,11 +129,11 @@ struct lmcache_engine {
   /// Whether all of it was found, and right.
   bool retrieve(std::uint32_t sequence, std::uint32_t begin, std::uint32_t end, const std::string& request) {
     const auto key = key_of(sequence, request, begin, end, of.rank);
-    const auto told = worker.call(lmcache_operation::prepare_retrieve, {key, instance});
-    REQUIRE(told);
-    const bool right = told->at("success") == true;
+    const auto notified = worker.call(lmcache_operation::prepare_retrieve, {key, instance});
+    REQUIRE(notified);
+    const bool right = notified->at("success") == true;
     if (right) {
-      const auto& slots = told->at("context").at("slots");
+      const auto& slots = notified->at("context").at("slots");
       REQUIRE(slots.size() == end - begin);
       for (std::uint32_t i = 0; i < slots.size(); ++i)
         CHECK(pool->holds(slots[i], value_of(sequence, begin + i)));

@@ -266,9 +266,9 @@ TEST_CASE("a page corrupted in shared memory is not reported as found", "[lmcach
   engine one(lmcache_port(node.ready_line()), 1);
   CHECK(one.store(1, 3));
   const auto key = lmcache_key(1, "r", 0, 3, 0);
-  const auto told = one.worker.call(prepare_retrieve, {key, 1});
-  REQUIRE(told->at("success") == true);
-  one.pool->slot(told->at("context")["slots"][1])[5] ^= std::byte{1};
+  const auto notified = one.worker.call(prepare_retrieve, {key, 1});
+  REQUIRE(notified->at("success") == true);
+  one.pool->slot(notified->at("context")["slots"][1])[5] ^= std::byte{1};
   CHECK(one.worker.call(commit_retrieve, {key, 1}) == true);
   CHECK_FALSE(one.retrieve(1, 0, 3, "s"));
   // The next one finds what comes before it, and it is stored anew.
@@ -288,8 +288,8 @@ TEST_CASE("pages of a worker that never commits are freed only when it disconnec
   serving_node node(write_config(scratch.path(), config));
   engine one(lmcache_port(node.ready_line()), 1);
   const auto left = std::make_unique<engine>(lmcache_port(node.ready_line()), 2);
-  const auto told = left->worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 2});
-  REQUIRE(told->at("context").at("slots").size() == 3);
+  const auto notified = left->worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 2});
+  REQUIRE(notified->at("context").at("slots").size() == 3);
   // Another one would write the same: that is busy, and no reason to wait.
   CHECK(one.worker.call(prepare_store, {lmcache_key(5, "r", 0, 3, 0), 1})->at("context").at("slots").empty());
   // A repeated store abandons the first one: its slots are no longer committed.
@@ -359,10 +359,10 @@ TEST_CASE("engines with several workers find chunks that all of them have stored
   std::vector<lmcache_client> workers;
   std::unique_ptr<lmcache_pool> pool;
   for (std::int64_t rank = 0; rank < 2; ++rank) {
-    const auto told =
+    const auto notified =
         workers.emplace_back(lmcache_port(node.ready_line())).call(register_worker, {registration(10 + rank, 64, 2)});
-    pool = std::make_unique<lmcache_pool>(told->at("shm_name").get<std::string>(),
-                                          told->at("pool_size").get<std::size_t>());
+    pool = std::make_unique<lmcache_pool>(notified->at("shm_name").get<std::string>(),
+                                          notified->at("pool_size").get<std::size_t>());
   }
   const auto found = [&](const std::string& request) {
     CHECK_FALSE(scheduler.call(lookup, {lmcache_key(1, request, 0, 3, std::nullopt, 2), 2}));
@@ -371,17 +371,17 @@ TEST_CASE("engines with several workers find chunks that all of them have stored
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     CHECK(found("r" + std::to_string(rank)) == 0);
     const auto key = lmcache_key(1, "r", 0, 3, rank, 2);
-    const auto told = workers[rank].call(prepare_store, {key, 10 + rank});
-    for (const auto& slot : told->at("context").at("slots"))
+    const auto notified = workers[rank].call(prepare_store, {key, 10 + rank});
+    for (const auto& slot : notified->at("context").at("slots"))
       pool->fill(slot, static_cast<std::uint8_t>(rank + 1));
     CHECK(workers[rank].call(commit_store, {key, 10 + rank, json::binary({})}) == true);
   }
   CHECK(found("both") == 3);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     const auto key = lmcache_key(1, "both", 0, 3, rank, 2);
-    const auto told = workers[rank].call(prepare_retrieve, {key, 10 + rank});
-    REQUIRE(told->at("success") == true);
-    for (const auto& slot : told->at("context").at("slots"))
+    const auto notified = workers[rank].call(prepare_retrieve, {key, 10 + rank});
+    REQUIRE(notified->at("success") == true);
+    for (const auto& slot : notified->at("context").at("slots"))
       CHECK(pool->holds(slot, static_cast<std::uint8_t>(rank + 1)));
     CHECK(workers[rank].call(commit_retrieve, {key, 10 + rank}) == true);
   }
@@ -426,8 +426,8 @@ TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
       const auto key = lmcache_key(at, "early", 0, 3, 0);
       return both(prepare_store, {key, 1}, commit_store, {key, 1, json::binary({})});
     });
-    const auto told = one.worker.call(prepare_store, {lmcache_key(document, "in order", 0, 3, 0), 1});
-    CHECK(told->at("context").at("slots").size() == 3);
+    const auto notified = one.worker.call(prepare_store, {lmcache_key(document, "in order", 0, 3, 0), 1});
+    CHECK(notified->at("context").at("slots").size() == 3);
   }
   SECTION("a repeated store") {
     const auto document = first_refused([&](std::uint32_t at) {
@@ -437,8 +437,8 @@ TEST_CASE("a commit before its prepare leaves nothing behind", "[lmcache]") {
     });
     // Nothing was written for the second one, and the slots of the first one are not readable.
     CHECK(one.look_up(document, 3, "found") == 0);
-    const auto told = one.worker.call(prepare_store, {lmcache_key(document, "other", 0, 3, 0), 1});
-    CHECK(told->at("context").at("slots").size() == 3);
+    const auto notified = one.worker.call(prepare_store, {lmcache_key(document, "other", 0, 3, 0), 1});
+    CHECK(notified->at("context").at("slots").size() == 3);
   }
   CHECK(node.stop() == 0);
 }
@@ -455,8 +455,8 @@ TEST_CASE("a node shuts down cleanly while pages are being sealed", "[lmcache]")
   constexpr std::uint32_t hidden = 62 * 1024;
   constexpr std::uint32_t pages = 30;
   lmcache_client worker(lmcache_port(node.ready_line()));
-  const auto told = worker.call(register_worker, {registration(1, hidden)});
-  const auto name = told->at("shm_name").get<std::string>();
+  const auto notified = worker.call(register_worker, {registration(1, hidden)});
+  const auto name = notified->at("shm_name").get<std::string>();
   REQUIRE_FALSE(name.empty());
   const auto key = lmcache_key(1, "r", 0, pages, 0);
   const auto prepared = worker.call(prepare_store, {key, 1});

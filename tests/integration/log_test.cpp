@@ -79,8 +79,8 @@ TEST_CASE("dropped log lines are counted and reported when the log is read again
   while (dropped() == 0)
     REQUIRE(std::chrono::steady_clock::now() < deadline);
   node.program().read_stderr();
-  const auto told = node.program().wait_for_line(stream::err, " warning log: ");
-  CHECK(told.text.find("dropped: the log was not read in time") != std::string::npos);
+  const auto notified = node.program().wait_for_line(stream::err, " warning log: ");
+  CHECK(notified.text.find("dropped: the log was not read in time") != std::string::npos);
   CHECK(node.stop() == 0);
 }
 

@@ -236,10 +236,10 @@ TEST_CASE("on a full disk a slab file stops growing and old pages are evicted") 
     CHECK(sum_of_metric(node, "troupe_degraded{reason=\"disk_full\"}") == 1);
     const auto url =
         "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
-    const auto told = run(program_with({"status", url}));
-    CHECK(told.code == 1);
-    CHECK(told.out.find("disk_full: ") != std::string::npos);
-    CHECK(told.out.find("docs/operations.md#disk_full") != std::string::npos);
+    const auto notified = run(program_with({"status", url}));
+    CHECK(notified.code == 1);
+    CHECK(notified.out.find("disk_full: ") != std::string::npos);
+    CHECK(notified.out.find("docs/operations.md#disk_full") != std::string::npos);
     // Another one finds nothing, and leaves nothing.
     disk.fill_up();
     const auto refused = run_replay({"--attach", node.address(), "--trace", play.trace, "--attach-limit", "2",
@@ -332,8 +332,8 @@ TEST_CASE("a node whose index and slabs share a disk never fills it and recovers
         "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
     // The index is tried again each second, and may find room for a moment that its own cleaning has made.
     const auto says_so = [&] {
-      const auto told = run(program_with({"status", url}));
-      return told.code == 1 && told.out.find("docs/operations.md#index_full") != std::string::npos;
+      const auto notified = run(program_with({"status", url}));
+      return notified.code == 1 && notified.out.find("docs/operations.md#index_full") != std::string::npos;
     };
     CHECK(eventually(says_so, std::chrono::milliseconds(50)));
     const auto found = first(node, space);

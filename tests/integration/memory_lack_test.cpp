@@ -47,10 +47,10 @@ TEST_CASE("a node that gets no page memory from the host reports it everywhere a
   CHECK(ready.body.find(" of memory.bytes") != std::string::npos);
   const auto url =
       "127.0.0.1:" + std::to_string(nlohmann::json::parse(node.ready_line()).at("http").at("port").get<int>());
-  const auto told = run(program_with({"status", url}));
-  INFO(told.out);
-  CHECK(told.code == 1);
-  CHECK(told.out.find("docs/operations.md#memory_short") != std::string::npos);
+  const auto notified = run(program_with({"status", url}));
+  INFO(notified.out);
+  CHECK(notified.code == 1);
+  CHECK(notified.out.find("docs/operations.md#memory_short") != std::string::npos);
   CHECK(node.stop() == 0);
 }
 

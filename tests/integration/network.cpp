@@ -79,7 +79,7 @@ public:
   ~network_switch() {
     const std::uint64_t one = 1;
     ending_ = true;
-    [[maybe_unused]] const auto told = ::write(wake_, &one, sizeof one);
+    [[maybe_unused]] const auto notified = ::write(wake_, &one, sizeof one);
     thread_.join();
     close_all();
   }

@@ -131,8 +131,8 @@ def hf3fs_life(ask, name, draw):
         ask("POST", f"/hf3fs/{name}/keys/confirm_write",
             {"rank": rank, "confirmations": given["results"], "pages_to_release": []})
     expect("exists", ask("POST", f"/hf3fs/{name}/keys/batch_exists", {"keys": keys})["exists"], [True] * len(keys))
-    told = ask("POST", f"/hf3fs/{name}/keys/get_locations", {"rank": 0, "keys": [*keys, "nothing"]})["locations"]
-    expect("a page for each", (told[-1], None in told[:-1]), (None, False))
+    notified = ask("POST", f"/hf3fs/{name}/keys/get_locations", {"rank": 0, "keys": [*keys, "nothing"]})["locations"]
+    expect("a page for each", (notified[-1], None in notified[:-1]), (None, False))
     if draw.random() < 0.5:
         ask("POST", f"/hf3fs/{name}/clear")
     ask("DELETE", f"/v1/namespaces/hf3fs-{name}?force=true")

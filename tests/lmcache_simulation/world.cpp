@@ -53,7 +53,7 @@ void world::new_memory(worker& x) {
 
 void world::connect(worker& x) {
   x.client = ++last_client_;
-  x.told_process = x.sometimes_unknown && random_.one_in(2) ? 0 : x.process;
+  x.notified_process = x.sometimes_unknown && random_.one_in(2) ? 0 : x.process;
   x.last_change = 0;
   x.last_ping.reset();
 }
@@ -86,8 +86,9 @@ void world::die(worker& x) {
   x.dead = true;
 }
 
-std::int32_t world::told(const worker& x) const {
-  return has(defect::take_reconnects_for_strangers) ? static_cast<std::int32_t>(500'000 + x.client) : x.told_process;
+std::int32_t world::notified(const worker& x) const {
+  return has(defect::take_reconnects_for_strangers) ? static_cast<std::int32_t>(500'000 + x.client)
+                                                    : x.notified_process;
 }
 
 void world::enroll(worker& x, bool anew) {
@@ -105,7 +106,7 @@ void world::enroll(worker& x, bool anew) {
     count("registered under copies");
   server_rules::registration wanted;
   wanted.name = name;
-  wanted.process = told(x);
+  wanted.process = notified(x);
   wanted.memory = x.memory;
   wanted.invalid = !is_calm_ && random_.one_in(20);
   if (wanted.invalid) {
@@ -132,7 +133,7 @@ void world::unregister(worker& x) {
   if (lanes_work_for(x.number))
     count("unregistered under copies");
   const instance_name name(x.client, x.instance);
-  const auto number = rules_.unregister(name, told(x), now_);
+  const auto number = rules_.unregister(name, notified(x), now_);
   x.last_change = number;
   changes_[number] = {x.number, name, nullptr, nullptr, false, false, false, lanes_work_for(x.number)};
   flush();

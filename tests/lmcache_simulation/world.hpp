@@ -46,7 +46,7 @@ private:
     lmcache::instance_id instance = 0;
     client_number client = 0;
     /// The process of this connection; 0 where it is not known.
-    std::int32_t told_process = 0;
+    std::int32_t notified_process = 0;
     /// Its KV cache now; null if it copies itself.
     std::shared_ptr<const remote_layout> memory;
     /// Its last registration or unregistration on this connection.
@@ -100,7 +100,7 @@ private:
   void begin_work(change_number of, unsigned pieces);
   void ping(worker& x);
   worker* pick();
-  std::int32_t told(const worker& x) const;
+  std::int32_t notified(const worker& x) const;
 
   // the server
   void flush();

@@ -13,7 +13,7 @@ enum class defect : std::uint8_t {
   /// A commit that carries tensors counts as one whose worker has written into its frames.
   seal_tensors,
   /// Pages count as verified without having been looked at.
-  tell_unverified,
+  report_unverified,
   /// Tasks of a registration that has ended are not cancelled.
   forget_to_cancel,
   /// When a connection has ended, its worker counts as one without access to frames.
@@ -36,7 +36,7 @@ enum class defect : std::uint8_t {
 
 inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_names{{
     {"seal-tensors", defect::seal_tensors},
-    {"tell-unverified", defect::tell_unverified},
+    {"tell-unverified", defect::report_unverified},
     {"forget-to-cancel", defect::forget_to_cancel},
     {"free-frames-of-the-disconnected", defect::free_frames_of_the_disconnected},
     {"answer-orders-at-the-end", defect::answer_orders_at_the_end},

@@ -6,7 +6,7 @@ namespace troupe::lmcache_transfers {
 
 namespace {
 
-location told(errc code, slot_ref where = {}) {
+location notified(errc code, slot_ref where = {}) {
   return {where, static_cast<std::uint32_t>(code)};
 }
 
@@ -22,14 +22,14 @@ reserve_reply node_model::reserve(const reserve_request& x, timestamp now) {
     }
     if (known != index_.end()) {
       const auto& who = known->second.reserved;
-      out.results.items.push_back(!who               ? told(errc::exists)
-                                  : *who == x.ticket ? told(errc::ok, known->second.where)
-                                                     : told(errc::busy));
+      out.results.items.push_back(!who               ? notified(errc::exists)
+                                  : *who == x.ticket ? notified(errc::ok, known->second.where)
+                                                     : notified(errc::busy));
       continue;
     }
     const slot_ref where{0, ++last_generation_};
     index_[key] = {where, x.ticket, later(now, x.expires_in), std::nullopt};
-    out.results.items.push_back(told(errc::ok, where));
+    out.results.items.push_back(notified(errc::ok, where));
   }
   return out;
 }
@@ -60,7 +60,7 @@ locate_reply node_model::locate(const locate_request& x) const {
   for (const auto& key : x.keys.items) {
     const auto known = index_.find(key);
     const bool is_there = known != index_.end() && !known->second.reserved;
-    out.locations.items.push_back(is_there ? told(errc::ok, known->second.where) : told(errc::not_found));
+    out.locations.items.push_back(is_there ? notified(errc::ok, known->second.where) : notified(errc::not_found));
   }
   return out;
 }

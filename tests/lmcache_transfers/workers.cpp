@@ -178,7 +178,7 @@ void world::prepare(worker& x, bool stores) {
   });
 }
 
-void world::told(const transfer_rules::prepared& x) {
+void world::notified(const transfer_rules::prepared& x) {
   const auto who = static_cast<worker_number>(*x.request->instance);
   const auto& y = workers_.at(who);
   const bool writes = x.request->what == operation::prepare_store;

@@ -259,7 +259,7 @@ void world::perform(const transfer_rules::check& x) {
         frame.sum = frame.holds;
       }
       const bool sound = frame.page == page.page && frame.sum == frame.holds;
-      codes.push_back(sound || has(defect::tell_unverified) ? errc::ok : errc::corrupt);
+      codes.push_back(sound || has(defect::report_unverified) ? errc::ok : errc::corrupt);
     }
     transfers_.checked(x.job, codes, now_);
     flush();
@@ -281,7 +281,7 @@ void world::perform(const transfer_rules::refuse& x) {
 
 void world::perform(const transfer_rules::prepared& x) {
   if (answer(x.request, true))
-    told(x);
+    notified(x);
 }
 
 void world::perform(const transfer_rules::done& x) {

@@ -104,7 +104,7 @@ private:
   void transfer(worker& x);
   void copy_by_node(worker& x, bool stores);
   void prepare(worker& x, bool stores);
-  void told(const transfer_rules::prepared& x);
+  void notified(const transfer_rules::prepared& x);
   /// One page after the other, from this one on, as long as the worker wants that.
   void write(worker_number who, const transfer_rules::prepared& x, std::size_t next);
   void read(worker_number who, const transfer_rules::prepared& x, std::size_t next);

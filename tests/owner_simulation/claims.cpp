@@ -90,7 +90,7 @@ void world::carry_out(std::uint64_t number, std::size_t which, incarnation_numbe
     return;
   auto& c = x->contenders[which];
   auto what = c.rules->next();
-  if (has(defect::tell_own_lease))
+  if (has(defect::report_own_lease))
     what.record.lease = c.lease;
   const auto again = [this, number, which, life] {
     in_turn(number, [this, number, which, life] { carry_out(number, which, life); });

@@ -25,7 +25,7 @@ enum class defect : std::uint8_t {
   /// The clock stops as long as the process does.
   stop_the_clock,
   /// A waiting node announces its own lease even if an earlier one has a longer lease.
-  tell_own_lease,
+  report_own_lease,
   /// Pages of an adopted slab are handed on as its index has them.
   trust_the_index,
   /// An adopter keeps what it has adopted when it has lost its claim.
@@ -42,7 +42,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 11> defect_name
     {"remove-while-waiting", defect::remove_while_waiting},
     {"reuse-a-number", defect::reuse_a_number},
     {"stop-the-clock", defect::stop_the_clock},
-    {"tell-own-lease", defect::tell_own_lease},
+    {"tell-own-lease", defect::report_own_lease},
     {"trust-the-index", defect::trust_the_index},
     {"keep-the-adopted", defect::keep_the_adopted},
     {"look-from-memory", defect::look_from_memory},

@@ -87,8 +87,8 @@ class SecondTry(unittest.TestCase):
         self.assertIn("--rerun-failed", self.seen[1])
         alone = self.seen[1].index("--parallel")
         self.assertEqual(self.seen[1][alone + 1], "1")
-        told = self.said[self.said.index("PASSED ONLY AT THE SECOND TRY"):]
-        self.assertIn("\n    integration/a node: it ends\n    conformance/a wire\n", told)
+        notified = self.said[self.said.index("PASSED ONLY AT THE SECOND TRY"):]
+        self.assertIn("\n    integration/a node: it ends\n    conformance/a wire\n", notified)
         # ctest's own word is the last.
         self.assertEqual(self.said.splitlines()[-3:], ["100% tests passed, 0 tests failed out of 2", "",
                                                        "Total Test time (real) =   1.00 sec"])

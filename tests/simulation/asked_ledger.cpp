@@ -37,7 +37,7 @@ void asked_ledger::fetched(message_name by, const frame_reply* reply) {
   }
 }
 
-void asked_ledger::told(rank_number rank, const prefetch_request& x) {
+void asked_ledger::notified(rank_number rank, const prefetch_request& x) {
   auto& lease = leases_[{rank, x.shard, x.lease}];
   for (std::size_t i = 0; i < x.pages.size(); ++i) {
     lease.emplace(x.first + i, x.pages[i].where);

@@ -32,7 +32,7 @@ public:
   void fetches(rank_number rank, message_name by, std::span<const page_ref> pages);
   /// Is answered, with frames or without.
   void fetched(message_name by, const frame_reply* reply);
-  void told(rank_number rank, const prefetch_request& x);
+  void notified(rank_number rank, const prefetch_request& x);
   /// A shard reports the end of a lease, and the worker has received it.
   void ends(rank_number rank, message_name by, const prefetch_end& x);
   void ended(message_name by);

@@ -169,7 +169,7 @@ bool client::hears(const caf::strong_actor_ptr& from, const caf::strong_actor_pt
 }
 
 void client::check_lookup(const lookup_task& work, const lookup_result& found) {
-  if (found.on_disk.size() != (work.tell_on_disk ? found.matched : 0))
+  if (found.on_disk.size() != (work.report_on_disk ? found.matched : 0))
     judge("tiers", "lookup",
           "found " + std::to_string(found.matched) + " keys and says where " + std::to_string(found.on_disk.size()) +
               " of them lie");

@@ -41,7 +41,7 @@ void disk_store::submit(std::span<const io::page_request> requests) {
       world_.fail("asked", std::move(wrong));
     if (auto wrong = pages_.may_transfer(x.op, rank_, x.where); !wrong.empty())
       world_.fail("transfers", std::move(wrong));
-    if (x.op == io::operation::write && told_damage_)
+    if (x.op == io::operation::write && notified_damage_)
       world_.fail("damage", "rank " + std::to_string(rank_) + ": the io worker writes to a slab that is damaged");
     const auto memory = buffers_.find(x.buffer);
     if (memory == buffers_.end() || x.data < memory->second.data() ||
@@ -74,7 +74,7 @@ void disk_store::read_aside(const io::page_request& x) {
   const auto memory = buffers_.find(x.buffer);
   if (memory == buffers_.end() || x.data != memory->second.data() || x.length != memory->second.size())
     return world_.fail("memory", "rank " + std::to_string(rank_) + ": a page is scrubbed into memory without an owner");
-  if (told_damage_)
+  if (notified_damage_)
     world_.fail("damage", "rank " + std::to_string(rank_) + ": a damaged slab is read without a request");
   world_.count("page is read unasked");
   under_way_.insert(x.tag);
@@ -116,8 +116,8 @@ void disk_store::complete(const io::completion& done) {
 }
 
 result<void> disk_store::health() const {
-  told_damage_ = told_damage_ || medium_.damaged();
-  if (!told_damage_ || world_.has(defect::forget_damage))
+  notified_damage_ = notified_damage_ || medium_.damaged();
+  if (!notified_damage_ || world_.has(defect::forget_damage))
     return {};
   world_.count("slab found damaged");
   return fail(errc::slab_damaged, "the simulated disk was cut off");

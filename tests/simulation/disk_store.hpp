@@ -60,7 +60,7 @@ private:
   std::uint32_t last_ = 0;
   bool stopped_ = false;
   /// The requester has received it.
-  mutable bool told_damage_ = false;
+  mutable bool notified_damage_ = false;
 };
 
 } // namespace troupe::simulation

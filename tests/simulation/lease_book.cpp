@@ -35,7 +35,7 @@ void lease_book::taken(std::uint32_t shard, const ticket& name, std::span<const 
   l.deadline = std::max(l.deadline, now + lease_for);
 }
 
-void lease_book::told(std::uint32_t shard, const ticket& name, rank_number rank, const page_ref& page) {
+void lease_book::notified(std::uint32_t shard, const ticket& name, rank_number rank, const page_ref& page) {
   shards_[shard].leases.at(name).pages.push_back({rank, page});
 }
 
@@ -52,8 +52,9 @@ void lease_book::released(std::uint32_t shard, const ticket& name, std::uint32_t
   }
   if (keep < l.keys.size())
     l.keys.resize(keep);
-  std::erase_if(
-      l.pages, [&](const told_page& x) { return std::find(l.keys.begin(), l.keys.end(), x.page.key) == l.keys.end(); });
+  std::erase_if(l.pages, [&](const notified_page& x) {
+    return std::find(l.keys.begin(), l.keys.end(), x.page.key) == l.keys.end();
+  });
 }
 
 void lease_book::owner_died(std::uint32_t shard, owner_id owner, timestamp now) {

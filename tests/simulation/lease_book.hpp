@@ -25,7 +25,7 @@ public:
   void taken(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys, duration lease_for,
              timestamp now);
   /// A reader got the location of the page of a key that the lease holds.
-  void told(std::uint32_t shard, const ticket& lease, rank_number rank, const page_ref& page);
+  void notified(std::uint32_t shard, const ticket& lease, rank_number rank, const page_ref& page);
   /// A shard was asked to release it, and may do so from now on, until `released` or `owner_died` reports that it has.
   /// Keys released meanwhile are not held.
   void may_end(std::uint32_t shard, const ticket& name) { ++shards_[shard].ending[name]; }
@@ -68,14 +68,14 @@ public:
   std::optional<holding> key_at(rank_number rank, slot_ref where) const;
 
 private:
-  struct told_page {
+  struct notified_page {
     rank_number rank = 0;
     page_ref page;
   };
 
   struct lease {
     std::vector<key_digest> keys;
-    std::vector<told_page> pages;
+    std::vector<notified_page> pages;
     timestamp deadline = timestamp::min();
   };
 

@@ -5,14 +5,14 @@
 namespace troupe::simulation {
 
 void load_watch::clear() {
-  told_.clear();
+  notified_.clear();
   reading_.clear();
   pinned_.clear();
 }
 
 void load_watch::located(std::uint32_t shard, const locate_request& x, const locate_reply& reply) {
   // Asked again, it is answered again for all of its keys.
-  auto& slots = told_[{x.lease, shard}];
+  auto& slots = notified_[{x.lease, shard}];
   slots.clear();
   for (const auto& found : reply.locations)
     if (found.code() == errc::ok)
@@ -43,7 +43,7 @@ void load_watch::ends(const frame_request& wanted) {
 }
 
 std::string load_watch::releases(std::uint32_t shard, const ticket& name) {
-  const auto lease = told_.extract({name, shard});
+  const auto lease = notified_.extract({name, shard});
   if (lease.empty() || reading_.empty())
     return {};
   for (const auto& [where, times] : lease.mapped()) {
@@ -51,7 +51,7 @@ std::string load_watch::releases(std::uint32_t shard, const ticket& name) {
     if (now == reading_.end())
       continue;
     int left = 0;
-    for (const auto& [other, slots] : told_)
+    for (const auto& [other, slots] : notified_)
       if (const auto found = slots.find(where); found != slots.end())
         left += found->second;
     if (now->second > left)
@@ -61,7 +61,7 @@ std::string load_watch::releases(std::uint32_t shard, const ticket& name) {
 }
 
 std::optional<std::pair<std::uint32_t, ticket>> load_watch::holder_of(const frame_request& wanted) const {
-  for (const auto& [name, slots] : told_)
+  for (const auto& [name, slots] : notified_)
     for (const auto& page : wanted.pages)
       if (slots.contains(page.where))
         return std::pair(name.second, name.first);

@@ -31,7 +31,7 @@ public:
 
 private:
   /// Per lease and shard: how often each slot was returned under it.
-  std::map<std::pair<ticket, std::uint32_t>, std::map<slot_ref, int>> told_;
+  std::map<std::pair<ticket, std::uint32_t>, std::map<slot_ref, int>> notified_;
   void ends(const frame_request& wanted);
 
   std::map<slot_ref, int> reading_;

@@ -147,7 +147,7 @@ std::string page_ledger::restored(rank_number rank, const key_digest& key, slot_
   return {};
 }
 
-std::string page_ledger::told(rank_number rank, const key_digest& key, slot_ref where) const {
+std::string page_ledger::notified(rank_number rank, const key_digest& key, slot_ref where) const {
   if (where.slot >= ranks_[rank].size())
     return text_of(rank, where) + " does not exist";
   const auto& s = ranks_[rank][where.slot];

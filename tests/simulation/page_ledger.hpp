@@ -59,7 +59,7 @@ public:
   /// A start has found it in the store.
   std::string restored(rank_number rank, const key_digest& key, slot_ref where);
   /// An engine gets the answer that the page of the key exists.
-  std::string told(rank_number rank, const key_digest& key, slot_ref where) const;
+  std::string notified(rank_number rank, const key_digest& key, slot_ref where) const;
   /// The rank is registered again, with slots that had no owner.
   void forget(rank_number rank);
   /// Slots that have a page.

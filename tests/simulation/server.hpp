@@ -91,7 +91,7 @@ private:
   bool to_shard(std::uint32_t i, passing& x);
   bool from_shard(std::uint32_t i, const passing& asked, caf::message& answer);
   /// A shard tells another one of children.
-  void told_of_children(std::uint32_t from);
+  void notified_of_children(std::uint32_t from);
   /// Asks a shard for how many leases it holds a key, and holds that against the book.
   void ask_who_holds(std::uint32_t i, const key_digest& key);
   void send_held_children(std::uint32_t from);
@@ -140,7 +140,7 @@ private:
   void gave_frames(rank_number rank, const passing& asked, caf::message& answer);
   /// Sends the worker an invented message, for a defect.
   template <class... Ts>
-  void tell_worker(rank_number rank, Ts&&... what);
+  void notify_worker(rank_number rank, Ts&&... what);
   /// An extent goes to the rank, or is asked back of it.
   bool lends(rank_number rank, passing& x);
   bool asks_back(rank_number rank, passing& x);

@@ -62,10 +62,10 @@ void server::play_other_node() {
 }
 
 void server::say_kept_there(std::uint32_t i, const ticket& lease, std::vector<key_digest> kept) {
-  release_request told{space_, lease};
-  told.kept_there.items = std::move(kept);
+  release_request notified{space_, lease};
+  notified.kept_there.items = std::move(kept);
   static_cast<asker*>(asker_->get())
-      ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[i]), caf::make_message(std::move(told)),
+      ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[i]), caf::make_message(std::move(notified)),
             [](caf::message&) {});
 }
 
@@ -73,13 +73,13 @@ void server::say_kept_there(std::uint32_t i, const ticket& lease, std::vector<ke
 
 void server::to_shard_of_spares(std::uint32_t i, passing& x) {
   if (x.content.match_elements<release_request>()) {
-    const auto& told = x.content.get_as<release_request>(0);
-    if (told.kept_there.empty())
+    const auto& notified = x.content.get_as<release_request>(0);
+    if (notified.kept_there.empty())
       return;
     if (world_.has(defect::spare_without_lease))
-      forge_spares(i, told.kept_there.items);
+      forge_spares(i, notified.kept_there.items);
     if (world_.has(defect::forget_kept)) {
-      words_left_out_[told.lease] = told.kept_there.items;
+      words_left_out_[notified.lease] = notified.kept_there.items;
       x.content.get_mutable_as<release_request>(0).kept_there = {};
     }
   } else if (x.content.match_elements<reserve_request>()) {
@@ -126,9 +126,9 @@ void server::forge_spares(std::uint32_t i, const std::vector<key_digest>& keys) 
     ask.keys.items.push_back(key);
     tell(caf::make_message(std::move(ask)));
   }
-  release_request told{space_, lease};
-  told.kept_there.items = keys;
-  tell(caf::make_message(std::move(told)));
+  release_request notified{space_, lease};
+  notified.kept_there.items = keys;
+  tell(caf::make_message(std::move(notified)));
 }
 
 void server::check_spares(std::uint32_t i, const registry_stats& stats) {

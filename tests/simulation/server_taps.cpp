@@ -41,7 +41,7 @@ bool server::to_shard(std::uint32_t i, passing& x) {
       return false;
     }
     if (from)
-      told_of_children(*from);
+      notified_of_children(*from);
   } else if (x.content.match_elements<evict_request>()) {
     const auto& wish = x.content.get_as<evict_request>(0);
     evictions_.asked(wish.rank, wish.wanted);
@@ -49,14 +49,14 @@ bool server::to_shard(std::uint32_t i, passing& x) {
       x.content.get_mutable_as<evict_request>(0).seen = evict_request::all;
   } else if (x.content.match_elements<invalidate_request>()) {
     // Clients report pages that they could not read.
-    const auto& told = x.content.get_as<invalidate_request>(0);
-    const bool by_worker =
-        told.rank < ranks_.size() && x.sender && x.sender->id() == tap_of(ranks_[told.rank].worker).behind()->id();
-    for (std::size_t n = 0; by_worker && n < told.reasons.size() && n < told.pages.size(); ++n)
-      if (static_cast<errc>(told.reasons[n]) == errc::slab_damaged)
-        frames_.lost(told.rank, told.pages[n].where);
+    const auto& notified = x.content.get_as<invalidate_request>(0);
+    const bool by_worker = notified.rank < ranks_.size() && x.sender &&
+                           x.sender->id() == tap_of(ranks_[notified.rank].worker).behind()->id();
+    for (std::size_t n = 0; by_worker && n < notified.reasons.size() && n < notified.pages.size(); ++n)
+      if (static_cast<errc>(notified.reasons[n]) == errc::slab_damaged)
+        frames_.lost(notified.rank, notified.pages[n].where);
       else
-        finds_unsound(told.rank, told.pages[n]);
+        finds_unsound(notified.rank, notified.pages[n]);
   } else if (x.content.match_elements<reserve_request>() && world_.has(defect::long_reservations)) {
     x.content.get_mutable_as<reserve_request>(0).expires_in *= 10;
   } else if (x.content.match_elements<release_request>()) {
@@ -83,11 +83,11 @@ void server::finds_unsound(rank_number rank, const page_ref& page) {
 void server::say_unsound(rank_number rank, const page_ref& page) {
   if (!running())
     return;
-  invalidate_request told{space_, rank, {}, {}};
-  told.pages.items.push_back(page);
-  told.reasons.items.push_back(static_cast<std::uint8_t>(errc::identity_mismatch));
+  invalidate_request notified{space_, rank, {}, {}};
+  notified.pages.items.push_back(page);
+  notified.reasons.items.push_back(static_cast<std::uint8_t>(errc::identity_mismatch));
   caf::actor_cast<caf::strong_actor_ptr>(shards_[troupe::shard_of(page.key, world_.p.shards)])
-      ->enqueue(tap_of(ranks_[rank].worker).behind(), caf::make_message_id(), caf::make_message(std::move(told)),
+      ->enqueue(tap_of(ranks_[rank].worker).behind(), caf::make_message_id(), caf::make_message(std::move(notified)),
                 nullptr);
 }
 
@@ -108,18 +108,18 @@ void server::may_go(const caf::message& x, int change) {
 }
 
 bool server::gives_up(passing& x) {
-  const auto& told = x.content.get_as<give_up_request>(0);
+  const auto& notified = x.content.get_as<give_up_request>(0);
   if (world_.has(defect::silent_loss)) {
     may_go(x.content, -1);
-    tap::answer(x, caf::make_message(result_codes{std::vector<std::uint8_t>(told.pages.size(), 0)}));
+    tap::answer(x, caf::make_message(result_codes{std::vector<std::uint8_t>(notified.pages.size(), 0)}));
     return false;
   }
-  for (const auto& page : told.pages) {
-    const bool listed = pages_.is_committed(told.rank, page.key, page.where);
+  for (const auto& page : notified.pages) {
+    const bool listed = pages_.is_committed(notified.rank, page.key, page.where);
     world_.count(listed ? "page is dropped" : "page is dropped before it is committed");
-    if (auto wrong = asked_pages_.may_give_up(told.rank, page.where); !wrong.empty())
+    if (auto wrong = asked_pages_.may_give_up(notified.rank, page.where); !wrong.empty())
       world_.fail("asked", std::move(wrong));
-    frames_.gives_up(told.rank, page.where);
+    frames_.gives_up(notified.rank, page.where);
   }
   return true;
 }
@@ -149,7 +149,7 @@ void server::evicted(std::uint32_t i, rank_number rank) {
   }
 }
 
-void server::told_of_children(std::uint32_t from) {
+void server::notified_of_children(std::uint32_t from) {
   if (gave_back_in_[from] == world_.turn)
     world_.fail("order", "shard " + std::to_string(from) +
                              " notifies another one of removed children after it has released their slots");
@@ -158,7 +158,7 @@ void server::told_of_children(std::uint32_t from) {
 void server::send_held_children(std::uint32_t from) {
   for (auto& x : std::exchange(held_children_, {}))
     if (x.from == from) {
-      told_of_children(from);
+      notified_of_children(from);
       tap_of(shards_[x.to]).pass(std::move(x.what));
     } else
       held_children_.push_back(std::move(x));
@@ -239,7 +239,7 @@ void server::located(std::uint32_t i, const locate_request& x, const locate_repl
     const auto& at = reply.locations[n];
     if (at.code() != errc::ok)
       continue;
-    book_.told(i, x.lease, x.rank, {x.keys[n], at.where});
+    book_.notified(i, x.lease, x.rank, {x.keys[n], at.where});
     world_.judge("commits", pages_.located(x.rank, x.keys[n], at.where));
     if (auto wrong = frames_.stored(x.rank, at.where); !wrong.empty())
       world_.fail("commits", text_of(x.rank, at.where) + " is given to a reader, and " + wrong);

@@ -38,13 +38,13 @@ bool slot_node::from_shard(std::uint32_t i, const passing& asked, caf::message& 
       if (results[n].code() == errc::ok)
         world_.judge("slots", pages_.reserved(request.rank, request.keys[n], results[n].where));
       else if (results[n].code() == errc::exists)
-        world_.judge("slots", pages_.told(request.rank, request.keys[n], results[n].where));
+        world_.judge("slots", pages_.notified(request.rank, request.keys[n], results[n].where));
   } else if (x.match_elements<protect_request>() && answer.match_elements<locate_reply>()) {
     const auto& request = x.get_as<protect_request>(0);
     const auto& found = answer.get_as<locate_reply>(0).locations;
     for (std::size_t n = 0; n < found.size(); ++n)
       if (found[n].code() == errc::ok)
-        world_.judge("slots", pages_.told(request.rank, request.keys[n], found[n].where));
+        world_.judge("slots", pages_.notified(request.rank, request.keys[n], found[n].where));
   } else if (x.match_elements<restore_request>() && answer.match_elements<result_codes>())
     restored(x.get_as<restore_request>(0), answer.get_as<result_codes>(0));
   else if (x.match_elements<drop_restored_request>())

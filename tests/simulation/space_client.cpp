@@ -363,7 +363,7 @@ void space_client::load(const task_ptr& t) {
           if (reply->locations[i].code() != errc::ok)
             continue;
           const page_ref page{t->keys[i], reply->locations[i].where};
-          node_.told(t->at->reply.space_id, t->rank, t->at->incarnations[t->rank], page);
+          node_.notified(t->at->reply.space_id, t->rank, t->at->incarnations[t->rank], page);
           t->pages.push_back(page);
         }
         if (t->pages.empty())

@@ -258,7 +258,7 @@ void space_node::committing(const namespace_id& space, rank_number rank, incarna
   committed_.emplace(space, rank, of, page.key);
 }
 
-void space_node::told(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page) {
+void space_node::notified(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page) {
   if (!committed_.contains({space, rank, of, page.key}))
     world_.fail("removed", "key " + to_string(page.key) + " is found on rank " + std::to_string(rank) +
                                ", where it was not saved since the namespace was made");

@@ -63,7 +63,7 @@ public:
   /// A writer is about to commit pages.
   void committing(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
   /// A reader gets the location of a page.
-  void told(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
+  void notified(const namespace_id& space, rank_number rank, incarnation_number of, const page_ref& page);
   /// Its pages may have been lost since it was made: the node was killed since.
   bool may_have_lost(const namespace_id& space, rank_number rank, incarnation_number of) const;
 

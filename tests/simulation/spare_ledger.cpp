@@ -24,7 +24,7 @@ void spare_ledger::used(const ticket& lease, std::span<const key_digest> keys) {
     if (lease.owner == other_node)
       taken_.try_emplace({lease, key}, ++clock_);
     auto& x = keys_[key];
-    x.told = false;
+    x.notified = false;
     x.for_sure = false;
     x.leased = true;
   }
@@ -65,7 +65,7 @@ void spare_ledger::kept_there(std::uint32_t shard, const ticket& lease, std::spa
     // It is the later one of the two.
     if (x.made > taken->second)
       continue;
-    x.told = true;
+    x.notified = true;
     x.for_sure = !x.made_under_lease;
   }
   std::erase_if(taken_, [&](const auto& x) { return x.first.first == lease; });
@@ -76,7 +76,7 @@ bool spare_ledger::may_be_spare(std::uint32_t shard, const key_digest& key, time
   if (found == keys_.end())
     return false;
   const auto& x = found->second;
-  return x.told || (x.perhaps_guest && (x.leased || x.perhaps_leased) && book_.holder_of(shard, key, now).empty());
+  return x.notified || (x.perhaps_guest && (x.leased || x.perhaps_leased) && book_.holder_of(shard, key, now).empty());
 }
 
 bool spare_ledger::is_spare(std::uint32_t shard, const key_digest& key, timestamp now, timestamp before) const {
@@ -84,7 +84,7 @@ bool spare_ledger::is_spare(std::uint32_t shard, const key_digest& key, timestam
   if (found == keys_.end() || wanted_.contains(key))
     return false;
   const auto& x = found->second;
-  return (x.told && x.for_sure) || (x.guest && x.leased && book_.count_of(shard, key, now, before).second == 0);
+  return (x.notified && x.for_sure) || (x.guest && x.leased && book_.count_of(shard, key, now, before).second == 0);
 }
 
 std::pair<std::size_t, std::size_t> spare_ledger::count(std::uint32_t shard, timestamp now, timestamp before) {

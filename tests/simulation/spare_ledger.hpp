@@ -56,7 +56,7 @@ private:
     bool guest = false;
     bool perhaps_guest = false;
     /// Whether another node has reported it since it was used; and whether the report must be believed.
-    bool told = false;
+    bool notified = false;
     bool for_sure = false;
     /// Whether it was leased since it became transient, for certain and perhaps.
     bool leased = false;

@@ -12,7 +12,7 @@
 namespace troupe::simulation {
 
 template <class... Ts>
-void server::tell_worker(rank_number rank, Ts&&... what) {
+void server::notify_worker(rank_number rank, Ts&&... what) {
   tap_of(ranks_[rank].worker)
       .behind()
       ->get()
@@ -58,7 +58,7 @@ bool server::lends(rank_number rank, passing& x) {
   if (world_.has(defect::hand_to_two))
     for (rank_number other = 0; other < ranks_.size(); ++other)
       if (other != rank)
-        tell_worker(other, lend_atom_v, number);
+        notify_worker(other, lend_atom_v, number);
   return true;
 }
 
@@ -66,14 +66,14 @@ bool server::asks_back(rank_number rank, passing&) {
   frames_.empties(rank);
   if (world_.has(defect::forget_dirty))
     if (const auto page = frames_.unwritten_page(rank, random_.next()))
-      tell_worker(rank, fence_atom_v, slot_batch{std::vector{*page}});
+      notify_worker(rank, fence_atom_v, slot_batch{std::vector{*page}});
   if (world_.has(defect::give_pinned))
     for (const bool fetch : {true, false})
       if (const auto pin = frames_.any_pin(rank, fetch, random_.next())) {
         if (fetch)
-          tell_worker(rank, unpin_atom_v, pin->second, pin->first);
+          notify_worker(rank, unpin_atom_v, pin->second, pin->first);
         else
-          tell_worker(rank, fill_atom_v, pin->second, fill_request{pin->first, {}, world_.p.io_deadline});
+          notify_worker(rank, fill_atom_v, pin->second, fill_request{pin->first, {}, world_.p.io_deadline});
       }
   return true;
 }
@@ -87,7 +87,7 @@ bool server::owner_died(rank_number rank, passing& x) {
     return true;
   const auto owner = x.content.get_as<owner_id>(1);
   tap_of(ranks_[rank].worker).pass(std::move(x));
-  tell_worker(rank, owner_at_rest_atom_v, owner);
+  notify_worker(rank, owner_at_rest_atom_v, owner);
   return false;
 }
 
@@ -110,7 +110,7 @@ bool server::ends_pin(rank_number rank, passing& x) {
   const auto whose = frames_.owner_of(rank, pin);
   frames_.unpins(rank, owner, pin);
   if (world_.has(defect::foreign_pin) && whose && *whose != owner) {
-    tell_worker(rank, unpin_atom_v, *whose, pin);
+    notify_worker(rank, unpin_atom_v, *whose, pin);
     frames_.unpinned(rank, owner, pin, true);
     tap::answer(x, caf::message{});
     return false;
@@ -124,7 +124,7 @@ bool server::ends_pin(rank_number rank, passing& x) {
 
 bool server::tells_of_lease(rank_number rank, passing& x) {
   if (x.content.match_elements<prefetch_request>()) {
-    asked_pages_.told(rank, x.content.get_as<prefetch_request>(0));
+    asked_pages_.notified(rank, x.content.get_as<prefetch_request>(0));
     return true;
   }
   const asked_ledger::message_name name{x.sender->id(), x.id.integer_value()};
@@ -141,7 +141,7 @@ bool server::fences(rank_number rank, passing& x) {
   if (world_.has(defect::free_orphan))
     for (const auto& where : slots)
       for (const auto& [pin, owner] : frames_.pins_on(rank, where))
-        tell_worker(rank, unpin_atom_v, owner, pin);
+        notify_worker(rank, unpin_atom_v, owner, pin);
   frames_.fences(rank, slots);
   const bool moving =
       std::any_of(slots.begin(), slots.end(), [&](const auto& where) { return disks_[rank]->transfers_of(where) > 0; });
@@ -166,7 +166,7 @@ bool server::fences(rank_number rank, passing& x) {
     world_.schedule.after(random_.skewed_time(std::chrono::milliseconds(1), std::chrono::seconds(1)),
                           [this, rank, what = x.content, run = run_] {
                             if (run == run_ && running())
-                              tell_worker(rank, fence_atom_v, what.get_as<slot_batch>(1));
+                              notify_worker(rank, fence_atom_v, what.get_as<slot_batch>(1));
                           });
     return false;
   }
@@ -229,7 +229,7 @@ void server::filled(rank_number rank, const passing& asked, caf::message& answer
   frames_.filled(rank, owner, request, answer.get_as<io_reply>(0));
   if (world_.has(defect::write_unasked) && world_.p.memory.second_hit)
     if (const auto where = frames_.any_unwritten(rank))
-      tell_worker(rank, prefetch_request{0, {1, 1}, 0, std::vector{*where}});
+      notify_worker(rank, prefetch_request{0, {1, 1}, 0, std::vector{*where}});
 }
 
 void server::gave_frames(rank_number rank, const passing& asked, caf::message& answer) {

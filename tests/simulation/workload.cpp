@@ -93,7 +93,7 @@ void workload::begin_cycle() {
   work.keys = c->path;
   work.lease_for = random_.skewed_time(std::chrono::milliseconds(1), world_.p.lease_max);
   work.lease_for = std::min(work.lease_for, world_.p.lease_max);
-  work.tell_on_disk = c->path.front().lo % 2 == 0;
+  work.report_on_disk = c->path.front().lo % 2 == 0;
   const auto started = world_.now();
   const auto paused = client_.paused();
   ++waiting_;

@@ -110,17 +110,17 @@ TEST_CASE("writing does not block without a reader: the oldest lines are dropped
   CHECK(dropped >= written - 11);
   CHECK(dropped <= written - 10);
 
-  std::uint64_t told = 0;
+  std::uint64_t notified = 0;
   std::vector<int> lines;
   for (const auto& x : pipe.read_until("999")) {
     if (x.starts_with("dropped "))
-      told += std::stoull(x.substr(8));
+      notified += std::stoull(x.substr(8));
     else
       lines.push_back(std::stoi(x));
   }
   CHECK(writer.flush(patience));
   CHECK(writer.dropped() == dropped);
-  CHECK(told == dropped);
+  CHECK(notified == dropped);
   REQUIRE(lines.size() == written - dropped);
   for (std::size_t i = 0; i < 10; ++i)
     CHECK(lines[lines.size() - 10 + i] == written - 10 + static_cast<int>(i));

@@ -120,14 +120,14 @@ TEST_CASE("Every reason for a degraded node has a name", "[condition]") {
 
 TEST_CASE("A log line is rate-limited: the first few are written and the others are counted", "[condition]") {
   log_limit limit(3, std::chrono::seconds(10));
-  CHECK(limit.take_untold(at(0)) == 0);
+  CHECK(limit.take_suppressed(at(0)) == 0);
   for (int i = 0; i < 3; ++i)
     CHECK(limit.tell(at(i)));
   for (int i = 0; i < 5; ++i)
     CHECK_FALSE(limit.tell(at(5)));
-  CHECK(limit.take_untold(at(9)) == 0);
-  CHECK(limit.take_untold(at(10)) == 5);
-  CHECK(limit.take_untold(at(11)) == 0);
+  CHECK(limit.take_suppressed(at(9)) == 0);
+  CHECK(limit.take_suppressed(at(10)) == 5);
+  CHECK(limit.take_suppressed(at(11)) == 0);
   // The next interval begins with the next line.
   CHECK(limit.tell(at(60)));
   CHECK(limit.tell(at(61)));
@@ -135,8 +135,8 @@ TEST_CASE("A log line is rate-limited: the first few are written and the others 
   CHECK_FALSE(limit.tell(at(69)));
   // Lines that were not counted yet are not lost when the next one is written first.
   CHECK(limit.tell(at(70)));
-  CHECK(limit.take_untold(at(79)) == 0);
-  CHECK(limit.take_untold(at(80)) == 1);
+  CHECK(limit.take_suppressed(at(79)) == 0);
+  CHECK(limit.take_suppressed(at(80)) == 1);
 }
 
 TEST_CASE("A transient condition of a slab ends by itself or when the slab is removed", "[condition]") {

@@ -97,8 +97,8 @@ struct guarded {
     }
     now = until;
   }
-  std::vector<std::string> told(bool bad) {
-    for (const auto& x : effects.take<etcd_told>())
+  std::vector<std::string> notified(bool bad) {
+    for (const auto& x : effects.take<etcd_notified>())
       (x.bad ? warnings : news).push_back(x.text);
     return std::exchange(bad ? warnings : news, {});
   }
@@ -126,18 +126,18 @@ TEST_CASE("etcd with users: the login comes first, and every request carries its
   const auto login = x.effects.take<etcd_login>();
   REQUIRE(login.size() == 1);
   CHECK(x.rules.next_event() == timestamp::max());
-  CHECK_FALSE(x.rules.farewell());
+  CHECK_FALSE(x.rules.deregistration());
   x.rules.on_answer(login.front().number, x.log_in(), x.now);
   x.settle();
   CHECK(x.tokens == std::vector<std::string>(3, "token1"));
   const auto watches = x.effects.take<etcd_watch>();
   REQUIRE(watches.size() == 1);
   CHECK(watches.front().token == "token1");
-  REQUIRE(x.rules.farewell());
-  CHECK(x.rules.farewell()->token == "token1");
-  CHECK(x.rules.farewell()->path == "/v3/lease/revoke");
+  REQUIRE(x.rules.deregistration());
+  CHECK(x.rules.deregistration()->token == "token1");
+  CHECK(x.rules.deregistration()->path == "/v3/lease/revoke");
   CHECK(x.rules.stats().registered);
-  CHECK(x.told(true).empty());
+  CHECK(x.notified(true).empty());
   x.pass(10 * lease);
   CHECK(x.logins == 1);
 }
@@ -152,7 +152,7 @@ TEST_CASE("etcd with users: a rejected token leads to a new login and no error",
     CHECK(x.tokens.back() == "token" + std::to_string(2 + i));
     CHECK(x.rules.trouble().empty());
   }
-  CHECK(x.told(true).empty());
+  CHECK(x.notified(true).empty());
   CHECK(x.rules.stats().leases_lost == 0);
 }
 
@@ -164,18 +164,18 @@ TEST_CASE("etcd with users: a wrong password is an error until the right one is 
   // Each is work for etcd.
   CHECK(x.logins < 2 * (20 * lease) / longest_pause);
   CHECK(x.logins >= 20 * lease / longest_pause);
-  const auto warned = x.told(true);
+  const auto warned = x.notified(true);
   REQUIRE(warned.size() == 1);
   CHECK(contains(warned.front(), "this node cannot log in as 'me', so the list of nodes cannot be read from etcd at"));
   CHECK(contains(warned.front(), "the file of cluster.etcd.password_file"));
   CHECK(x.rules.trouble() == warned.front());
   CHECK_FALSE(x.rules.stats().up);
-  CHECK_FALSE(x.rules.farewell());
+  CHECK_FALSE(x.rules.deregistration());
   x.is_password_right = true;
   x.pass(longest_pause);
   CHECK(x.rules.trouble().empty());
   CHECK(x.rules.stats().registered);
-  CHECK(x.told(false) == std::vector<std::string>{"etcd at etcd:2379 answers again"});
+  CHECK(x.notified(false) == std::vector<std::string>{"etcd at etcd:2379 answers again"});
   // Changed while it runs: tokens end with that, and the file has the old one for some time.
   x.valid = "none";
   x.is_password_right = false;
@@ -208,14 +208,14 @@ TEST_CASE("etcd with users: no login is sent while users are not enabled", "[clu
   CHECK(x.logins == 1);
   CHECK(std::ranges::all_of(x.tokens, &std::string::empty));
   CHECK(x.rules.stats().registered);
-  const auto told = x.told(false);
-  REQUIRE(told.size() == 1);
-  CHECK(contains(told.front(), "has authentication disabled"));
+  const auto notified = x.notified(false);
+  REQUIRE(notified.size() == 1);
+  CHECK(contains(notified.front(), "has authentication disabled"));
   x.has_users = true;
   x.pass(lease);
   CHECK(x.logins == 2);
   CHECK(x.tokens.back() == "token2");
-  CHECK(x.told(true).empty());
+  CHECK(x.notified(true).empty());
   CHECK(x.rules.trouble().empty());
 }
 

@@ -173,7 +173,7 @@ struct listed {
   }
   std::vector<std::string> warnings() {
     std::vector<std::string> out;
-    for (const auto& x : effects.take<etcd_told>())
+    for (const auto& x : effects.take<etcd_notified>())
       if (x.bad)
         out.push_back(x.text);
     return out;
@@ -212,7 +212,7 @@ TEST_CASE("etcd: a node registers itself, reads the list and watches from that r
   x.rules.on_watch(watch.number, x.etcd.remove(prefix + "a:7000"), x.now);
   CHECK(x.members() == names{"b:7000", "me:7000"});
   CHECK(x.warnings().empty());
-  CHECK(x.rules.farewell()->body == keep_alive_body(x.etcd.leases.front()));
+  CHECK(x.rules.deregistration()->body == keep_alive_body(x.etcd.leases.front()));
 }
 
 TEST_CASE("etcd: the lease is kept alive, and there is one only", "[cluster][etcd]") {
@@ -277,13 +277,13 @@ TEST_CASE("etcd: an outage is reported once and changes no list", "[cluster][etc
   CHECK(x.members() == known);
   CHECK(contains(x.rules.trouble(), "cannot be read from etcd at etcd:2379"));
   CHECK_FALSE(x.rules.stats().up);
-  CHECK_FALSE(x.rules.farewell());
+  CHECK_FALSE(x.rules.deregistration());
   CHECK(x.warnings().size() <= 2);
   x.pass(lease);
   CHECK(x.rules.trouble().empty());
   CHECK(x.rules.stats().up);
-  const auto told = x.effects.take<etcd_told>();
-  CHECK(std::ranges::count_if(told, [](const auto& t) { return contains(t.text, "answers again"); }) == 1);
+  const auto notified = x.effects.take<etcd_notified>();
+  CHECK(std::ranges::count_if(notified, [](const auto& t) { return contains(t.text, "answers again"); }) == 1);
 }
 
 TEST_CASE("etcd: a full etcd is still read", "[cluster][etcd]") {
@@ -457,9 +457,9 @@ TEST_CASE("etcd: equal node names are reported, and nodes with equal addresses d
   x.etcd.put(prefix + "a:7000", x.entry("self"));
   x.settle();
   CHECK(x.members() == names{"a:7000", "me:7000"});
-  const auto told = x.warnings();
-  REQUIRE(told.size() == 1);
-  CHECK(contains(told.front(), "the node at a:7000 is also called 'self'"));
+  const auto notified = x.warnings();
+  REQUIRE(notified.size() == 1);
+  CHECK(contains(notified.front(), "the node at a:7000 is also called 'self'"));
   // Another one puts itself where this one is.
   const auto requests = x.rules.stats().requests;
   x.rules.on_watch(x.watch().number, x.etcd.put(x.etcd.own_key, x.entry("other", 8)), x.now);

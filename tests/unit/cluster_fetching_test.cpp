@@ -183,9 +183,9 @@ TEST_CASE("fetching: the peer is notified of the copies that were created here a
     CHECK(x.take<fetch_release>().empty());
     x.state.on_moved(save.call, outcome, {}, t0);
   }
-  const auto told = x.one<fetch_release>();
-  CHECK(told.peer == 0);
-  CHECK(told.kept_here == std::vector<key_digest>{key(0), key(3), key(4)});
+  const auto notified = x.one<fetch_release>();
+  CHECK(notified.peer == 0);
+  CHECK(notified.kept_here == std::vector<key_digest>{key(0), key(3), key(4)});
 }
 
 TEST_CASE("fetching: copies that are evicted first here are transient, and the peer is not notified", "[cluster]") {

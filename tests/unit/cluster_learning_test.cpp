@@ -54,9 +54,9 @@ struct harness {
     for (std::size_t i = 0; i < asked.size(); ++i) {
       const auto found = with.find(asked[i].who);
       if (found != with.end())
-        state.on_told(asked[i].call, found->second);
+        state.on_notified(asked[i].call, found->second);
       else
-        state.on_told(asked[i].call, fail(errc::unreachable, "nobody"));
+        state.on_notified(asked[i].call, fail(errc::unreachable, "nobody"));
       take();
     }
     asked.clear();
@@ -141,14 +141,14 @@ TEST_CASE("learning: a node that does not answer is left out until it does", "[c
   x.tick(t0 + std::chrono::seconds(3));
   REQUIRE(x.asked.size() == 3);
   const auto late = x.asked[1];
-  x.state.on_told(x.asked[0].call, reply(4, {}));
+  x.state.on_notified(x.asked[0].call, reply(4, {}));
   x.asked.clear();
   CHECK(x.state.next_event() == t0 + std::chrono::seconds(13));
   x.tick(t0 + std::chrono::seconds(13));
   CHECK(x.taught.size() == before + 1);
   CHECK(x.taught_to(0) == 0);
   CHECK(x.asked.size() == 3);
-  x.state.on_told(late.call, reply(5, counts(1000)));
+  x.state.on_notified(late.call, reply(5, counts(1000)));
   x.asked.clear();
   x.tick(t0 + std::chrono::seconds(23));
   CHECK(x.taught_to(0) == 0);
@@ -160,7 +160,7 @@ TEST_CASE("learning: invalid answers are ignored", "[cluster]") {
   x.tick(t0);
   x.answer({{own0, reply(1, {})}, {peer0, {1, {{1, 2, 3}}}}});
   CHECK(x.taught_to(0) == 0);
-  x.state.on_told(4711, reply(1, counts(1)));
+  x.state.on_notified(4711, reply(1, counts(1)));
 }
 
 TEST_CASE("learning: the number of parallel requests is bounded, and each node is asked once", "[cluster]") {
@@ -176,7 +176,7 @@ TEST_CASE("learning: the number of parallel requests is bounded, and each node i
   for (std::size_t i = 0; i < x.asked.size(); ++i) {
     const auto one = x.asked[i];
     CHECK(seen.insert(one.who).second);
-    x.state.on_told(one.call, all.at(one.who));
+    x.state.on_notified(one.call, all.at(one.who));
     x.take();
   }
   CHECK(seen.size() == 48);
@@ -239,7 +239,7 @@ TEST_CASE("learning: requests without an answer are abandoned at the end of the 
   x.state.follow(space, 1, {{4, 1, 2}});
   x.tick(t0);
   REQUIRE(x.asked.size() == 3);
-  x.state.on_told(x.asked[0].call, reply(1, {}));
+  x.state.on_notified(x.asked[0].call, reply(1, {}));
   x.tick(t0 + std::chrono::seconds(9));
   CHECK(x.given_up.empty());
   const std::set<reuse_call> open{x.asked[1].call, x.asked[2].call};
@@ -257,7 +257,7 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   x.state.follow(space, 1, {{4, 1, 1}});
   x.tick(t0);
   REQUIRE(x.asked.size() == 2);
-  x.state.on_told(x.asked[0].call, fail(errc::unsupported, "lru"));
+  x.state.on_notified(x.asked[0].call, fail(errc::unsupported, "lru"));
   x.take();
   CHECK(x.given_up == std::set<reuse_call>{x.asked[1].call});
   CHECK(x.taught.empty());
@@ -271,7 +271,7 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   y.state.follow(space, 1, {{4, 1, 1}, {5, 1, 1}});
   y.tick(t0);
   REQUIRE(y.asked.size() == 3);
-  y.state.on_told(y.asked[1].call, fail(errc::unsupported, "lru"));
+  y.state.on_notified(y.asked[1].call, fail(errc::unsupported, "lru"));
   y.take();
   CHECK(y.given_up.empty());
   CHECK(y.state.next_event() == t0 + std::chrono::seconds(10));

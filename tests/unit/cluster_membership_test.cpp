@@ -179,11 +179,11 @@ TEST_CASE("membership: a node of another cluster, or one that refuses, is report
 TEST_CASE("membership: a node that is unreachable from the start is reported after several attempts", "[cluster]") {
   circle x(1);
   auto now = t0;
-  std::size_t told = 0;
+  std::size_t notified = 0;
   for (int i = 0; i < 10; ++i) {
     x.members.on_answer(0, x.hello(0, now).number, fail(errc::unreachable, "connection refused"), now);
-    told += x.effects.take<peer_news>().size();
-    CHECK(told == (i < 2 ? 0U : 1U));
+    notified += x.effects.take<peer_news>().size();
+    CHECK(notified == (i < 2 ? 0U : 1U));
     now = x.members.next_event();
   }
 }

@@ -16,7 +16,7 @@ struct load_case {
   std::uint32_t computed_blocks;
   std::uint32_t found_blocks;
   /// The number of tokens that the engine is offered.
-  std::uint32_t told;
+  std::uint32_t notified;
   /// Blocks that are loaded, from the beginning of a page on; and tokens at its beginning that are not written.
   std::uint32_t first;
   std::uint32_t last;
@@ -38,11 +38,11 @@ TEST_CASE("worked examples: what is loaded for each combination of prefix cache 
     const auto tokens = tokens_from(1, 1000);
     CHECK_FALSE(harness.ask("r", tokens, x.computed_blocks * 16).tokens.has_value());
     harness.answer(x.found_blocks / 16);
-    const auto told = harness.ask("r", tokens, x.computed_blocks * 16);
-    CHECK(told == matched_tokens{x.told, x.told > 0});
+    const auto notified = harness.ask("r", tokens, x.computed_blocks * 16);
+    CHECK(notified == matched_tokens{x.notified, x.notified > 0});
 
     const auto blocks = blocks_from(100, 63);
-    harness.allocate("r", blocks, x.told);
+    harness.allocate("r", blocks, x.notified);
     // Every lease has been released or belongs to the one load.
     CHECK(harness.state.leases_held() + harness.released.size() == 1);
     const auto meta = harness.build();

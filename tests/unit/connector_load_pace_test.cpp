@@ -370,7 +370,7 @@ TEST_CASE("a hit is cut at the first page on disk, and computed pages are not sa
   scheduler_harness harness(options_with(disk_hits::never));
   const auto tokens = tokens_from(1, 100);
   harness.ask("r", tokens);
-  CHECK(harness.lookups.front().work.tell_on_disk);
+  CHECK(harness.lookups.front().work.report_on_disk);
   harness.answer(5, {0, 0, 1, 0, 1});
   CHECK(harness.ask("r", tokens) == matched_tokens{32, true});
   CHECK(harness.ask("r", tokens) == matched_tokens{32, true});

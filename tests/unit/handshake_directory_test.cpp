@@ -423,24 +423,24 @@ TEST_CASE("handshake directory: a watcher receives the present state and later c
   w.publish(rank_of("a", 0));
   REQUIRE(w.state.watch("", 1, w.now).has_value());
   auto news = w.state.take_updates(w.now);
-  REQUIRE(news.told.size() == 1);
-  CHECK(news.told[0].second.changes.at(0).now.entries.size() == 1);
+  REQUIRE(news.notified.size() == 1);
+  CHECK(news.notified[0].second.changes.at(0).now.entries.size() == 1);
   // Nothing more before it has seen that; then the latest of all that has changed.
   w.publish(rank_of("a", 1));
   w.publish(rank_of("a", 0, 8));
   w.publish(rank_of("b", 0));
   w.state.withdraw({"b", 0}, w.now);
-  CHECK(w.state.take_updates(w.now).told.empty());
+  CHECK(w.state.take_updates(w.now).notified.empty());
   w.state.seen(1);
   news = w.state.take_updates(w.now);
-  REQUIRE(news.told.size() == 1);
-  const auto& changes = news.told[0].second.changes;
+  REQUIRE(news.notified.size() == 1);
+  const auto& changes = news.notified[0].second.changes;
   REQUIRE(changes.size() == 2);
   CHECK(changes[0].now.incarnation == 8);
   CHECK(changes[0].now.entries.size() == 1);
   CHECK(code(changes[1].now.code) == errc::not_found);
   w.state.seen(1);
-  CHECK(w.state.take_updates(w.now).told.empty());
+  CHECK(w.state.take_updates(w.now).notified.empty());
 }
 
 TEST_CASE("handshake directory: a watcher of one engine receives no other, and is dropped when it is too slow",
@@ -451,12 +451,12 @@ TEST_CASE("handshake directory: a watcher of one engine receives no other, and i
   world w(options);
   REQUIRE(w.state.watch("a", 1, w.now).has_value());
   CHECK_FALSE(w.state.watch("a", 2, w.now).has_value());
-  CHECK(code(w.state.take_updates(w.now).told.at(0).second.changes.at(0).now.code) == errc::not_found);
+  CHECK(code(w.state.take_updates(w.now).notified.at(0).second.changes.at(0).now.code) == errc::not_found);
   w.state.seen(1);
   w.publish(rank_of("b", 0));
-  CHECK(w.state.take_updates(w.now).told.empty());
+  CHECK(w.state.take_updates(w.now).notified.empty());
   w.publish(rank_of("a", 0));
-  CHECK(w.state.take_updates(w.now).told.size() == 1);
+  CHECK(w.state.take_updates(w.now).notified.size() == 1);
   w.pass(10s);
   CHECK(w.state.take_updates(w.now).dropped == std::vector<directory_state::number>{1});
   CHECK(w.state.stats().watches == 0);
@@ -469,13 +469,13 @@ TEST_CASE("handshake directory: a large update is sent in parts", "[handshake]")
   for (const auto* name : {"a", "b", "c"})
     w.publish(rank_of(name, 0));
   REQUIRE(w.state.watch("", 1, w.now).has_value());
-  std::size_t told = 0;
+  std::size_t notified = 0;
   for (int i = 0; i < 2; ++i) {
-    for (const auto& [who, update] : w.state.take_updates(w.now).told)
-      told += update.changes.size();
+    for (const auto& [who, update] : w.state.take_updates(w.now).notified)
+      notified += update.changes.size();
     w.state.seen(1);
   }
-  CHECK(told == 3);
+  CHECK(notified == 3);
 }
 
 TEST_CASE("handshake directory: another directory continues from the recorded changes", "[handshake]") {

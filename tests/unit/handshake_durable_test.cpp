@@ -89,13 +89,13 @@ TEST_CASE("handshake directory: an entry that exceeds the update size is sent wi
   for (const auto* name : {"b", "c", "d"})
     w.publish(rank_of(name, 0));
   REQUIRE(w.state.watch("", 1, w.now, 2500).has_value());
-  std::vector<std::string> told;
+  std::vector<std::string> notified;
   for (int i = 0; i < 3; ++i) {
-    const auto news = w.state.take_updates(w.now).told;
+    const auto news = w.state.take_updates(w.now).notified;
     std::uint64_t bytes = 0;
     for (const auto& [who, update] : news)
       for (const auto& change : update.changes) {
-        told.push_back(change.engine);
+        notified.push_back(change.engine);
         bytes += message_bytes(change.now);
         CHECK(code(change.now.code) == (change.engine == "a" ? errc::out_of_range : errc::ok));
         CHECK(is_there(change.now));
@@ -105,23 +105,23 @@ TEST_CASE("handshake directory: an entry that exceeds the update size is sent wi
     CHECK(bytes <= 2500);
     w.state.seen(1);
   }
-  CHECK(told == std::vector<std::string>{"a", "b", "c", "d"});
+  CHECK(notified == std::vector<std::string>{"a", "b", "c", "d"});
 }
 
 TEST_CASE("handshake directory: an update that could not be sent is sent again", "[handshake]") {
   world w;
   w.publish(rank_of("a", 0));
   REQUIRE(w.state.watch("", 1, w.now).has_value());
-  CHECK(w.state.take_updates(w.now, [](auto) { return false; }).told.empty());
-  const auto news = w.state.take_updates(w.now).told;
+  CHECK(w.state.take_updates(w.now, [](auto) { return false; }).notified.empty());
+  const auto news = w.state.take_updates(w.now).notified;
   REQUIRE(news.size() == 1);
   w.state.put_back(1, news[0].second);
   w.publish(rank_of("b", 0));
-  CHECK(w.state.take_updates(w.now).told.at(0).second.changes.size() == 2);
+  CHECK(w.state.take_updates(w.now).notified.at(0).second.changes.size() == 2);
   // An update that was not sent does not count as slowness of the watcher.
   w.state.seen(1);
   w.publish(rank_of("c", 0));
-  w.state.put_back(1, w.state.take_updates(w.now).told.at(0).second);
+  w.state.put_back(1, w.state.take_updates(w.now).notified.at(0).second);
   w.pass(2min);
   CHECK(w.state.take_updates(w.now).dropped.empty());
 }

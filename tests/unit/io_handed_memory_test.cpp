@@ -29,7 +29,7 @@ std::vector<unique_descriptor> copies_of(const arena_name& name) {
 
 /// The arena name that a client gets from a node in another process namespace: its numbers mean something else here,
 /// perhaps the client's own process and files.
-arena_name told(arena_name name) {
+arena_name notified(arena_name name) {
   static const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   name.process = ::getpid();
   name.descriptor = other;
@@ -45,7 +45,7 @@ TEST_CASE("memory that was passed over a socket is mapped without access to the 
   const auto all = handed_memory::make();
   const auto connection = all->connect();
   arena_finder finder(all);
-  const auto name = encode(told(made->name()));
+  const auto name = encode(notified(made->name()));
   const auto nothing = finder.find(8192, name);
   REQUIRE_FALSE(nothing);
   CHECK(nothing.error().code == errc::unreachable);
@@ -68,16 +68,16 @@ TEST_CASE("the proof selects the memory of the right node", "[io][arena]") {
   auto second = all->connect();
   first->got(copies_of(one->name()), false);
   second->got(copies_of(two->name()), false);
-  const auto found = all->map(told(two->name()), 8192);
+  const auto found = all->map(notified(two->name()), 8192);
   REQUIRE(found);
   (*found)->bytes()[0] = std::byte{2};
   CHECK(two->bytes()[0] == std::byte{2});
   CHECK(one->bytes()[0] == std::byte{0});
   // The descriptors are closed with the connection, and mappings stay.
   second.reset();
-  CHECK(all->map(told(two->name()), 8192).error().code == errc::unreachable);
+  CHECK(all->map(notified(two->name()), 8192).error().code == errc::unreachable);
   CHECK((*found)->bytes()[0] == std::byte{2});
-  CHECK(all->map(told(one->name()), 8192));
+  CHECK(all->map(notified(one->name()), 8192));
 }
 
 namespace {
@@ -110,12 +110,12 @@ TEST_CASE("passed memory outlives its connections but not the node", "[io][arena
   }
   // Once, however often it was.
   CHECK(open_files() == before + 2);
-  CHECK(all->map(told(made->name()), 8192));
+  CHECK(all->map(notified(made->name()), 8192));
   // A connection over which nothing has come takes nothing away.
   all->connect(std::make_unique<fake_node>(gone)).reset();
-  CHECK(all->map(told(made->name()), 8192));
+  CHECK(all->map(notified(made->name()), 8192));
   *gone = true;
-  CHECK(all->map(told(made->name()), 8192).error().code == errc::unreachable);
+  CHECK(all->map(notified(made->name()), 8192).error().code == errc::unreachable);
   CHECK(open_files() == before);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("passed memory that is not the arena is refused", "[io][arena]") {
   const auto connection = all->connect();
   const auto refused = [&](std::vector<unique_descriptor> what, std::uint64_t bytes = 8192) {
     connection->got(std::move(what), false);
-    const auto found = all->map(told(one->name()), bytes);
+    const auto found = all->map(notified(one->name()), bytes);
     REQUIRE_FALSE(found);
     return found.error().code;
   };
@@ -155,7 +155,7 @@ TEST_CASE("passed memory that is not the arena is refused", "[io][arena]") {
   }
   SECTION("no descriptor because this process had none free") {
     connection->got({}, true);
-    CHECK(all->map(told(one->name()), 8192).error().text.find("ulimit -n") != std::string::npos);
+    CHECK(all->map(notified(one->name()), 8192).error().text.find("ulimit -n") != std::string::npos);
   }
 }
 

@@ -245,21 +245,21 @@ TEST_CASE("a slab that was killed while growing has its old size or its new one"
       }
       ::pause();
     }
-    std::uint64_t told = 0;
+    std::uint64_t notified = 0;
     for (int i = 0; i < 5 + round; ++i)
-      REQUIRE(::read(ends[0], &told, sizeof told) == sizeof told);
+      REQUIRE(::read(ends[0], &notified, sizeof notified) == sizeof notified);
     ::kill(child, SIGKILL);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     ::close(ends[1]);
     for (std::uint64_t more = 0; ::read(ends[0], &more, sizeof more) == sizeof more;)
-      told = more;
+      notified = more;
     ::close(ends[0]);
     auto slab = slab_file::open(spec);
     REQUIRE(slab.has_value());
     known = slab->growth()->slots();
-    CHECK(known >= told);
-    CHECK(known <= told + 1);
+    CHECK(known >= notified);
+    CHECK(known <= notified + 1);
   }
 }
 

@@ -19,10 +19,10 @@ TEST_CASE("usrbio: no advice is given for slots of whole chunks or without known
 
 TEST_CASE("usrbio: slots that are not whole chunks are reported with page sizes that fit", "[usrbio]") {
   constexpr std::uint64_t mib = std::uint64_t{1} << 20U;
-  const auto told = chunk_advice(slot_bytes(mib), mib);
-  CHECK(told.find("slots have 1052672 bytes, including a header of 4096") != std::string::npos);
-  CHECK(told.find("chunks of the file have 1048576") != std::string::npos);
-  CHECK(told.find("pages of 1044480 or 2093056 bytes") != std::string::npos);
+  const auto notified = chunk_advice(slot_bytes(mib), mib);
+  CHECK(notified.find("slots have 1052672 bytes, including a header of 4096") != std::string::npos);
+  CHECK(notified.find("chunks of the file have 1048576") != std::string::npos);
+  CHECK(notified.find("pages of 1044480 or 2093056 bytes") != std::string::npos);
   // Less than a chunk.
   CHECK(chunk_advice(slot_bytes(16384), 2 * mib).find("pages of 2093056 bytes") != std::string::npos);
   // The advised page sizes fit all chunk sizes that 3FS offers.

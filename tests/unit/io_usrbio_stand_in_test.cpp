@@ -247,7 +247,7 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
           "[io][usrbio]") {
   bench b;
   auto& reads = b.ring(true);
-  auto told = make_pipe();
+  auto notified = make_pipe();
   const auto child = ::fork();
   if (child == 0) {
     // Another program that does not know this one has its own memory and ring on the same file.
@@ -264,15 +264,15 @@ TEST_CASE("3fs stand-in: two processes have rings on one mount, and the end of o
              one.result == static_cast<std::int64_t>(page) && own.base[0] == 'b';
       if (first)
         b.f.iovunlink(&own); // the daemon keeps it, and it is not cleaned up after a kill
-      if (::write(told.write_end.get(), fine ? "y" : "n", 1) != 1)
+      if (::write(notified.write_end.get(), fine ? "y" : "n", 1) != 1)
         break;
     }
     ::_exit(1);
   }
-  told.write_end.reset();
+  notified.write_end.reset();
   const auto both_read = [&] {
     char said = 0;
-    REQUIRE(::read(told.read_end.get(), &said, 1) == 1);
+    REQUIRE(::read(notified.read_end.get(), &said, 1) == 1);
     CHECK(said == 'y');
     b.prepare(reads, 0, 2 * page);
     CHECK(b.result(reads) == static_cast<std::int64_t>(page));

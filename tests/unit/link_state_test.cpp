@@ -266,10 +266,10 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
   CHECK(d.ended(3) == expected);
   CHECK(d.ended(4) == expected);
   CHECK(d.state.owner() == 0);
-  std::size_t told = 0;
+  std::size_t notified = 0;
   for (const auto& x : d.take<link_part>())
-    told += x.owner == owner ? 1 : 0;
-  CHECK(told == (knows_us ? 1 : 0));
+    notified += x.owner == owner ? 1 : 0;
+  CHECK(notified == (knows_us ? 1 : 0));
   d.state.on_time(start + 24h);
   d.state.on_node_gone(start + 24h);
   CHECK(d.take<link_seek>().empty());

@@ -36,11 +36,11 @@ struct harness {
 
   /// `age`: of its oldest page.
   void has(broker::borrower who, std::uint32_t extents, duration age, bool wants = false, std::uint64_t free = 0) {
-    state.told(who, {wants, extents, free, now - age}, now);
+    state.notified(who, {wants, extents, free, now - age}, now);
     CHECK(state.check() == "");
   }
   void wants_first(broker::borrower who) {
-    state.told(who, {true, 0, 0, std::nullopt}, now);
+    state.notified(who, {true, 0, 0, std::nullopt}, now);
     CHECK(state.check() == "");
   }
   void pass(duration x) { now += x; }
@@ -208,7 +208,7 @@ TEST_CASE("broker: ranks are added and removed", "[memory]") {
     CHECK(d.state.moved() == 0);
   }
   CHECK(d.state.check() == "");
-  d.state.told(17, {true, 0, 0, std::nullopt}, d.now); // of an unknown rank
+  d.state.notified(17, {true, 0, 0, std::nullopt}, d.now); // of an unknown rank
   d.state.given_back(17, 6, d.now);
   CHECK(d.state.check() == "");
 }

@@ -64,9 +64,9 @@ struct harness {
     return i == answers.end() ? std::nullopt : std::optional(i->second);
   }
 
-  void told(rules::order_number number, errc first = errc::ok, errc second = errc::ok) {
+  void notified(rules::order_number number, errc first = errc::ok, errc second = errc::ok) {
     const std::vector<error> outcomes{{first, {}}, {second, {}}};
-    state.told(number, outcomes);
+    state.notified(number, outcomes);
   }
 
   void make(rules::request_number request) { state.make(request, spec("a")); }
@@ -74,9 +74,9 @@ struct harness {
   /// It is served, for request 1.
   void serve() {
     make(1);
-    told(order<rules::tell_of_namespace>().number);
+    notified(order<rules::report_namespace>().number);
     state.done(order<rules::open_space>().number, {});
-    told(order<rules::tell_of_ranks>().number);
+    notified(order<rules::report_ranks>().number);
     REQUIRE(answer(1) == errc::ok);
   }
 
@@ -102,10 +102,10 @@ void carry_out(harness& w, const rules::effect& order, Code code) {
   std::visit(
       [&](const auto& x) {
         using order_type = std::decay_t<decltype(x)>;
-        if constexpr (std::is_same_v<order_type, rules::tell_of_namespace> ||
-                      std::is_same_v<order_type, rules::tell_of_ranks> ||
-                      std::is_same_v<order_type, rules::tell_to_remove>)
-          w.told(x.number, code(), code());
+        if constexpr (std::is_same_v<order_type, rules::report_namespace> ||
+                      std::is_same_v<order_type, rules::report_ranks> ||
+                      std::is_same_v<order_type, rules::order_removal>)
+          w.notified(x.number, code(), code());
         else if constexpr (requires { x.number; })
           w.state.done(x.number, code() == errc::ok ? result<void>{} : result<void>(fail(errc::busy, "no")));
       },
@@ -118,16 +118,16 @@ TEST_CASE("a namespace is checked, registered at shards, opened, and then served
           "[namespaces]") {
   harness w;
   w.make(1);
-  const auto tell = w.order<rules::tell_of_namespace>();
+  const auto tell = w.order<rules::report_namespace>();
   CHECK(tell.spec.name == "a");
-  w.told(tell.number);
+  w.notified(tell.number);
   const auto open = w.order<rules::open_space>();
   CHECK_FALSE(w.state.serves(w.id));
   w.state.done(open.number, {});
-  const auto ranks = w.order<rules::tell_of_ranks>();
+  const auto ranks = w.order<rules::report_ranks>();
   CHECK_FALSE(w.answer(1));
   CHECK(w.names.empty());
-  w.told(ranks.number);
+  w.notified(ranks.number);
   CHECK(w.answer(1) == errc::ok);
   CHECK(w.state.serves(w.id));
   CHECK(w.names.contains(w.id));
@@ -149,11 +149,11 @@ TEST_CASE("clients that create the same namespace share the work", "[namespaces]
   harness w;
   w.make(1);
   w.make(2);
-  w.told(w.order<rules::tell_of_namespace>().number);
+  w.notified(w.order<rules::report_namespace>().number);
   w.make(3);
   w.state.done(w.order<rules::open_space>().number, {});
   w.make(4);
-  w.told(w.order<rules::tell_of_ranks>().number);
+  w.notified(w.order<rules::report_ranks>().number);
   for (const rules::request_number request : {1U, 2U, 3U, 4U})
     CHECK(w.answer(request) == errc::ok);
 }
@@ -165,32 +165,32 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
   auto expected = errc::ok;
   SECTION("all shards refuse the name") {
     expected = errc::identity_mismatch;
-    w.told(w.order<rules::tell_of_namespace>().number, expected, expected);
+    w.notified(w.order<rules::report_namespace>().number, expected, expected);
   }
   SECTION("one shard refuses it") {
     expected = errc::limit_exceeded;
-    w.told(w.order<rules::tell_of_namespace>().number, errc::ok, expected);
-    w.told(w.order<rules::tell_to_remove>().number, errc::ok, errc::unknown_namespace);
+    w.notified(w.order<rules::report_namespace>().number, errc::ok, expected);
+    w.notified(w.order<rules::order_removal>().number, errc::ok, errc::unknown_namespace);
   }
   SECTION("it cannot be opened") {
     expected = errc::no_space;
-    w.told(w.order<rules::tell_of_namespace>().number);
+    w.notified(w.order<rules::report_namespace>().number);
     w.state.done(w.order<rules::open_space>().number, fail(expected, "the disk is full"));
     w.make(3);
     CHECK(w.answer(3) == errc::busy);
     w.state.remove(4, w.id, true);
     CHECK(w.answer(4) == errc::busy);
     CHECK_FALSE(w.answer(1));
-    w.told(w.order<rules::tell_to_remove>().number);
+    w.notified(w.order<rules::order_removal>().number);
   }
   SECTION("a shard refuses a rank") {
     expected = errc::internal;
-    w.told(w.order<rules::tell_of_namespace>().number);
+    w.notified(w.order<rules::report_namespace>().number);
     w.state.done(w.order<rules::open_space>().number, {});
-    w.told(w.order<rules::tell_of_ranks>().number, expected, errc::ok);
-    const auto remove = w.order<rules::tell_to_remove>();
+    w.notified(w.order<rules::report_ranks>().number, expected, errc::ok);
+    const auto remove = w.order<rules::order_removal>();
     CHECK(remove.force);
-    w.told(remove.number);
+    w.notified(remove.number);
     // Files last: nothing tells of pages in them any more.
     w.state.done(w.order<rules::close_space>().number, {});
   }
@@ -200,9 +200,9 @@ TEST_CASE("a failure at any step leaves nothing behind and is reported to every 
   CHECK(w.names.empty());
   // And it can be made after all.
   w.make(9);
-  w.told(w.order<rules::tell_of_namespace>().number);
+  w.notified(w.order<rules::report_namespace>().number);
   w.state.done(w.order<rules::open_space>().number, {});
-  w.told(w.order<rules::tell_of_ranks>().number);
+  w.notified(w.order<rules::report_ranks>().number);
   CHECK(w.answer(9) == errc::ok);
 }
 
@@ -217,10 +217,10 @@ TEST_CASE("a namespace is detached from clients, removed from shards, and closed
   CHECK(w.answer(3) == errc::busy);
   w.state.remove(4, w.id, false); // shares the answer
   w.state.done(leave.number, {});
-  const auto remove = w.order<rules::tell_to_remove>();
+  const auto remove = w.order<rules::order_removal>();
   CHECK(remove.force == force);
   CHECK(w.names.contains(w.id));
-  w.told(remove.number, errc::ok, errc::unknown_namespace);
+  w.notified(remove.number, errc::ok, errc::unknown_namespace);
   const auto close = w.order<rules::close_space>();
   CHECK(w.names.empty());
   CHECK_FALSE(w.answer(2));
@@ -241,7 +241,7 @@ TEST_CASE("a namespace in use is not removed", "[namespaces]") {
   }
   SECTION("a holder of leases") {
     w.state.done(w.order<rules::leave_space>().number, {});
-    w.told(w.order<rules::tell_to_remove>().number, errc::busy, errc::busy);
+    w.notified(w.order<rules::order_removal>().number, errc::busy, errc::busy);
   }
   CHECK(w.answer(2) == errc::busy);
   CHECK(w.kept_open.contains(w.id));
@@ -255,10 +255,10 @@ TEST_CASE("a removal that some shards have started is forced on all", "[namespac
   w.serve();
   w.state.remove(2, w.id, false);
   w.state.done(w.order<rules::leave_space>().number, {});
-  w.told(w.order<rules::tell_to_remove>().number, errc::ok, errc::busy);
-  const auto again = w.order<rules::tell_to_remove>();
+  w.notified(w.order<rules::order_removal>().number, errc::ok, errc::busy);
+  const auto again = w.order<rules::order_removal>();
   CHECK(again.force);
-  w.told(again.number, errc::unknown_namespace, errc::ok);
+  w.notified(again.number, errc::unknown_namespace, errc::ok);
   w.state.done(w.order<rules::close_space>().number, fail(errc::io_error, "a file stays"));
   CHECK(w.answer(2) == errc::ok);
   CHECK(w.nothing_left());
@@ -270,9 +270,9 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
   const bool force = GENERATE(false, true);
   w.state.remove(2, w.id, force);
   w.state.done(w.order<rules::leave_space>().number, {});
-  w.told(w.order<rules::tell_to_remove>().number, errc::ok, errc::limit_exceeded);
+  w.notified(w.order<rules::order_removal>().number, errc::ok, errc::limit_exceeded);
   if (!force)
-    w.told(w.order<rules::tell_to_remove>().number, errc::unknown_namespace, errc::limit_exceeded);
+    w.notified(w.order<rules::order_removal>().number, errc::unknown_namespace, errc::limit_exceeded);
   CHECK(w.answer(2) == errc::busy);
   CHECK_FALSE(w.state.serves(w.id));
   CHECK(w.kept_open.empty());
@@ -282,21 +282,21 @@ TEST_CASE("a namespace that only some shards have removed serves no one and can 
   // A removal finds it by its name.
   CHECK(w.names.contains(w.id));
   w.state.remove(4, w.id, false);
-  auto again = w.order<rules::tell_to_remove>();
+  auto again = w.order<rules::order_removal>();
   CHECK(again.force);
   SECTION("the removal succeeds") {
-    w.told(again.number, errc::unknown_namespace, errc::ok);
+    w.notified(again.number, errc::unknown_namespace, errc::ok);
     w.state.done(w.order<rules::close_space>().number, {});
     CHECK(w.answer(4) == errc::ok);
     CHECK(w.names.empty());
     CHECK(w.nothing_left());
   }
   SECTION("the removal may fail again on all shards") {
-    w.told(again.number, errc::limit_exceeded, errc::limit_exceeded);
+    w.notified(again.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(4) == errc::busy);
     CHECK_FALSE(w.state.serves(w.id));
     w.state.remove(5, w.id, false);
-    w.told(w.order<rules::tell_to_remove>().number, errc::unknown_namespace, errc::ok);
+    w.notified(w.order<rules::order_removal>().number, errc::unknown_namespace, errc::ok);
     w.state.done(w.order<rules::close_space>().number, {});
     CHECK(w.answer(5) == errc::ok);
     CHECK(w.nothing_left());

@@ -77,13 +77,13 @@ struct harness {
 
   void say(state::order_number order, errc first = errc::ok, errc second = errc::ok) {
     const std::vector<error> outcomes{{first, {}}, {second, {}}};
-    rules->told(order, outcomes);
+    rules->notified(order, outcomes);
   }
 
   /// A namespace that is there.
   void make() {
     rules->add(++last_request, {space, {}});
-    say(take_one<state::tell_of_namespace>().number);
+    say(take_one<state::report_namespace>().number);
     REQUIRE(answer(last_request) == errc::ok);
   }
 
@@ -94,7 +94,7 @@ struct harness {
 
   void register_rank(std::uint32_t slots, rank_number rank = 0) {
     const auto request = ask_rank(slots, rank);
-    say(take_one<state::tell_of_rank>().number);
+    say(take_one<state::report_rank>().number);
     REQUIRE(answer(request) == errc::ok);
   }
 
@@ -121,7 +121,7 @@ using state = namespaces_state;
 TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]") {
   harness w;
   w.rules->add(1, {w.space, {}});
-  const auto order = w.take_one<state::tell_of_namespace>();
+  const auto order = w.take_one<state::report_namespace>();
   CHECK(order.request.spec == w.space);
   CHECK_FALSE(w.answer(1));
   SECTION("it can have ranks from then on") {
@@ -138,7 +138,7 @@ TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]"
   }
   SECTION("some shards refuse: the others remove it before the answer") {
     w.say(order.number, errc::ok, errc::limit_exceeded);
-    const auto back = w.take_one<state::tell_to_remove>();
+    const auto back = w.take_one<state::order_removal>();
     CHECK(back.request.space == w.space.id());
     CHECK(back.request.force);
     CHECK_FALSE(w.answer(1));
@@ -149,12 +149,12 @@ TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]"
     CHECK(w.answer(1) == errc::limit_exceeded);
     CHECK_FALSE(w.rules->knows(w.space.id()));
     w.rules->add(3, {w.space, {}});
-    w.say(w.take_one<state::tell_of_namespace>().number);
+    w.say(w.take_one<state::report_namespace>().number);
     CHECK(w.answer(3) == errc::ok);
   }
   SECTION("some shards refuse: another request for the same namespace decides") {
     w.rules->add(2, {w.space, {}});
-    const auto second = w.take_one<state::tell_of_namespace>();
+    const auto second = w.take_one<state::report_namespace>();
     w.say(order.number, errc::ok, errc::limit_exceeded);
     CHECK(w.answer(1) == errc::limit_exceeded);
     CHECK(w.orders.empty());
@@ -166,7 +166,7 @@ TEST_CASE("namespaces: one exists when all shards have it", "[namespaces_state]"
     w.say(order.number);
     CHECK(w.answer(1) == errc::ok);
     w.rules->add(2, {w.space, {}});
-    w.say(w.take_one<state::tell_of_namespace>().number, errc::ok, errc::limit_exceeded);
+    w.say(w.take_one<state::report_namespace>().number, errc::ok, errc::limit_exceeded);
     CHECK(w.answer(2) == errc::limit_exceeded);
     CHECK(w.orders.empty());
     CHECK(w.rules->knows(w.space.id()));
@@ -177,7 +177,7 @@ TEST_CASE("namespaces: a rank gets one allocator, of which all shards are notifi
   harness w;
   w.make();
   const auto first = w.ask_rank(4);
-  const auto order = w.take_one<state::tell_of_rank>();
+  const auto order = w.take_one<state::report_rank>();
   CHECK(order.what.rank.slots == 4);
   CHECK(order.what.allocator == 1);
   CHECK(order.what.incarnation == 101);
@@ -204,7 +204,7 @@ TEST_CASE("namespaces: an invalid rank is refused, and no allocator is left over
   CHECK(w.answer(w.ask_rank(4)) == errc::no_memory);
   w.no_memory = false;
   const auto refused = w.ask_rank(4);
-  w.say(w.take_one<state::tell_of_rank>().number, errc::no_space, errc::no_space);
+  w.say(w.take_one<state::report_rank>().number, errc::no_space, errc::no_space);
   CHECK(w.answer(refused) == errc::no_space);
   CHECK(w.alive.empty());
   w.register_rank(4);
@@ -215,12 +215,12 @@ TEST_CASE("namespaces: a rank that some shards know keeps its allocator, and all
   harness w;
   w.make();
   const auto refused = w.ask_rank(4);
-  const auto order = w.take_one<state::tell_of_rank>();
+  const auto order = w.take_one<state::report_rank>();
   w.say(order.number, errc::ok, errc::limit_exceeded);
   CHECK(w.answer(refused) == errc::limit_exceeded);
   CHECK(w.alive == std::set<state::allocator_number>{order.what.allocator});
   const auto again = w.ask_rank(4);
-  const auto second = w.take_one<state::tell_of_rank>();
+  const auto second = w.take_one<state::report_rank>();
   CHECK(second.what.allocator == order.what.allocator);
   CHECK(second.what.incarnation == order.what.incarnation);
   w.say(second.number);
@@ -232,18 +232,18 @@ TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespac
   w.make();
   w.register_rank(4);
   const auto request = w.ask_rank(6);
-  const auto retire = w.take_one<state::tell_to_retire>();
+  const auto retire = w.take_one<state::order_retirement>();
   // Other changes are refused while it is being decided.
   CHECK(w.answer(w.ask_rank(6)) == errc::busy);
   CHECK(w.answer(w.ask_rank(4)) == errc::busy);
   CHECK(w.answer(w.ask_removal()) == errc::busy);
   const auto kept = [&](errc why) {
     // The old one stays, and all shards are notified.
-    const auto told = w.take_one<state::tell_of_rank>();
-    CHECK(told.what.rank.slots == 4);
-    CHECK(told.what.allocator == 1);
+    const auto notified = w.take_one<state::report_rank>();
+    CHECK(notified.what.rank.slots == 4);
+    CHECK(notified.what.allocator == 1);
     CHECK_FALSE(w.answer(request));
-    w.say(told.number);
+    w.say(notified.number);
     CHECK(w.answer(request) == why);
     CHECK(w.alive == std::set<state::allocator_number>{1});
     CHECK(w.answer(w.ask_rank(4)) == errc::ok);
@@ -255,11 +255,11 @@ TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespac
     allocator_stats slots;
     slots.total = slots.free = 4;
     w.rules->counted(count.number, slots);
-    const auto told = w.take_one<state::tell_of_rank>();
-    CHECK(told.what.rank.slots == 6);
-    CHECK(told.what.allocator == 2);
-    CHECK(told.what.incarnation == 102);
-    w.say(told.number);
+    const auto notified = w.take_one<state::report_rank>();
+    CHECK(notified.what.rank.slots == 6);
+    CHECK(notified.what.allocator == 2);
+    CHECK(notified.what.incarnation == 102);
+    w.say(notified.number);
     CHECK(w.answer(request) == errc::ok);
     CHECK(w.alive == std::set<state::allocator_number>{2});
   }
@@ -277,11 +277,11 @@ TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespac
     REQUIRE(w.orders.size() == 2);
     const auto rest = std::get<state::rest_allocator>(w.orders[0]);
     CHECK(rest.allocator == 2);
-    const auto told = std::get<state::tell_of_rank>(w.orders[1]);
-    CHECK(told.what.allocator == 2);
-    CHECK(told.what.incarnation == 102);
+    const auto notified = std::get<state::report_rank>(w.orders[1]);
+    CHECK(notified.what.allocator == 2);
+    CHECK(notified.what.incarnation == 102);
     w.orders.clear();
-    w.say(told.number);
+    w.say(notified.number);
     CHECK(w.answer(request) == errc::ok);
     CHECK(w.alive == std::set<state::allocator_number>{2});
   }
@@ -293,15 +293,15 @@ TEST_CASE("namespaces: an empty rank can change its number of slots", "[namespac
     w.rules->counted(w.take_one<state::count_slots>().number, slots);
     w.take();
     REQUIRE(w.orders.size() == 2);
-    const auto told = std::get<state::tell_of_rank>(w.orders[1]);
+    const auto notified = std::get<state::report_rank>(w.orders[1]);
     w.orders.clear();
-    w.say(told.number, errc::limit_exceeded, errc::limit_exceeded);
+    w.say(notified.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(request) == errc::limit_exceeded);
     CHECK(w.alive == std::set<state::allocator_number>{2});
     const auto again = w.ask_rank(6);
-    const auto second = w.take_one<state::tell_of_rank>();
+    const auto second = w.take_one<state::report_rank>();
     CHECK(second.what.allocator == 2);
-    CHECK(second.what.incarnation == told.what.incarnation);
+    CHECK(second.what.incarnation == notified.what.incarnation);
     w.say(second.number);
     CHECK(w.answer(again) == errc::ok);
   }
@@ -319,7 +319,7 @@ TEST_CASE("namespaces: one is removed with its allocators when no shard has it a
   w.register_rank(4, 1);
   const bool force = GENERATE(false, true);
   const auto first = w.ask_removal(force);
-  const auto order = w.take_one<state::tell_to_remove>();
+  const auto order = w.take_one<state::order_removal>();
   CHECK(order.request.force == force);
   const auto second = w.ask_removal();
   CHECK_FALSE(w.answer(second));
@@ -348,11 +348,11 @@ TEST_CASE("namespaces: one that a shard has removed is removed from all, or can 
   w.make();
   w.register_rank(4);
   const auto request = w.ask_removal(false);
-  const auto order = w.take_one<state::tell_to_remove>();
+  const auto order = w.take_one<state::order_removal>();
   CHECK_FALSE(order.request.force);
   w.say(order.number, errc::ok, errc::busy);
   CHECK_FALSE(w.answer(request));
-  const auto again = w.take_one<state::tell_to_remove>();
+  const auto again = w.take_one<state::order_removal>();
   CHECK(again.request.force);
   SECTION("by force") {
     w.say(again.number, errc::unknown_namespace, errc::ok);
@@ -370,13 +370,13 @@ TEST_CASE("namespaces: one that a shard has removed is removed from all, or can 
     CHECK(w.alive.size() == 1);
     // The same holds when no shard accepts.
     const auto third = w.ask_removal(false);
-    const auto last = w.take_one<state::tell_to_remove>();
+    const auto last = w.take_one<state::order_removal>();
     CHECK(last.request.force);
     w.say(last.number, errc::limit_exceeded, errc::limit_exceeded);
     CHECK(w.answer(third) == errc::busy);
     CHECK(w.answer(w.ask_rank(4)) == errc::busy);
     const auto fourth = w.ask_removal(false);
-    w.say(w.take_one<state::tell_to_remove>().number, errc::unknown_namespace, errc::ok);
+    w.say(w.take_one<state::order_removal>().number, errc::unknown_namespace, errc::ok);
     CHECK(w.answer(fourth) == errc::ok);
     CHECK(w.alive.empty());
   }
@@ -417,7 +417,7 @@ TEST_CASE("namespaces: in any order of requests and answers each is answered onc
       slots.free = 3 + below(2);
       return w.rules->counted(count->number, slots);
     }
-    if (const auto* rank = std::get_if<state::tell_of_rank>(&order))
+    if (const auto* rank = std::get_if<state::report_rank>(&order))
       REQUIRE(w.alive.contains(rank->what.allocator));
     std::visit(
         [&](const auto& x) {

@@ -84,12 +84,12 @@ TEST_CASE("nodes that share statistics hit more often than nodes that do not", "
   }
   const auto one = play(requests, {slots(1050), 1});
   const auto lru = play(requests, {slots(350, make_lru_policy), 3});
-  const auto told = play(requests, {slots(350), 3});
+  const auto notified = play(requests, {slots(350), 3});
   const auto silent = play(requests, {slots(350), 3, true, false});
-  INFO(one.hits << " " << told.hits << " " << silent.hits << " " << lru.hits);
-  CHECK(told.hits > silent.hits);
-  CHECK(told.hits > 2 * lru.hits);
-  CHECK(100 * told.hits > 99 * one.hits);
+  INFO(one.hits << " " << notified.hits << " " << silent.hits << " " << lru.hits);
+  CHECK(notified.hits > silent.hits);
+  CHECK(notified.hits > 2 * lru.hits);
+  CHECK(100 * notified.hits > 99 * one.hits);
 }
 
 } // namespace offline_cluster_test

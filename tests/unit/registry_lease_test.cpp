@@ -280,15 +280,15 @@ TEST_CASE("registry: locate reports on request which pages are in the slab", "[r
   const auto asked = [&](bool tell) {
     return r.state.locate({r.space, 0, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value().in_slab.items;
   };
-  using told = std::vector<std::uint8_t>;
+  using notified = std::vector<std::uint8_t>;
   CHECK(asked(true).empty());
   const auto rank = residence->add(r.space, 0, 100);
-  CHECK(asked(true) == told{1, 0, 1});
+  CHECK(asked(true) == notified{1, 0, 1});
   rank->set_unwritten(pages[0].where.slot);
-  CHECK(asked(true) == told{0, 0, 1});
+  CHECK(asked(true) == notified{0, 0, 1});
   CHECK(asked(false).empty());
   rank->clear_unwritten(pages[0].where.slot);
-  CHECK(asked(true) == told{1, 0, 1});
+  CHECK(asked(true) == notified{1, 0, 1});
 }
 
 TEST_CASE("registry: a lookup reports on request which pages are in memory on all ranks", "[registry]") {
@@ -305,20 +305,20 @@ TEST_CASE("registry: a lookup reports on request which pages are in memory on al
   const auto asked = [&](bool tell) {
     return r.state.match({r.space, alice, std::chrono::seconds(9), keys, {}, tell}, at(0)).value();
   };
-  using told = std::vector<std::uint8_t>;
+  using notified = std::vector<std::uint8_t>;
   // The memory of one rank is unknown here.
   const auto first = residence->add(r.space, 0, 100);
   CHECK(asked(true).on_disk.items.empty());
   const auto second = residence->add(r.space, 1, 100);
-  CHECK(asked(true).on_disk.items == told{1, 1, 1, 1});
+  CHECK(asked(true).on_disk.items == notified{1, 1, 1, 1});
   for (const auto& page : pages[0])
     first->set(page.where.slot);
-  CHECK(asked(true).on_disk.items == told{1, 1, 1, 1});
+  CHECK(asked(true).on_disk.items == notified{1, 1, 1, 1});
   second->set(pages[1][0].where.slot);
   second->set(pages[1][2].where.slot);
-  CHECK(asked(true).on_disk.items == told{0, 1, 0, 1});
+  CHECK(asked(true).on_disk.items == notified{0, 1, 0, 1});
   first->clear(pages[0][2].where.slot);
-  CHECK(asked(true).on_disk.items == told{0, 1, 1, 1});
+  CHECK(asked(true).on_disk.items == notified{0, 1, 1, 1});
   CHECK(asked(false).on_disk.items.empty());
   CHECK(asked(false).matched == 4);
   residence->remove(r.space, 1);

@@ -60,9 +60,9 @@ struct model_withheld {
   bool suspect = false;
 };
 
-struct told {
+struct notified {
   std::multiset<std::tuple<rank_number, slot_ref>> publish, abort, unused, release, suspect;
-  bool operator==(const told&) const = default;
+  bool operator==(const notified&) const = default;
 
   void add(const slots_to_allocator& part) {
     for (const auto& [batch, to] :
@@ -130,7 +130,7 @@ public:
       if (w.leased && leases_on(w.key) == 0) {
         w.leased = false;
         if (w.until == 0) {
-          (w.suspect ? told_.suspect : told_.release).insert({w.rank, w.where});
+          (w.suspect ? notified_.suspect : notified_.release).insert({w.rank, w.where});
           continue;
         }
       }
@@ -146,7 +146,7 @@ public:
   void give_up(const key_digest& key, rank_number rank) {
     auto& p = *page(key, rank);
     if (p.where.generation != 0)
-      told_.abort.insert({rank, p.where});
+      notified_.abort.insert({rank, p.where});
     p = {};
     settle();
   }
@@ -166,7 +166,7 @@ public:
     if (w.leased || w.until > 0)
       withheld_.push_back(w);
     else
-      (suspect ? told_.suspect : told_.release).insert({rank, p.where});
+      (suspect ? notified_.suspect : notified_.release).insert({rank, p.where});
     p = {};
     settle();
   }
@@ -174,7 +174,7 @@ public:
   void publish(const key_digest& key, rank_number rank) {
     auto& p = *page(key, rank);
     p.state = model_page::live;
-    told_.publish.insert({rank, p.where});
+    notified_.publish.insert({rank, p.where});
     ++published_;
   }
 
@@ -255,7 +255,7 @@ public:
   std::map<key_digest, ticks> protected_;
   std::map<ticket, model_lease> leases_;
   std::vector<model_withheld> withheld_;
-  told told_;
+  notified notified_;
   std::uint64_t published_ = 0;
   std::set<slot_number> held_[most_ranks];
   std::map<slot_number, generation_number> generations_[most_ranks];

@@ -40,7 +40,7 @@ public:
   void drop_page(model_reservation& r, const key_digest& key, rank_number rank, errc code) {
     auto& p = *page(key, rank);
     if (p.where.generation != 0)
-      told_.abort.insert({rank, p.where});
+      notified_.abort.insert({rank, p.where});
     p = {};
     const auto at = std::find(r.keys.begin(), r.keys.end(), key) - r.keys.begin();
     r.answers[static_cast<std::size_t>(at)] = answer(code);
@@ -121,7 +121,7 @@ public:
 
   void compare() {
     collect_outbox();
-    REQUIRE(told_ == model_.told_);
+    REQUIRE(notified_ == model_.notified_);
     REQUIRE(real_.state.check_invariants() == "");
     std::map<key_digest, key_info> real;
     real_.state.for_each_key(real_.space, [&](const key_info& info) { real[info.key] = info; });
@@ -284,7 +284,7 @@ private:
       REQUIRE_FALSE(reply.has_value());
       REQUIRE(reply.error().code == errc::expired);
       for (const auto& where : slots)
-        model_.told_.unused.insert({name.second, where});
+        model_.notified_.unused.insert({name.second, where});
       return;
     }
     auto& r = model_.reservations.at(name);
@@ -303,7 +303,7 @@ private:
       }
     }
     for (; next < slots.size(); ++next)
-      model_.told_.unused.insert({name.second, slots[next]});
+      model_.notified_.unused.insert({name.second, slots[next]});
     REQUIRE(reply.value().results.items == r.answers);
     model_.close_if_ended(name);
     model_.settle();
@@ -413,7 +413,7 @@ private:
     const auto out = real_.state.take_outbox();
     REQUIRE(out.children.empty());
     for (const auto& part : out.slots) {
-      told_.add(part);
+      notified_.add(part);
       model_.take_back(part);
     }
   }
@@ -421,7 +421,7 @@ private:
   std::mt19937_64 random_;
   one_registry real_;
   model model_;
-  told told_;
+  notified notified_;
   std::vector<std::pair<plan_id, name_t>> plans_;
 };
 

@@ -20,26 +20,26 @@ registry_options telling() {
   return out;
 }
 
-struct told_of {
+struct notified_of {
   rank_number rank = 0;
   ticket lease;
   std::uint32_t first = 0;
   std::vector<page_ref> pages;
 
-  friend bool operator==(const told_of&, const told_of&) = default;
+  friend bool operator==(const notified_of&, const notified_of&) = default;
 };
 
-struct told_end {
+struct notified_end {
   rank_number rank = 0;
   ticket lease;
   std::uint32_t keep = 0;
 
-  friend bool operator==(const told_end&, const told_end&) = default;
+  friend bool operator==(const notified_end&, const notified_end&) = default;
 };
 
 struct words {
-  std::vector<told_of> begun;
-  std::vector<told_end> ended;
+  std::vector<notified_of> begun;
+  std::vector<notified_end> ended;
 
   bool empty() const { return begun.empty() && ended.empty(); }
 };
@@ -74,9 +74,9 @@ TEST_CASE("io workers are notified of the pages that a lookup found and of the e
   auto of1 = r.save(some_keys(0, 2), 1);
   take(r);
   REQUIRE(r.match(alice, some_keys(0, 5)) == 2);
-  const auto told = take(r);
-  CHECK(told.begun == std::vector<told_of>{{0, alice, 0, {of0[0], of0[1]}}, {1, alice, 0, of1}});
-  CHECK(told.ended.empty());
+  const auto notified = take(r);
+  CHECK(notified.begun == std::vector<notified_of>{{0, alice, 0, {of0[0], of0[1]}}, {1, alice, 0, of1}});
+  CHECK(notified.ended.empty());
   SECTION("released") {
     r.release(alice);
   }
@@ -89,7 +89,7 @@ TEST_CASE("io workers are notified of the pages that a lookup found and of the e
   }
   const auto after = take(r);
   CHECK(after.begun.empty());
-  CHECK(after.ended == std::vector<told_end>{{0, alice, 0}, {1, alice, 0}});
+  CHECK(after.ended == std::vector<notified_end>{{0, alice, 0}, {1, alice, 0}});
   // Once.
   r.state.tick(at(120));
   CHECK(take(r).empty());
@@ -104,16 +104,16 @@ TEST_CASE("io workers are notified once of the pages of a lease, and of what rem
   r.match(alice, some_keys(0, 2));
   CHECK(take(r).empty());
   r.match(alice, some_keys(0, 4));
-  CHECK(take(r).begun == std::vector<told_of>{{0, alice, 2, {pages[2], pages[3]}}});
+  CHECK(take(r).begun == std::vector<notified_of>{{0, alice, 2, {pages[2], pages[3]}}});
   r.release(alice, 3);
-  CHECK(take(r).ended == std::vector<told_end>{{0, alice, 3}});
+  CHECK(take(r).ended == std::vector<notified_end>{{0, alice, 3}});
   r.match(alice, some_keys(3, 1));
-  CHECK(take(r).begun == std::vector<told_of>{{0, alice, 3, {pages[3]}}});
+  CHECK(take(r).begun == std::vector<notified_of>{{0, alice, 3, {pages[3]}}});
   r.release(alice);
-  CHECK(take(r).ended == std::vector<told_end>{{0, alice, 0}});
+  CHECK(take(r).ended == std::vector<notified_end>{{0, alice, 0}});
   // Another lease in its place.
   r.match(bob, some_keys(0, 1));
-  CHECK(take(r).begun == std::vector<told_of>{{0, bob, 0, {pages[0]}}});
+  CHECK(take(r).begun == std::vector<notified_of>{{0, bob, 0, {pages[0]}}});
 }
 
 TEST_CASE("io workers are notified of lookups by engines only", "[registry]") {

@@ -110,7 +110,7 @@ TEST_CASE("a rank that is registered again drops the promises on its old slots",
 
 TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[registry]") {
   slot_client_registry r(1, {}, {true, true, 4}, 100);
-  const auto told = r.save(some_keys(1, 2));
+  const auto notified = r.save(some_keys(1, 2));
   r.protect(some_keys(1, 2), 0, 5000);
   REQUIRE(r.state.clear({r.space, all_ranks, 0}, at(0)).value().pages == 2);
   const auto given = r.allocate(some_keys(9, 1), 0, 0, 3);
@@ -128,7 +128,7 @@ TEST_CASE("a rank that keeps its allocator after all releases no slot early", "[
   auto [resting, free] = r.rest_and_free();
   std::ranges::sort(free);
   CHECK(resting.empty());
-  CHECK(free == told);
+  CHECK(free == notified);
   CHECK(r.info().ranks[0].withheld == 0);
   CHECK(r.state.check_invariants().empty());
 }

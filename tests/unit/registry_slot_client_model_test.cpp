@@ -82,7 +82,7 @@ public:
   void compare() {
     settle();
     collect_outbox();
-    REQUIRE(real_told_ == told_);
+    REQUIRE(real_notified_ == notified_);
     REQUIRE(real_.check_invariants() == "");
     std::map<key_digest, key_info> real;
     real_.for_each_key(space_, [&](const key_info& info) { real[info.key] = info; });
@@ -188,8 +188,8 @@ private:
   }
 
   /// Records that a reader knows these slots for `lasts`.
-  void promise(rank_number rank, const std::vector<location>& told, ticks lasts) {
-    for (const auto& x : told)
+  void promise(rank_number rank, const std::vector<location>& notified, ticks lasts) {
+    for (const auto& x : notified)
       if (x.where.generation != 0) {
         auto& until = promised_[{rank, x.where}];
         until = std::max(until, time_ + lasts);
@@ -280,7 +280,7 @@ private:
       if (state(key, plan.rank) == model_page::waiting && page(key, plan.rank)->plan == id)
         give_up(key, plan.rank);
     for (; next < slots.size(); ++next)
-      told_.unused.insert({plan.rank, slots[next]});
+      notified_.unused.insert({plan.rank, slots[next]});
     REQUIRE(reply.results.items == plan.answers);
     promise(plan.rank, plan.answers, plan.lasts);
   }
@@ -492,7 +492,7 @@ private:
     std::erase_if(withheld_, [&](const model_withheld& w) {
       const bool over = !w.leased && w.until <= time_;
       if (over)
-        (!w.was_live ? told_.abort : w.suspect ? told_.suspect : told_.release).insert({w.rank, w.where});
+        (!w.was_live ? notified_.abort : w.suspect ? notified_.suspect : notified_.release).insert({w.rank, w.where});
       return over;
     });
   }
@@ -501,7 +501,7 @@ private:
     const auto out = real_.take_outbox();
     REQUIRE(out.children.empty());
     for (const auto& part : out.slots) {
-      real_told_.add(part);
+      real_notified_.add(part);
       take_back(part);
       for (const auto* batch : {&part.abort, &part.unused, &part.release, &part.suspect})
         for (const auto& where : batch->slots) {
@@ -526,7 +526,7 @@ private:
   namespace_spec spec_;
   namespace_id space_;
   registry_state real_;
-  told real_told_;
+  notified real_notified_;
   std::map<std::pair<key_digest, rank_number>, slot_ref> stored_;
   std::map<std::pair<key_digest, rank_number>, key_digest> parents_stored_;
   std::uint64_t sequence_ = 0;

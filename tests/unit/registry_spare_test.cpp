@@ -267,9 +267,9 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
   const auto keys = some_keys(1, 4);
   r.save(keys);
   const auto uses = [&] {
-    const auto told = r.state.tell_reuse({r.space}).value();
-    CHECK(told.clock == 4);
-    return reuse_counts::of_numbers(told.counts.items).value().used[0][0];
+    const auto notified = r.state.report_reuse({r.space}).value();
+    CHECK(notified.clock == 4);
+    return reuse_counts::of_numbers(notified.counts.items).value().used[0][0];
   };
   CHECK(r.evict(1).slots == 1);
   // For a local engine missing keys are not uses, and they are tracked.
@@ -287,15 +287,15 @@ TEST_CASE("a lookup by a peer counts as a use there, for found and missing keys"
 
 TEST_CASE("a shard exports its statistics and imports those of others where its policy learns", "[registry]") {
   home r(make_reuse_policy);
-  const auto told = r.state.tell_reuse({r.space}).value();
-  CHECK(told.clock == 0);
-  CHECK(r.state.learn_reuse({r.space, told.counts}));
+  const auto notified = r.state.report_reuse({r.space}).value();
+  CHECK(notified.clock == 0);
+  CHECK(r.state.learn_reuse({r.space, notified.counts}));
   CHECK(r.state.learn_reuse({r.space, {}}).error().code == errc::invalid_argument);
-  CHECK(r.state.tell_reuse({namespace_id{}}).error().code == errc::unknown_namespace);
-  CHECK(r.state.learn_reuse({namespace_id{}, told.counts}).error().code == errc::unknown_namespace);
+  CHECK(r.state.report_reuse({namespace_id{}}).error().code == errc::unknown_namespace);
+  CHECK(r.state.learn_reuse({namespace_id{}, notified.counts}).error().code == errc::unknown_namespace);
   home plain(make_lru_policy);
-  CHECK(plain.state.tell_reuse({plain.space}).error().code == errc::unsupported);
-  CHECK(plain.state.learn_reuse({plain.space, told.counts}));
+  CHECK(plain.state.report_reuse({plain.space}).error().code == errc::unsupported);
+  CHECK(plain.state.learn_reuse({plain.space, notified.counts}));
 }
 
 } // namespace registry_spare_test

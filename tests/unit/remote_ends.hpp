@@ -16,7 +16,7 @@ inline constexpr std::uint32_t loopback = 0x7f000001;
 struct remote_end_of {
   remote_end_of(std::shared_ptr<io::remote_mover> by, const io::remote_memory_name& name) : mover(std::move(by)) {
     // The callback may run after this object is destroyed.
-    auto connected = mover->connect(name, [told = lost](const error& why) { told->set_value(why); });
+    auto connected = mover->connect(name, [notified = lost](const error& why) { notified->set_value(why); });
     REQUIRE(connected);
     peer = *connected;
   }

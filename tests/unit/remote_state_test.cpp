@@ -86,9 +86,9 @@ struct harness {
     REQUIRE(job);
     CHECK_FALSE(take<remote_ask>().fetch);
     state.on_frames(*job, reply_of(pin, from, pages), start);
-    const auto told = take<remote_answer_frames>();
-    REQUIRE(told.reply);
-    return told.reply->pin;
+    const auto notified = take<remote_answer_frames>();
+    REQUIRE(notified.reply);
+    return notified.reply->pin;
   }
 
   remote_state state;
@@ -107,9 +107,9 @@ TEST_CASE("a fetch is answered when its pages are in the memory of the client, a
   CHECK(d.state.free_frames() == 2);
   d.state.on_moved(job, {}, start);
   CHECK(d.take<remote_unpin>().pin == 77);
-  const auto told = d.take<remote_answer_frames>();
-  REQUIRE(told.reply);
-  CHECK(told.reply->frames[1].offset == frame_size);
+  const auto notified = d.take<remote_answer_frames>();
+  REQUIRE(notified.reply);
+  CHECK(notified.reply->frames[1].offset == frame_size);
   const auto counts = d.state.take_counts();
   CHECK(counts.put_pages == 2);
   CHECK(counts.put_bytes == 2 * frame_size);
@@ -118,10 +118,10 @@ TEST_CASE("a fetch is answered when its pages are in the memory of the client, a
   CHECK(d.nothing_more());
   // The client holds the frames until it unpins them once.
   CHECK(d.state.free_frames() == 2);
-  CHECK(d.state.unpin(told.reply->pin + 1).error().code == errc::not_found);
-  CHECK(d.state.unpin(told.reply->pin));
+  CHECK(d.state.unpin(notified.reply->pin + 1).error().code == errc::not_found);
+  CHECK(d.state.unpin(notified.reply->pin));
   CHECK(d.state.free_frames() == 4);
-  CHECK(d.state.unpin(told.reply->pin).error().code == errc::not_found);
+  CHECK(d.state.unpin(notified.reply->pin).error().code == errc::not_found);
 }
 
 TEST_CASE("a save is read from the client, checked here, and filled with the result") {

@@ -19,11 +19,11 @@ TEST_CASE("load: the source of a bad page is reported with it", "[load_state]") 
   frames.frames[1].promoted = 1;
   s.state.on_fetch(fetch.call, frames, t0);
   s.state.on_scatter(s.one<load_scatter>().call, copy_reply{codes({errc::corrupt, errc::corrupt, errc::ok}), {}}, t0);
-  const auto told = s.one<load_invalidate>();
-  CHECK(told.request.pages.size() == 2);
-  CHECK(told.request.tier(0) == page_tier::memory);
-  CHECK(told.request.tier(1) == page_tier::disk);
-  s.state.on_invalidate(told.call, finish_reply{same_codes(2)}, t0);
+  const auto notified = s.one<load_invalidate>();
+  CHECK(notified.request.pages.size() == 2);
+  CHECK(notified.request.tier(0) == page_tier::memory);
+  CHECK(notified.request.tier(1) == page_tier::disk);
+  s.state.on_invalidate(notified.call, finish_reply{same_codes(2)}, t0);
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::corrupt, errc::corrupt, errc::ok});
   s.release_all();
   s.check_at_rest(8);

@@ -47,7 +47,7 @@ TEST_CASE("load from files: pages in the slab are read there, and others come ov
   const auto work = test_task(4);
   REQUIRE(s.state.start(work, t0));
   const auto locate = s.one<load_locate>();
-  CHECK(locate.request.tell_in_slab);
+  CHECK(locate.request.report_in_slab);
   s.located(locate, {1, 0, 1, 1});
   const auto read = s.one<load_read>();
   REQUIRE(read.items.size() == 3);
@@ -116,12 +116,12 @@ TEST_CASE("load from files: an unreadable file is not tried again for a while", 
   s.release_all();
   REQUIRE(s.state.start(test_task(2), t0 + 9000 * ms));
   const auto locate = s.one<load_locate>();
-  CHECK_FALSE(locate.request.tell_in_slab);
+  CHECK_FALSE(locate.request.report_in_slab);
   s.loader::located(locate, t0 + 9000 * ms);
   s.by_wire(t0 + 9000 * ms);
   s.release_all();
   REQUIRE(s.state.start(test_task(2), t0 + 11'000 * ms));
-  CHECK(s.one<load_locate>().request.tell_in_slab);
+  CHECK(s.one<load_locate>().request.report_in_slab);
 }
 
 TEST_CASE("load from files: two orders run at once, the oldest task first", "[load_state]") {
@@ -227,7 +227,7 @@ TEST_CASE("load from files: a node that does not report pages in the slab is fet
   loader plain;
   REQUIRE(plain.state.start(test_task(2), t0));
   const auto locate = plain.one<load_locate>();
-  CHECK_FALSE(locate.request.tell_in_slab);
+  CHECK_FALSE(locate.request.report_in_slab);
   plain.state.on_locate(locate.call, locate_reply{locations(locate.request.keys), {std::vector<std::uint8_t>{1, 1}}},
                         t0);
   CHECK(plain.take<load_read>().empty());

@@ -70,15 +70,15 @@ TEST_CASE("lookup: each shard is asked for its own keys only", "[lookup_state]")
   auto kept = test_task(12).keys.items;
   kept.erase(kept.begin() + 4);
   REQUIRE(s.state.release(lease, t0, kept));
-  std::size_t told = 0;
+  std::size_t notified = 0;
   for (const auto& x : s.take<lookup_release>()) {
     CHECK(x.request.lease == lease);
     auto expected = asked.at(x.shard);
     std::erase(expected, key(4));
     CHECK(x.request.kept_there.items == expected);
-    told += x.request.kept_there.size();
+    notified += x.request.kept_there.size();
   }
-  CHECK(told == 11);
+  CHECK(notified == 11);
 }
 
 TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_state]") {
@@ -113,14 +113,14 @@ TEST_CASE("lookup: one shard answers, and the lease is released once", "[lookup_
 TEST_CASE("lookup: the storage tier is reported in the order of the keys, or not at all", "[lookup_state]") {
   finder s{3};
   auto wanted = find(30);
-  wanted.tell_on_disk = true;
+  wanted.report_on_disk = true;
   const bool one_does_not_know = GENERATE(false, true);
   REQUIRE(s.state.start(wanted, t0));
   const auto parts = s.take<lookup_match>();
   REQUIRE(parts.size() == 3);
   const auto is_on_disk = [](const key_digest& key) { return key.lo % 3 == 1; };
   for (const auto& x : parts) {
-    CHECK(x.request.tell_on_disk);
+    CHECK(x.request.report_on_disk);
     match_reply reply{static_cast<std::uint32_t>(x.request.keys.size())};
     for (const auto& key : x.request.keys)
       reply.on_disk.items.push_back(is_on_disk(key) ? 1 : 0);

@@ -35,7 +35,7 @@ struct engine_options {
   /// Outputs are below this number.
   std::uint32_t vocabulary = 32'000;
   /// Whether the connector receives hashes of blocks.
-  bool tell_block_hashes = false;
+  bool report_block_hashes = false;
   load_failure_policy kv_load_failure_policy = load_failure_policy::recompute;
   /// The engine receives failed loads by the names of requests, and computes all of their tokens, as it must where
   /// several KV cache groups have blocks of the same number. Synchronous loads are reported by their blocks all the

@@ -41,7 +41,7 @@ bool scheduler::add(request_spec spec) {
   r->truth = make_course(spec, known, options_.vocabulary);
   r->spec = std::move(spec);
   r->num_tokens = r->prompt_tokens();
-  if (options_.tell_block_hashes)
+  if (options_.report_block_hashes)
     for (auto end = options_.block_tokens; end <= known; end += options_.block_tokens) {
       auto& hash = r->block_hashes.emplace_back();
       const std::uint64_t halves[] = {r->truth.contents[end - 1], mix(r->truth.contents[end - 1], end)};
@@ -76,7 +76,7 @@ scheduled_step scheduler::schedule() {
   if (preempted_.empty())
     schedule_waiting(step);
   step.finished = std::exchange(finished_ids_, {});
-  tell_connector(step);
+  notify_connector(step);
   preempted_between_steps_.clear();
   advance(step);
   return step;
@@ -222,7 +222,7 @@ void scheduler::run(std::size_t position, std::uint32_t computed, std::uint32_t 
   r->known_to_workers = true;
 }
 
-void scheduler::tell_connector(scheduled_step& step) {
+void scheduler::notify_connector(scheduled_step& step) {
   new_requests_.clear();
   cached_requests_.clear();
   preempted_ids_.clear();

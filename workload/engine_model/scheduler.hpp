@@ -92,7 +92,7 @@ private:
   turn try_waiting(std::size_t position, scheduled_step& step);
   void begin_load(request& r, std::uint32_t local, std::uint32_t external);
   void run(std::size_t position, std::uint32_t computed, std::uint32_t tokens, bool loads, scheduled_step& step);
-  void tell_connector(scheduled_step& step);
+  void notify_connector(scheduled_step& step);
   void advance(scheduled_step& step);
 
   std::vector<block_id> get_computed_blocks(const request& r) const;

@@ -66,7 +66,7 @@ void copy_engine_state::adopt(owner_id owner, std::shared_ptr<mapped_arena> aren
   owner_ = owner;
   arena_ = std::move(arena);
   trouble_.reset();
-  trouble_told_ = false;
+  trouble_notified_ = false;
 }
 
 result<remote_offer> copy_engine_state::expose(owner_id owner, const arena_info& info) {
@@ -145,7 +145,7 @@ void copy_engine_state::ended(owner_id owner) {
 
 std::optional<error> copy_engine_state::take_trouble() {
   std::lock_guard guard(mutex_);
-  if (!trouble_ || std::exchange(trouble_told_, true))
+  if (!trouble_ || std::exchange(trouble_notified_, true))
     return std::nullopt;
   return trouble_;
 }

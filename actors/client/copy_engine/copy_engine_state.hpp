@@ -179,7 +179,7 @@ private:
   std::map<owner_id, std::size_t> under_way_;
   std::condition_variable order_ended_;
   std::optional<error> trouble_;
-  bool trouble_told_ = false;
+  bool trouble_notified_ = false;
 };
 
 /// An order of `copy_engine_state::begin_gather` that is being carried out.

@@ -150,7 +150,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
     return false;
   // From here on the node knows this client by this id, under which the link leaves it in any case.
   owner_ = offer.owner;
-  told_shortage_.clear();
+  notified_shortage_.clear();
   say_who_is_at_rest();
   if (!space_.is_null() && space_ != offer.space_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
@@ -186,8 +186,8 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
       why.code == errc::invalid_argument)
     return refuse(why);
   // A shortage at the node may last, so it is logged at once.
-  if (is_shortage(why.code) && why.text != told_shortage_) {
-    told_shortage_ = why.text;
+  if (is_shortage(why.code) && why.text != notified_shortage_) {
+    notified_shortage_ = why.text;
     say(link_news::weight::warning, "attach refused by the node: " + to_string(why) + "; trying again");
   }
   retry(why, now);
@@ -313,8 +313,8 @@ void link_state::retry(const error& why, timestamp now) {
 void link_state::refuse(const error& why) {
   last_error_ = why;
   // Callers that wait get the error and report it; without one it is logged as an error.
-  const bool told = !waiting_attached_.empty() || !waiting_bound_.empty();
-  say(told ? link_news::weight::debug : link_news::weight::error, "not retrying: " + to_string(why));
+  const bool notified = !waiting_attached_.empty() || !waiting_bound_.empty();
+  say(notified ? link_news::weight::debug : link_news::weight::error, "not retrying: " + to_string(why));
   leave(true);
   phase_ = phase::refused;
   next_try_ = timestamp::max();

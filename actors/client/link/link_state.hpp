@@ -256,7 +256,7 @@ private:
   timestamp next_try_ = timestamp::max();
   error last_error_;
   /// The last shortage that was logged.
-  std::string told_shortage_;
+  std::string notified_shortage_;
   /// Of the current attachment; 0 when there is none.
   owner_id owner_ = 0;
   std::string node_name_;

@@ -48,7 +48,7 @@ void load_state::send_locate(task& t, std::vector<std::uint32_t> positions, std:
                              timestamp now) {
   const auto lease_for = std::min(binding().lease_max, (t.deadline - now) + std::chrono::seconds(5));
   load_locate effect{0, shard, {options().space, options().rank, t.ticket, lease_for, {}}};
-  effect.request.tell_in_slab = binding().shares_slab && now >= no_files_until_;
+  effect.request.report_in_slab = binding().shares_slab && now >= no_files_until_;
   for (const auto i : positions)
     effect.request.keys.items.push_back(t.pages[i].key);
   effect.call = begin_call(t, phase::registry, now, std::move(positions), {}, shard, attempt);

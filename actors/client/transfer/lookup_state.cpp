@@ -26,8 +26,8 @@ result<lookup_id> lookup_state::start(const lookup_task& work, timestamp now) {
   if (lookups_.size() >= lookups_max_)
     return fail(errc::limit_exceeded, std::to_string(lookups_max_) + " lookups are in progress, which is the limit");
   const auto id = ++last_id_;
-  const prefix_fetch::terms how{binding_.space,    binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
-                                work.tell_on_disk, binding_.has_peers,   later(now, time_limit_)};
+  const prefix_fetch::terms how{binding_.space,      binding_.shard_count, std::min(work.lease_for, binding_.lease_max),
+                                work.report_on_disk, binding_.has_peers,   later(now, time_limit_)};
   const auto keys = std::span(work.keys.items).first(std::min<std::size_t>(work.keys.size(), binding_.batch_keys_max));
   auto& x = lookups_.emplace(id, prefix_fetch(how, {keys.begin(), keys.end()})).first->second;
   x.start(new_lease(), now);

@@ -32,7 +32,7 @@ caf::result<read_reply> slab_reading::read(const read_order& order) {
   if (const auto why = pages_->take_trouble(); !why.empty())
     log::get("cluster")->warn("cannot read the slab file of node '{}', so its pages are fetched over the network: {}",
                               node_, why);
-  tell_of_failures(order, codes);
+  report_failures(order, codes);
   read_reply out;
   out.results.items.reserve(codes.size());
   for (const auto code : codes)
@@ -40,7 +40,7 @@ caf::result<read_reply> slab_reading::read(const read_order& order) {
   return out;
 }
 
-void slab_reading::tell_of_failures(const read_order& order, const std::vector<errc>& codes) {
+void slab_reading::report_failures(const read_order& order, const std::vector<errc>& codes) {
   const auto fails = [](errc code) {
     return code != errc::ok && code != errc::identity_mismatch && code != errc::corrupt && code != errc::unsupported;
   };

@@ -25,7 +25,7 @@ protected:
 private:
   caf::result<read_reply> read(const read_order& order);
   /// Logs failures once, until all reads succeed again. An error on opening a file is logged elsewhere.
-  void tell_of_failures(const read_order& order, const std::vector<errc>& codes);
+  void report_failures(const read_order& order, const std::vector<errc>& codes);
 
   std::optional<io::foreign_pages> pages_;
   std::string node_;

@@ -254,11 +254,11 @@ void directory::flush() {
       unfollow(next->first);
       waiting_.extract(next->first).mapped().promise.deliver(std::move(next->second));
     }
-  tell_watchers();
+  notify_watchers();
   plan_tick();
 }
 
-void directory::tell_watchers() {
+void directory::notify_watchers() {
   if (no_room_until_ && *no_room_until_ <= now())
     no_room_until_.reset();
   auto news = state_.take_updates(now(), [this](number who) {
@@ -270,7 +270,7 @@ void directory::tell_watchers() {
     unwatch(who);
   }
   // Sent without a sender: this actor's handle must not leave the process.
-  for (auto& [who, update] : news.told) {
+  for (auto& [who, update] : news.notified) {
     const auto found = watchers_.find(who);
     if (found == watchers_.end())
       continue;
@@ -299,7 +299,7 @@ void directory::write_changes() {
   auto batch = journal_->begin_write();
   if (!batch)
     return;
-  const auto taken = commit_and_tell(*store_, std::move(*batch), caf::actor_cast<directory_actor>(this));
+  const auto taken = commit_and_notify(*store_, std::move(*batch), caf::actor_cast<directory_actor>(this));
   if (taken)
     return;
   if (taken.error().code != errc::limit_exceeded)

@@ -59,7 +59,7 @@ private:
   void asker_is_gone(const caf::actor_addr& asker);
   caf::result<std::uint64_t> watch(const std::string& engine, const handshake_watcher_actor& who);
   void unwatch(number who);
-  void tell_watchers();
+  void notify_watchers();
   void wait_for_room(number who, const handshake_update& update);
   bool is_elsewhere(const handshake_watcher_actor& who) const { return who.node() != system().node(); }
   void write_changes();

@@ -309,7 +309,7 @@ std::optional<timestamp> frame_table::oldest_use() const noexcept {
   return out;
 }
 
-void frame_table::tell_resident(frame_number f, bool written) noexcept {
+void frame_table::report_resident(frame_number f, bool written) noexcept {
   if (!resident_)
     return;
   const auto slot = frames_[f].page.where.slot;
@@ -323,7 +323,7 @@ void frame_table::tell_resident(frame_number f, bool written) noexcept {
 
 void frame_table::filled(frame_number f) {
   change(f, frame_state::dirty);
-  tell_resident(f, false);
+  report_resident(f, false);
 }
 
 void frame_table::begin_write(frame_number f) {
@@ -356,7 +356,7 @@ void frame_table::end_read(frame_number f, bool ok) {
 
 void frame_table::become_clean(frame_number f) {
   change(f, frame_state::clean);
-  tell_resident(f, true);
+  report_resident(f, true);
   const std::array<entry_index, 1> one{entry_of_[f]};
   policy_->inserted(one);
   // The policy did not have the frame when it was used.

@@ -217,7 +217,7 @@ private:
   void change(frame_number f, frame_state to) noexcept;
   void become_clean(frame_number f);
   /// Reports that its page is readable, and whether it is in the slab as well.
-  void tell_resident(frame_number f, bool written) noexcept;
+  void report_resident(frame_number f, bool written) noexcept;
   /// Frees the frame after its page was dropped and its transfer has ended, or orphans it until its last pin ends.
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;

@@ -25,7 +25,7 @@ constexpr duration wait_tick = std::chrono::milliseconds(50);
 constexpr duration extent_tick = std::chrono::milliseconds(2);
 
 /// The most pages in one notice to a shard, which can serve other requests between two of them.
-constexpr std::size_t told_pages_max = 8192;
+constexpr std::size_t reported_pages_max = 8192;
 
 /// The interval of checks whether the extent that is being emptied has become empty.
 constexpr duration emptying_tick = std::chrono::milliseconds(5);
@@ -70,7 +70,7 @@ io_worker::behavior_type io_worker::make_behavior() {
   if (parts_->store)
     checker_ = spawn<page_checker, caf::linked>(
         page_checker_options{parts_->name.space, parts_->name.rank, parts_->page_bytes, parts_->extents->memory()});
-  wind_clock();
+  schedule_tick();
   return {
       [this](place_atom, owner_id owner, const frame_request& x) {
         return wait_for<frame_reply>(state_.place(owner, x, now()));
@@ -153,7 +153,7 @@ io_worker::behavior_type io_worker::make_behavior() {
         if (now() >= next_look_at_slab_) {
           next_look_at_slab_ = now() + slab_look;
           check_slab();
-          tell_of_scrub();
+          report_scrub();
           send_samples();
           report();
         }
@@ -177,7 +177,7 @@ io_worker::behavior_type io_worker::make_behavior() {
   };
 }
 
-void io_worker::wind_clock() {
+void io_worker::schedule_tick() {
   auto pause = slab_look;
   if (state_.needs_ticks())
     pause = wait_tick;
@@ -198,9 +198,9 @@ void io_worker::wind_clock() {
 void io_worker::flush() {
   borrow();
   // Shards are notified of lost pages before their frames are reused.
-  tell_of_damage();
-  tell_of_given_up();
-  tell_of_writes();
+  report_damage();
+  report_dropped();
+  report_writes();
   state_.scrub_some(now());
   if (auto requests = state_.take_requests(); !requests.empty())
     parts_->store->submit(requests);
@@ -216,13 +216,13 @@ void io_worker::flush() {
     send_samples();
   for (const auto id : state_.take_fenced())
     fences_.extract(id).mapped().deliver(caf::unit);
-  tell_allocator();
+  notify_allocator();
   if (state_.frames().extents() != reported_.extents)
     report();
-  if (state_.draining() && state_.at_rest() && untold_ == 0)
+  if (state_.draining() && state_.at_rest() && pending_reports_ == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
-  wind_clock();
+  schedule_tick();
 }
 
 result<frame_table::extent> io_worker::lend() {
@@ -266,8 +266,8 @@ void io_worker::borrow() {
   while (!growers_.empty() && grown(growers_.front())) {
     auto x = std::move(growers_.front());
     growers_.pop_front();
-    told_frames_ = state_.frames().lasting();
-    x.promise.deliver(static_cast<std::uint32_t>(told_frames_));
+    reported_frames_ = state_.frames().lasting();
+    x.promise.deliver(static_cast<std::uint32_t>(reported_frames_));
   }
 }
 
@@ -312,9 +312,9 @@ void io_worker::give_back() {
   promise.deliver(ended->memory.number);
 }
 
-void io_worker::tell_allocator() {
+void io_worker::notify_allocator() {
   const auto frames = state_.frames().lasting();
-  if (!allocator_ || frames == std::exchange(told_frames_, frames))
+  if (!allocator_ || frames == std::exchange(reported_frames_, frames))
     return;
   request(allocator_, caf::infinite, resize_atom_v, static_cast<std::uint32_t>(frames))
       .then([] {}, [](const caf::error&) {});
@@ -388,7 +388,7 @@ void io_worker::answer(io_worker_state::answered_fill& x) {
 }
 
 // Unpublishes damaged pages at the shards. The corruption in memory was caused by a client of this node.
-void io_worker::tell_of_damage() {
+void io_worker::report_damage() {
   const auto damaged = state_.take_damaged();
   if (damaged.empty() || shards_.empty())
     return;
@@ -397,35 +397,35 @@ void io_worker::tell_of_damage() {
   for (const auto& x : damaged)
     pages.push_back(x.page);
   for (const auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
-    for (std::size_t first = 0; first < part.positions.size(); first += told_pages_max) {
-      const auto last = std::min(part.positions.size(), first + told_pages_max);
-      invalidate_request told{parts_->name.space, parts_->name.rank, {}, {}, {}};
+    for (std::size_t first = 0; first < part.positions.size(); first += reported_pages_max) {
+      const auto last = std::min(part.positions.size(), first + reported_pages_max);
+      invalidate_request notified{parts_->name.space, parts_->name.rank, {}, {}, {}};
       for (const auto i : std::span(part.positions).subspan(first, last - first)) {
-        told.pages.items.push_back(pages[i]);
-        told.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].why));
-        told.tiers.items.push_back(static_cast<std::uint8_t>(damaged[i].tier));
+        notified.pages.items.push_back(pages[i]);
+        notified.reasons.items.push_back(static_cast<std::uint8_t>(damaged[i].why));
+        notified.tiers.items.push_back(static_cast<std::uint8_t>(damaged[i].tier));
       }
-      request(shards_[part.shard], caf::infinite, std::move(told))
+      request(shards_[part.shard], caf::infinite, std::move(notified))
           .then([](const finish_reply&) {}, [](const caf::error&) {});
     }
 }
 
-void io_worker::tell_of_given_up() {
+void io_worker::report_dropped() {
   const auto pages = state_.take_given_up();
   if (pages.empty() || shards_.empty())
     return;
   const auto heard = [this] {
-    if (--untold_ == 0 && state_.draining())
+    if (--pending_reports_ == 0 && state_.draining())
       flush();
   };
   for (auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
-    for (std::size_t first = 0; first < part.items.size(); first += told_pages_max) {
-      const auto last = std::min(part.items.size(), first + told_pages_max);
-      give_up_request told{parts_->name.space, parts_->name.rank, {}};
-      told.pages.items.assign(part.items.begin() + static_cast<std::ptrdiff_t>(first),
-                              part.items.begin() + static_cast<std::ptrdiff_t>(last));
-      ++untold_;
-      request(shards_[part.shard], caf::infinite, std::move(told))
+    for (std::size_t first = 0; first < part.items.size(); first += reported_pages_max) {
+      const auto last = std::min(part.items.size(), first + reported_pages_max);
+      give_up_request notified{parts_->name.space, parts_->name.rank, {}};
+      notified.pages.items.assign(part.items.begin() + static_cast<std::ptrdiff_t>(first),
+                                  part.items.begin() + static_cast<std::ptrdiff_t>(last));
+      ++pending_reports_;
+      request(shards_[part.shard], caf::infinite, std::move(notified))
           .then([heard](const result_codes&) { heard(); }, [heard](const caf::error&) { heard(); });
     }
 }
@@ -454,9 +454,9 @@ void io_worker::check_slab() {
       parts_->store->traits().place, sound.error().text, space_name);
 }
 
-void io_worker::tell_of_writes() {
+void io_worker::report_writes() {
   const auto code = state_.write_trouble();
-  if (code == std::exchange(told_write_trouble_, code))
+  if (code == std::exchange(reported_write_trouble_, code))
     return;
   const auto& [space, space_name, rank] = parts_->name;
   const auto of = "namespace '" + space_name + "' rank " + std::to_string(rank);

@@ -82,7 +82,7 @@ private:
   /// Answers the request to return an extent when it is empty, or when it stays.
   void give_back();
   /// Reports the number of slots to the allocator, where it equals the number of frames.
-  void tell_allocator();
+  void notify_allocator();
   /// Reports what this rank has and wants, if that has changed.
   void report();
   void send_checks();
@@ -92,14 +92,14 @@ private:
   void begin_scrub();
   void ask_what_to_scrub();
   void check_scrubbed();
-  void tell_of_scrub();
-  void tell_of_damage();
-  void tell_of_given_up();
+  void report_scrub();
+  void report_damage();
+  void report_dropped();
   void send_samples();
   void check_slab();
   /// Reports to the node's condition when writes begin to fail, and when they work again.
-  void tell_of_writes();
-  void wind_clock();
+  void report_writes();
+  void schedule_tick();
 
   std::shared_ptr<io_worker_parts> parts_;
   io_worker_state state_;
@@ -107,20 +107,20 @@ private:
   page_checker_actor scrub_checker_;
   /// Lives at least until the store has stopped.
   std::shared_ptr<std::byte> scrub_memory_;
-  std::uint64_t told_passes_ = 0;
+  std::uint64_t reported_passes_ = 0;
   std::vector<registry_actor> shards_;
   bool bound_ = false;
   std::unordered_map<io_worker_state::request_id, waiting_request> requests_;
   std::unordered_map<io_worker_state::fence_id, caf::response_promise> fences_;
   std::vector<caf::response_promise> drains_;
   /// Notices to shards that a drain waits for: afterwards no shard lists a page that was dropped.
-  std::size_t untold_ = 0;
+  std::size_t pending_reports_ = 0;
   std::deque<waiting_grower> growers_;
   /// The pending request to return an extent.
   std::optional<caf::response_promise> giving_;
   /// The allocator, for a rank in memory only.
   allocator_actor allocator_;
-  std::uint64_t told_frames_ = 0;
+  std::uint64_t reported_frames_ = 0;
   /// Until when to report that the arena had no extent for this rank; and what was last reported.
   timestamp wants_until_ = timestamp::min();
   memory_report reported_;
@@ -131,7 +131,7 @@ private:
   /// The next scheduled tick.
   next_tick tick_;
   /// The write error that was last reported to the node's condition.
-  errc told_write_trouble_ = errc::ok;
+  errc reported_write_trouble_ = errc::ok;
 };
 
 } // namespace troupe

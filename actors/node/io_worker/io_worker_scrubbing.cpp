@@ -61,13 +61,13 @@ void io_worker::check_scrubbed() {
             [verdict](const caf::error& e) { verdict(from_caf(e).code); });
 }
 
-void io_worker::tell_of_scrub() {
+void io_worker::report_scrub() {
   if (!scrub_checker_)
     return;
   const auto stats = state_.stats();
-  if (stats.scrub_passes == told_passes_)
+  if (stats.scrub_passes == reported_passes_)
     return;
-  told_passes_ = stats.scrub_passes;
+  reported_passes_ = stats.scrub_passes;
   log::get("io")->info("scrub complete: namespace '{}' rank {}, pass {}; since the start {} pages "
                        "read, {} corrupt",
                        parts_->name.space_name, parts_->name.rank, stats.scrub_passes, stats.scrubbed_pages,

@@ -47,8 +47,9 @@ memory_broker::behavior_type memory_broker::make_behavior() {
           return to_caf(error{errc::not_found, "this rank is not registered with the memory broker"});
         const auto at = now();
         const bool any = x.oldest > duration::zero();
-        state_.told(known->second,
-                    {x.wants, x.extents, x.free_bytes, any ? std::optional(later(at, -x.oldest)) : std::nullopt}, at);
+        state_.notified(known->second,
+                        {x.wants, x.extents, x.free_bytes, any ? std::optional(later(at, -x.oldest)) : std::nullopt},
+                        at);
         flush();
         return caf::unit;
       },
@@ -87,15 +88,15 @@ void memory_broker::ask_back(const memory_broker_state::order& x) {
 }
 
 void memory_broker::lend(const memory_broker_state::loan& x) {
-  const auto told = [this, x](bool taken) {
+  const auto notified = [this, x](bool taken) {
     state_.accepted(x, taken, now());
     flush();
   };
   const auto worker = workers_.find(x.to);
   if (worker == workers_.end())
-    return told(false);
+    return notified(false);
   request(worker->second, caf::infinite, lend_atom_v, x.extent)
-      .then([told](bool taken) { told(taken); }, [told](const caf::error&) { told(false); });
+      .then([notified](bool taken) { notified(taken); }, [notified](const caf::error&) { notified(false); });
 }
 
 void memory_broker::on_exit() {

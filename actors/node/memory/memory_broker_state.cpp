@@ -27,7 +27,7 @@ void memory_broker_state::remove(borrower x, timestamp now) {
   settle(now);
 }
 
-void memory_broker_state::told(borrower x, const report& what, timestamp now) {
+void memory_broker_state::notified(borrower x, const report& what, timestamp now) {
   const auto found = all_.find(x);
   if (found == all_.end())
     return;

@@ -76,7 +76,7 @@ public:
   /// Removes a borrower that has ended, with its extents. An extent that is being assigned to it goes elsewhere, when
   /// `accepted` reports that it was not taken.
   void remove(borrower x, timestamp now);
-  void told(borrower x, const report& what, timestamp now);
+  void notified(borrower x, const report& what, timestamp now);
 
   void given_back(borrower from, extent_number extent, timestamp now);
   void refused(borrower from, timestamp now);

@@ -68,7 +68,7 @@ void namespace_making::make(request_number request, const namespace_spec& wanted
   auto& x = spaces_[id];
   x.spec = wanted;
   x.waiting.push_back(request);
-  outbox_.emplace_back(tell_of_namespace{expect(id), wanted});
+  outbox_.emplace_back(report_namespace{expect(id), wanted});
 }
 
 void namespace_making::remove(request_number request, const namespace_id& space, bool force) {
@@ -90,7 +90,7 @@ void namespace_making::remove(request_number request, const namespace_id& space,
   case phase::half_gone:
     x.waiting.push_back(request);
     x.state = phase::removing;
-    outbox_.emplace_back(tell_to_remove{expect(space), space, true});
+    outbox_.emplace_back(order_removal{expect(space), space, true});
     return;
   default:
     if (x.failure)
@@ -100,7 +100,7 @@ void namespace_making::remove(request_number request, const namespace_id& space,
   }
 }
 
-void namespace_making::told(order_number number, std::span<const error> outcomes) {
+void namespace_making::notified(order_number number, std::span<const error> outcomes) {
   const auto order = orders_.extract(number);
   if (order.empty())
     return;
@@ -154,13 +154,13 @@ void namespace_making::done(order_number number, const result<void>& outcome) {
       return undo(id, x, outcome.error());
     x.opened = true;
     x.state = phase::registering;
-    outbox_.emplace_back(tell_of_ranks{expect(id), id});
+    outbox_.emplace_back(report_ranks{expect(id), id});
     return;
   case phase::leaving:
     if (!outcome)
       return stays(id, x, outcome.error());
     x.state = phase::removing;
-    outbox_.emplace_back(tell_to_remove{expect(id), id, x.force});
+    outbox_.emplace_back(order_removal{expect(id), id, x.force});
     return;
   case phase::closing:
     if (!outcome)
@@ -182,7 +182,7 @@ void namespace_making::not_forgotten(const namespace_id& space, entry& x, const 
     return stays(space, x, why);
   // A removal that some shards have begun cannot be undone, so the others follow.
   if (!std::exchange(x.force, true)) {
-    outbox_.emplace_back(tell_to_remove{expect(space), space, true});
+    outbox_.emplace_back(order_removal{expect(space), space, true});
     return;
   }
   x.state = phase::half_gone;
@@ -194,7 +194,7 @@ void namespace_making::not_forgotten(const namespace_id& space, entry& x, const 
 void namespace_making::undo(const namespace_id& space, entry& x, error why) {
   x.state = phase::forgetting;
   x.failure = std::move(why);
-  outbox_.emplace_back(tell_to_remove{expect(space), space, true});
+  outbox_.emplace_back(order_removal{expect(space), space, true});
 }
 
 void namespace_making::forgotten(const namespace_id& space, entry& x) {

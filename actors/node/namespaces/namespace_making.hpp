@@ -47,7 +47,7 @@ public:
   // Orders.
 
   /// Registers the namespace at all shards; answered by `told`.
-  struct tell_of_namespace {
+  struct report_namespace {
     order_number number = 0;
     namespace_spec spec;
   };
@@ -57,7 +57,7 @@ public:
     namespace_spec spec;
   };
   /// Registers the ranks of the opened namespace at all shards; answered by `told`.
-  struct tell_of_ranks {
+  struct report_ranks {
     order_number number = 0;
     namespace_id space;
   };
@@ -68,7 +68,7 @@ public:
     bool force = false;
   };
   /// Removes the namespace from all shards, durably; answered by `told`.
-  struct tell_to_remove {
+  struct order_removal {
     order_number number = 0;
     namespace_id space;
     bool force = false;
@@ -98,7 +98,7 @@ public:
   struct note {
     std::string text;
   };
-  using effect = std::variant<tell_of_namespace, open_space, tell_of_ranks, leave_space, tell_to_remove, keep_space,
+  using effect = std::variant<report_namespace, open_space, report_ranks, leave_space, order_removal, keep_space,
                               close_space, served, answer, note>;
 
   explicit namespace_making(options how) : options_(std::move(how)) {}
@@ -116,7 +116,7 @@ public:
   bool serves(const namespace_id& space) const;
 
   /// Reports the answer of each shard.
-  void told(order_number number, std::span<const error> outcomes);
+  void notified(order_number number, std::span<const error> outcomes);
   void done(order_number number, const result<void>& outcome);
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }

@@ -171,9 +171,9 @@ void namespaces::ask_shards(const std::vector<Request>& wanted, outcomes_functio
 }
 
 template <class Request>
-void namespaces::tell_shards(namespaces_state::order_number number, const Request& wanted) {
+void namespaces::notify_shards(namespaces_state::order_number number, const Request& wanted) {
   ask_shards<Request>({wanted}, [this, number](const std::vector<error>& outcomes) {
-    state_.told(number, outcomes);
+    state_.notified(number, outcomes);
     flush();
   });
 }
@@ -227,23 +227,23 @@ void namespaces::remove_from(const registry_actor& shard, const remove_namespace
           [then](const caf::error& e) { then(from_caf(e)); });
 }
 
-void namespaces::perform(namespaces_state::tell_of_namespace& x) {
-  tell_shards(x.number, x.request);
+void namespaces::perform(namespaces_state::report_namespace& x) {
+  notify_shards(x.number, x.request);
 }
 
-void namespaces::perform(namespaces_state::tell_of_rank& x) {
+void namespaces::perform(namespaces_state::report_rank& x) {
   const auto& [rank, allocator, incarnation] = x.what;
-  tell_shards(x.number,
-              add_rank_request{rank.space, rank.rank, rank.slots, allocators_.at(allocator), incarnation, {}});
+  notify_shards(x.number,
+                add_rank_request{rank.space, rank.rank, rank.slots, allocators_.at(allocator), incarnation, {}});
 }
 
-void namespaces::perform(namespaces_state::tell_to_retire& x) {
-  tell_shards(x.number, retire_rank_request{x.space, x.rank});
+void namespaces::perform(namespaces_state::order_retirement& x) {
+  notify_shards(x.number, retire_rank_request{x.space, x.rank});
 }
 
-void namespaces::perform(namespaces_state::tell_to_remove& x) {
+void namespaces::perform(namespaces_state::order_removal& x) {
   remove_everywhere(x.request, [this, number = x.number](const std::vector<error>& outcomes) {
-    state_.told(number, outcomes);
+    state_.notified(number, outcomes);
     flush();
   });
 }

@@ -98,10 +98,10 @@ private:
     return promise;
   }
 
-  void perform(namespaces_state::tell_of_namespace& x);
-  void perform(namespaces_state::tell_of_rank& x);
-  void perform(namespaces_state::tell_to_retire& x);
-  void perform(namespaces_state::tell_to_remove& x);
+  void perform(namespaces_state::report_namespace& x);
+  void perform(namespaces_state::report_rank& x);
+  void perform(namespaces_state::order_retirement& x);
+  void perform(namespaces_state::order_removal& x);
   void perform(namespaces_state::count_slots& x);
   void perform(namespaces_state::rest_allocator& x);
   void perform(namespaces_state::end_allocator& x);
@@ -117,11 +117,11 @@ private:
   /// Checks whether a namespace that a client has made is the same. It keeps that client's origin.
   caf::result<void> add_again(const add_namespace_request& x);
   caf::result<void> remove(const remove_namespace_request& x);
-  void perform(making::tell_of_namespace& x);
+  void perform(making::report_namespace& x);
   void perform(making::open_space& x);
-  void perform(making::tell_of_ranks& x);
+  void perform(making::report_ranks& x);
   void perform(making::leave_space& x);
-  void perform(making::tell_to_remove& x);
+  void perform(making::order_removal& x);
   void perform(making::keep_space& x);
   void perform(making::close_space& x);
   void perform(making::served& x);
@@ -130,12 +130,12 @@ private:
   /// Sends all of these to each shard, and passes the outcome of each shard to `then`.
   template <class Request>
   void ask_shards(const std::vector<Request>& wanted, outcomes_function then);
-  void made_told(making::order_number number, const std::vector<error>& outcomes);
+  void made_notified(making::order_number number, const std::vector<error>& outcomes);
   void made_done(making::order_number number, const result<void>& outcome);
 
   /// Sends the same to all shards, and reports their outcomes to the state.
   template <class Request>
-  void tell_shards(namespaces_state::order_number number, const Request& request);
+  void notify_shards(namespaces_state::order_number number, const Request& request);
   /// Removes a namespace from all shards; without force from none, if a shard has leases or reservations in it.
   void remove_everywhere(const remove_namespace_request& wanted, outcomes_function then);
   /// Calls `then` once: when nothing is left on this shard, or with the reason of a failure.

@@ -46,8 +46,8 @@ caf::result<void> namespaces::remove(const remove_namespace_request& x) {
   });
 }
 
-void namespaces::made_told(making::order_number number, const std::vector<error>& outcomes) {
-  making_.told(number, outcomes);
+void namespaces::made_notified(making::order_number number, const std::vector<error>& outcomes) {
+  making_.notified(number, outcomes);
   flush();
 }
 
@@ -56,9 +56,10 @@ void namespaces::made_done(making::order_number number, const result<void>& outc
   flush();
 }
 
-void namespaces::perform(making::tell_of_namespace& x) {
-  ask_shards<add_namespace_request>({{x.spec, {.origin = namespace_origin::client}}},
-                                    [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+void namespaces::perform(making::report_namespace& x) {
+  ask_shards<add_namespace_request>(
+      {{x.spec, {.origin = namespace_origin::client}}},
+      [this, number = x.number](const auto& outcomes) { made_notified(number, outcomes); });
 }
 
 void namespaces::perform(making::open_space& x) {
@@ -72,12 +73,12 @@ void namespaces::perform(making::open_space& x) {
           [this, number = x.number](const caf::error& e) { made_done(number, failed<void>(e)); });
 }
 
-void namespaces::perform(making::tell_of_ranks& x) {
+void namespaces::perform(making::report_ranks& x) {
   std::vector<add_rank_request> all;
   for (const auto& rank : made_.at(x.space).ranks)
     all.push_back({x.space, rank.rank, rank.slots, rank.allocator, rank.incarnation,
                    rank.listens ? rank.worker : io_worker_actor{}});
-  ask_shards(all, [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+  ask_shards(all, [this, number = x.number](const auto& outcomes) { made_notified(number, outcomes); });
 }
 
 void namespaces::perform(making::leave_space& x) {
@@ -88,9 +89,9 @@ void namespaces::perform(making::leave_space& x) {
             [this, number = x.number](const caf::error& e) { made_done(number, failed<void>(e)); });
 }
 
-void namespaces::perform(making::tell_to_remove& x) {
+void namespaces::perform(making::order_removal& x) {
   remove_everywhere({x.space, x.force},
-                    [this, number = x.number](const auto& outcomes) { made_told(number, outcomes); });
+                    [this, number = x.number](const auto& outcomes) { made_notified(number, outcomes); });
 }
 
 void namespaces::perform(making::keep_space& x) {

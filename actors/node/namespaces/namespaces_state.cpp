@@ -55,7 +55,7 @@ namespaces_state::order_number namespaces_state::expect(outcomes_function then) 
   return last_order_;
 }
 
-void namespaces_state::told(order_number number, std::span<const error> outcomes) {
+void namespaces_state::notified(order_number number, std::span<const error> outcomes) {
   if (const auto order = open_orders_.extract(number); !order.empty())
     order.mapped()(outcomes);
 }
@@ -90,7 +90,7 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
     reply(request, std::move(outcome));
   });
   adding_.insert(id);
-  outbox_.emplace_back(tell_of_namespace{number, wanted});
+  outbox_.emplace_back(report_namespace{number, wanted});
 }
 
 void namespaces_state::take_back(request_number request, const namespace_id& id, const std::string& name, error why) {
@@ -103,7 +103,7 @@ void namespaces_state::take_back(request_number request, const namespace_id& id,
           note{"some shards refused namespace '" + name + "', and others failed to remove it: " + bad.text});
     reply(request, why);
   });
-  outbox_.emplace_back(tell_to_remove{number, {id, true}});
+  outbox_.emplace_back(order_removal{number, {id, true}});
 }
 
 void namespaces_state::remove(request_number request, const remove_namespace_request& wanted) {
@@ -121,13 +121,13 @@ void namespaces_state::remove(request_number request, const remove_namespace_req
   space.removing.push_back(request);
   if (space.removing.size() > 1)
     return; // shares the answer of the removal in progress
-  tell_all_to_remove(wanted.space, wanted.force || space.half_gone);
+  order_all_removals(wanted.space, wanted.force || space.half_gone);
 }
 
-void namespaces_state::tell_all_to_remove(const namespace_id& id, bool force) {
+void namespaces_state::order_all_removals(const namespace_id& id, bool force) {
   const auto number =
       expect([this, id, force](std::span<const error> outcomes) { removal_ended(id, force, outcomes); });
-  outbox_.emplace_back(tell_to_remove{number, {id, force}});
+  outbox_.emplace_back(order_removal{number, {id, force}});
 }
 
 void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::span<const error> outcomes) {
@@ -137,7 +137,7 @@ void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::s
   if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
     space.half_gone = space.half_gone || any_gone(outcomes);
     if (space.half_gone && !forced)
-      return tell_all_to_remove(id, true);
+      return order_all_removals(id, true);
     if (space.half_gone)
       outbox_.emplace_back(note{half_gone_error(space.name).text + ": " + bad.text});
     return reply_all(std::exchange(space.removing, {}), space.half_gone ? half_gone_error(space.name) : bad);
@@ -209,14 +209,14 @@ void namespaces_state::register_again(request_number request, space_entry& space
   replace(wanted, *made);
 }
 
-void namespaces_state::tell_shards(const rank_order& wanted, outcomes_function then) {
+void namespaces_state::notify_shards(const rank_order& wanted, outcomes_function then) {
   const auto& entry = entry_of(wanted);
-  outbox_.emplace_back(tell_of_rank{expect(std::move(then)),
-                                    {{wanted.space, wanted.rank, entry.slots}, entry.allocator, entry.incarnation}});
+  outbox_.emplace_back(report_rank{expect(std::move(then)),
+                                   {{wanted.space, wanted.rank, entry.slots}, entry.allocator, entry.incarnation}});
 }
 
 void namespaces_state::register_at_shards(const rank_order& wanted) {
-  tell_shards(wanted, [this, wanted](std::span<const error> outcomes) { registered(wanted, outcomes); });
+  notify_shards(wanted, [this, wanted](std::span<const error> outcomes) { registered(wanted, outcomes); });
 }
 
 void namespaces_state::registered(const rank_order& wanted, std::span<const error> outcomes) {
@@ -247,7 +247,7 @@ void namespaces_state::replace(const rank_order& wanted, allocator_number fresh)
     else
       retired(wanted, fresh);
   });
-  outbox_.emplace_back(tell_to_retire{number, wanted.space, wanted.rank});
+  outbox_.emplace_back(order_retirement{number, wanted.space, wanted.rank});
 }
 
 void namespaces_state::retired(const rank_order& wanted, allocator_number fresh) {
@@ -281,7 +281,7 @@ void namespaces_state::replaced(const rank_order& wanted, allocator_number fresh
 
 void namespaces_state::keep_old(const rank_order& wanted, allocator_number fresh, const error& why) {
   outbox_.emplace_back(end_allocator{fresh});
-  tell_shards(wanted, [this, wanted, why](std::span<const error> outcomes) {
+  notify_shards(wanted, [this, wanted, why](std::span<const error> outcomes) {
     auto& entry = entry_of(wanted);
     entry.state = first_error(outcomes).code == errc::ok ? phase::registered : phase::half_known;
     reply_all(std::exchange(entry.waiting, {}), why);

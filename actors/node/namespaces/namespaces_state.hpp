@@ -85,23 +85,23 @@ public:
 
   // Orders. Those with a number are answered by `told` or `counted`.
 
-  struct tell_of_namespace {
+  struct report_namespace {
     order_number number = 0;
     add_namespace_request request;
   };
-  struct tell_of_rank {
+  struct report_rank {
     order_number number = 0;
     known_allocator what;
   };
   /// Retires the rank at all shards, as `retire_rank_request` says.
-  struct tell_to_retire {
+  struct order_retirement {
     order_number number = 0;
     namespace_id space;
     rank_number rank = 0;
   };
   /// Removes the namespace; repeated at each shard until nothing is left there. Without `force`, all shards are checked
   /// first, and it is removed from none if one refuses.
-  struct tell_to_remove {
+  struct order_removal {
     order_number number = 0;
     remove_namespace_request request;
   };
@@ -127,7 +127,7 @@ public:
   struct note {
     std::string text;
   };
-  using effect = std::variant<tell_of_namespace, tell_of_rank, tell_to_retire, tell_to_remove, count_slots,
+  using effect = std::variant<report_namespace, report_rank, order_retirement, order_removal, count_slots,
                               rest_allocator, end_allocator, answer, note>;
 
   explicit namespaces_state(options how) : options_(std::move(how)) {}
@@ -148,7 +148,7 @@ public:
   // Results of orders.
 
   /// Reports the answer of each shard.
-  void told(order_number number, std::span<const error> outcomes);
+  void notified(order_number number, std::span<const error> outcomes);
   void counted(order_number number, const result<allocator_stats>& stats);
 
   std::vector<effect> take_outbox() { return std::exchange(outbox_, {}); }
@@ -200,11 +200,11 @@ private:
 
   /// Removes the namespace from the shards that accepted it, then answers the request with the reason.
   void take_back(request_number request, const namespace_id& space, const std::string& name, error why);
-  void tell_all_to_remove(const namespace_id& space, bool force);
+  void order_all_removals(const namespace_id& space, bool force);
   void removal_ended(const namespace_id& space, bool forced, std::span<const error> outcomes);
   void register_own(request_number request, const space_entry& space, const rank_order& wanted);
   void register_again(request_number request, space_entry& space, const rank_order& wanted);
-  void tell_shards(const rank_order& wanted, outcomes_function then);
+  void notify_shards(const rank_order& wanted, outcomes_function then);
   void register_at_shards(const rank_order& wanted);
   void registered(const rank_order& wanted, std::span<const error> outcomes);
   /// Gives a rank without pages another number of slots. Shards retire the old ones first.

@@ -405,7 +405,7 @@ void key_space::invalidate(entry_index i, rank_number rank, coarse_time now, boo
     ++ranks_[rank].withheld;
     withhold_until(slot);
   } else {
-    tell_allocator(slot);
+    notify_allocator(slot);
   }
   settle(i);
 }
@@ -432,7 +432,7 @@ void key_space::withhold_until(const withheld_slot& what) {
   std::push_heap(timed_.begin(), timed_.end(), later);
 }
 
-void key_space::tell_allocator(const withheld_slot& what) {
+void key_space::notify_allocator(const withheld_slot& what) {
   // A reserved slot returns as aborted. The slot of a suspect page rests, because a writer may still be active.
   if (!what.was_live)
     outbox_.abort(what.rank, what.where);
@@ -453,7 +453,7 @@ void key_space::release_withheld(entry_index i) {
       continue;
     }
     --ranks_[slot.rank].withheld;
-    tell_allocator(slot);
+    notify_allocator(slot);
   }
   withheld_.erase(found);
   table_.entry(i).withheld = false;
@@ -466,7 +466,7 @@ std::size_t key_space::release_due(coarse_time now, std::size_t most) {
     const auto slot = timed_.back();
     timed_.pop_back();
     --ranks_[slot.rank].withheld;
-    tell_allocator(slot);
+    notify_allocator(slot);
   }
   return n;
 }

@@ -311,7 +311,7 @@ private:
   void unpublish(entry_index i, rank_number rank, leave_reason why);
   void release_withheld(entry_index i);
   void withhold_until(const withheld_slot& what);
-  void tell_allocator(const withheld_slot& what);
+  void notify_allocator(const withheld_slot& what);
   /// Turns an entry that nothing holds into a ghost, and removes it if it has no children either.
   void settle(entry_index i);
   void change_children(const key_digest& parent, std::int64_t delta);

@@ -31,7 +31,7 @@ lease_number lease_table::open(const ticket& name, std::uint32_t space, timestam
   auto& l = leases_[number];
   l.name = name;
   l.space = space;
-  l.doomed = l.counts = l.by_reader = l.told = false;
+  l.doomed = l.counts = l.by_reader = l.notified = false;
   l.uses = l.last_first = 0;
   l.last_new.clear();
   by_ticket_.emplace(name, number);

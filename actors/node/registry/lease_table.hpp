@@ -29,7 +29,7 @@ struct lease {
   bool counts = false;
   bool by_reader = false;
   /// Whether io workers were notified of its keys.
-  bool told = false;
+  bool notified = false;
   /// How often keys were requested under the lease. For the last request: its first key in `entries` and, if not all
   /// were new, which of the keys that were found are there.
   std::uint32_t uses = 0;

@@ -195,7 +195,7 @@ registry::behavior_type registry::make_behavior() {
       },
       [this](bind_atom, const registry_peers& peers) -> caf::result<void> { return bind(peers); },
       [this](stats_atom) { return state_.stats(); },
-      [this](const reuse_request& x) { return to_caf(state_.tell_reuse(x)); },
+      [this](const reuse_request& x) { return to_caf(state_.report_reuse(x)); },
       [this](const learn_request& x) { return to_caf(state_.learn_reuse(x)); },
       [this](const reclaim_request& x) {
         return serve_change(request_kind::abort, x.slots.size(), [&](timestamp t) { return state_.reclaim(x, t); });
@@ -262,7 +262,7 @@ registry::behavior_type registry::make_behavior() {
           write_changes();
           watch_store();
         }
-        if (const auto more_damage = damage_.take_untold(now()); more_damage > 0)
+        if (const auto more_damage = damage_.take_suppressed(now()); more_damage > 0)
           log::get("registry")->warn("damaged pages: {} more since the last ones logged", more_damage);
         if (!samples_.empty())
           send_samples();
@@ -416,11 +416,11 @@ void registry::flush() {
                       ->error("another shard refused changes of child counts: {}", to_string(from_caf(e)));
                 });
   for (auto& x : out.workers)
-    tell_worker(x);
+    notify_worker(x);
   if (!journal_) {
     for (const auto& batch : out.slots)
       if (const auto* to = allocators_.find(batch.space, batch.rank))
-        tell_allocator(*to, batch);
+        notify_allocator(*to, batch);
     return;
   }
   if (!out.changes.empty()) {
@@ -432,13 +432,13 @@ void registry::flush() {
     if (const auto* to = allocators_.find(batch.space, batch.rank))
       journal_->when_durable([this, to = *to, batch = std::move(batch)](const error* failed) {
         if (failed == nullptr)
-          tell_allocator(to, batch);
+          notify_allocator(to, batch);
       });
 }
 
 // A prefetch needs no answer. The end of one is a request, because it may wait behind others and its completion must be
 // observable.
-void registry::tell_worker(word_to_worker& x) {
+void registry::notify_worker(worker_notice& x) {
   const auto* to = workers_.find(x.space, x.rank);
   if (to == nullptr)
     return;
@@ -453,7 +453,7 @@ void registry::write_changes() {
   if (!batch)
     return;
   write_began_ = now();
-  const auto taken = commit_and_tell(*store_, std::move(*batch), caf::actor_cast<registry_actor>(this));
+  const auto taken = commit_and_notify(*store_, std::move(*batch), caf::actor_cast<registry_actor>(this));
   if (taken)
     return;
   if (taken.error().code == errc::limit_exceeded)
@@ -494,7 +494,7 @@ void registry::store_failed(const error& why) {
   quit(to_caf(why));
 }
 
-void registry::tell_allocator(const allocator_actor& to, const slots_to_allocator& batch) {
+void registry::notify_allocator(const allocator_actor& to, const slots_to_allocator& batch) {
   const auto check = [this, &batch, id = to.id()](const char* verb) {
     return std::pair(
         [verb](const slot_results& reply) {

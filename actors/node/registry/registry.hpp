@@ -59,8 +59,8 @@ private:
   void store_failed(const error& why);
   /// Reports to the node's condition when the store becomes slow, and when it no longer is.
   void watch_store();
-  void tell_worker(word_to_worker& x);
-  void tell_allocator(const allocator_actor& to, const slots_to_allocator& batch);
+  void notify_worker(worker_notice& x);
+  void notify_allocator(const allocator_actor& to, const slots_to_allocator& batch);
 
   /// Runs one call of the state that has no effect but its answer.
   template <class Call>

@@ -36,7 +36,7 @@ struct children_in_shard {
 };
 
 /// A notice about leases for the io worker of one (namespace, rank), in the order of events.
-struct word_to_worker {
+struct worker_notice {
   namespace_id space;
   rank_number rank = 0;
   std::variant<prefetch_request, prefetch_end> what;
@@ -86,7 +86,7 @@ using registry_change = std::variant<namespace_added, namespace_removed, rank_ad
 struct registry_outbox {
   std::vector<slots_to_allocator> slots;
   std::vector<children_in_shard> children;
-  std::vector<word_to_worker> workers;
+  std::vector<worker_notice> workers;
   std::vector<registry_change> changes;
   /// Number of the last change so far, in this or an earlier outbox; changes are counted from 1.
   std::uint64_t sequence = 0;
@@ -112,7 +112,7 @@ public:
   void suspect(rank_number rank, slot_ref where) { of_rank(rank).suspect.slots.items.push_back(where); }
   void count_children(std::uint32_t shard, child_delta change);
 
-  void tell_worker(rank_number rank, std::variant<prefetch_request, prefetch_end> what) {
+  void notify_worker(rank_number rank, std::variant<prefetch_request, prefetch_end> what) {
     pending_.workers.push_back({space_, rank, std::move(what)});
   }
 

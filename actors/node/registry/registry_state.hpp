@@ -112,7 +112,7 @@ public:
 
   // -- messages between shards, of this node and of others: shard_administration
 
-  result<reuse_reply> tell_reuse(const reuse_request& request) const { return administration_.tell_reuse(request); }
+  result<reuse_reply> report_reuse(const reuse_request& request) const { return administration_.report_reuse(request); }
   result<void> learn_reuse(const learn_request& request) { return administration_.learn_reuse(request); }
 
   // -- messages from other parts of the node

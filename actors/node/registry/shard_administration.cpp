@@ -257,7 +257,7 @@ registry_outbox shard_administration::take_left_over() {
 
 // -- queries ----------------------------------------------------------------------------------------------------------
 
-result<reuse_reply> shard_administration::tell_reuse(const reuse_request& request) const {
+result<reuse_reply> shard_administration::report_reuse(const reuse_request& request) const {
   const auto space = spaces_.number_of(request.space);
   if (!space)
     return spaces_.refuse(space.error());

@@ -39,7 +39,7 @@ public:
   bool is_being_removed(const namespace_id& space) const { return removals_.contains(space); }
 
   result<describe_reply> describe(const describe_request& request) const;
-  result<reuse_reply> tell_reuse(const reuse_request& request) const;
+  result<reuse_reply> report_reuse(const reuse_request& request) const;
   result<void> learn_reuse(const learn_request& request);
   result<list_pages_reply> list_pages(const list_pages_request& request) const;
   result<key_reply> look_up(const key_request& request, timestamp now);

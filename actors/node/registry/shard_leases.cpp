@@ -30,15 +30,15 @@ void shard_leases::give_back_from(lease& l, std::size_t first) {
   if (l.by_reader)
     holds_.remove(hold_counts::readers, l.space, entries);
   auto& space = spaces_.at(l.space);
-  if (l.told)
+  if (l.notified)
     for (const auto rank : space.ranks())
-      space.outbox().tell_worker(rank,
-                                 prefetch_end{spaces_.options().shard, l.name, static_cast<std::uint32_t>(first)});
+      space.outbox().notify_worker(rank,
+                                   prefetch_end{spaces_.options().shard, l.name, static_cast<std::uint32_t>(first)});
   space.give_back(entries);
   l.entries.resize(first);
 }
 
-void shard_leases::tell_workers(const ticket& name) {
+void shard_leases::notify_workers(const ticket& name) {
   const auto number = leases_.find(name);
   if (!number)
     return;
@@ -46,15 +46,15 @@ void shard_leases::tell_workers(const ticket& name) {
   const auto brought = std::span<const entry_index>(l.entries).subspan(l.last_first);
   if (brought.empty())
     return;
-  l.told = true;
+  l.notified = true;
   auto& space = spaces_.at(l.space);
   for (const auto rank : space.ranks()) {
-    prefetch_request told{spaces_.options().shard, name, l.last_first, {}};
-    told.pages.items.reserve(brought.size());
+    prefetch_request notified{spaces_.options().shard, name, l.last_first, {}};
+    notified.pages.items.reserve(brought.size());
     // All entries are complete, so each rank has a page.
     for (const auto entry : brought)
-      told.pages.items.push_back({space.table().entry(entry).key, space.table().page(entry, rank).where()});
-    space.outbox().tell_worker(rank, std::move(told));
+      notified.pages.items.push_back({space.table().entry(entry).key, space.table().page(entry, rank).where()});
+    space.outbox().notify_worker(rank, std::move(notified));
   }
 }
 
@@ -212,11 +212,11 @@ result<match_reply> shard_leases::match(const match_request& request, timestamp 
   spaces_.at(*space).count_lookup(request.keys.size(), used_.size());
   // Bounded callers read slabs themselves, or nothing at all, so io workers need no notice.
   if (spaces_.options().tells_workers && request.bounds == lease_bounds{})
-    tell_workers(request.lease);
+    notify_workers(request.lease);
   if (spaces_.options().recorder)
     record(spaces_.at(*space), request, now);
   match_reply reply{static_cast<std::uint32_t>(used_.size()), *uses};
-  if (request.tell_on_disk)
+  if (request.report_on_disk)
     reply.on_disk = on_disk(*space, used_);
   return reply;
 }
@@ -297,7 +297,7 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
   if (!uses)
     return spaces_.refuse(uses.error());
   space->keys.touch(used_, request.keys.size() - used_.size(), 1, spaces_.clock().now(now));
-  if (request.tell_in_slab)
+  if (request.report_in_slab)
     reply.in_slab = in_slab(space->keys, request.rank, reply.locations.items);
   return reply;
 }

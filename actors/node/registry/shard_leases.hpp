@@ -99,7 +99,7 @@ private:
   result<std::uint32_t> take_lease(std::uint32_t space, const ticket& name, duration lease_for,
                                    const lease_bounds& bounds, std::span<const entry_index> entries, timestamp now);
   /// Notifies io workers of the locations of the pages that the last use of the lease has added.
-  void tell_workers(const ticket& name);
+  void notify_workers(const ticket& name);
   /// Counts what the lease holds from position `first` on, or gives it back if that exceeds the bounds.
   std::optional<error> count_holds(lease& l, std::size_t first, const lease_bounds& bounds, timestamp now);
   std::optional<error> check_readers(std::uint32_t space, std::uint32_t share, std::uint64_t held) const;

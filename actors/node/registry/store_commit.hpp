@@ -16,7 +16,7 @@ namespace troupe {
 /// text. The store's thread calls back, so the callback may only send. An anonymous message keeps no actor alive and
 /// needs no answer.
 template <class Actor>
-result<void> commit_and_tell(store::metadata_store& store, store::write_batch&& batch, Actor whom) {
+result<void> commit_and_notify(store::metadata_store& store, store::write_batch&& batch, Actor whom) {
   return store.commit(std::move(batch), [whom = std::move(whom)](auto outcome) {
     if (outcome)
       caf::anon_send(whom, written_atom_v, static_cast<std::uint8_t>(errc::ok), std::string());

@@ -149,13 +149,13 @@ void remote_state::on_frames(remote_job job, const result<frame_reply>& reply, t
   x.what.arena = reply->pin;
   x.reply.pin = 0;
   for (std::uint32_t i = 0; i < x.what.frames.size(); ++i) {
-    auto& told = x.reply.frames.items[i];
-    if (told.code() != errc::ok) {
+    auto& notified = x.reply.frames.items[i];
+    if (notified.code() != errc::ok) {
       release(x.what.frames[i]);
       continue;
     }
-    x.what.offsets[i] = told.offset;
-    told.offset = x.what.frames[i] * options_.slot_bytes;
+    x.what.offsets[i] = notified.offset;
+    notified.offset = x.what.frames[i] * options_.slot_bytes;
     x.moving.push_back(i);
   }
   if (x.moving.empty()) {

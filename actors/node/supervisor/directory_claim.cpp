@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 /// The interval of log lines while the claim is waited for.
-constexpr auto told_every = std::chrono::seconds(5);
+constexpr auto notified_every = std::chrono::seconds(5);
 
 /// Whether the data directory itself, with the index, lies where other hosts can reach it.
 bool is_reached_by_others(const config::node_config& options) {
@@ -49,11 +49,11 @@ result<std::unique_ptr<io::claim_keeper>> claim_data_directory(const config::nod
                                        std::make_shared<write_gate>());
   if (!begun)
     return begun;
-  auto next_word = std::chrono::steady_clock::now() + told_every / 10;
+  auto next_word = std::chrono::steady_clock::now() + notified_every / 10;
   const auto now = (*begun)->wait([&](const io::claim_status& x) {
     const auto time = std::chrono::steady_clock::now();
     if (time >= next_word) {
-      next_word = time + told_every;
+      next_word = time + notified_every;
       if (!x.trouble.empty())
         logger->warn("no claim on {} yet ({})", where, x.trouble);
       else

@@ -243,10 +243,10 @@ private:
       return ask_and_wait<void>(system_, shards_.keeper, close_space_request{record.id});
     for (const auto& x : opened->ranks) {
       plan_.serve(record.id, x.rank, x.incarnation);
-      if (auto told = add_rank({record.id, x.rank, x.slots, x.allocator, x.incarnation},
-                               x.listens ? x.worker : io_worker_actor{});
-          !told)
-        return told;
+      if (auto notified = add_rank({record.id, x.rank, x.slots, x.allocator, x.incarnation},
+                                   x.listens ? x.worker : io_worker_actor{});
+          !notified)
+        return notified;
     }
     known_.made.push_back(*opened);
     return {};
@@ -295,8 +295,8 @@ private:
       auto& rank = slots_[{page.space, page.rank}];
       rank.claimed.push_back(page.where);
       if (rank.claimed.size() == restored_pages_max)
-        if (auto told = claim(rank); !told)
-          return told;
+        if (auto notified = claim(rank); !notified)
+          return notified;
     }
     return {};
   }
@@ -317,8 +317,8 @@ private:
   /// Ends the restore of one rank. If two shards claimed one slot, which only the allocator sees, neither page is
   /// trusted.
   result<void> finish_rank(const rank_name& name, rank_slots& rank) {
-    if (auto told = claim(rank); !told)
-      return told;
+    if (auto notified = claim(rank); !notified)
+      return notified;
     const auto lost = ask_and_wait<slot_batch>(system_, rank.allocator, restored_atom_v);
     if (!lost)
       return tl::unexpected<error>(lost.error());

@@ -365,8 +365,8 @@ caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
   auto self = card_;
   self.node = options_->node_name;
   if (auto taken = judge_peer(self, protocol_version, other); !taken) {
-    constexpr std::size_t told_max = 64;
-    if (strange_clusters_.size() < told_max && strange_clusters_.insert(other.from.cluster).second)
+    constexpr std::size_t notified_max = 64;
+    if (strange_clusters_.size() < notified_max && strange_clusters_.insert(other.from.cluster).second)
       log::get("cluster")->warn("peer rejected: '{}' ({})", other.from.node, taken.error().text);
     return to_caf(taken.error());
   }

@@ -234,8 +234,8 @@ void introduce(const node_children& children, const std::vector<known_rank>& ran
 }
 
 /// Reports the slots of the config's ranks to the shards, where there is no store to do so. Blocks.
-result<void> tell_shards(caf::actor_system& system, const std::vector<registry_actor>& shards,
-                         const std::vector<known_rank>& ranks) {
+result<void> notify_shards(caf::actor_system& system, const std::vector<registry_actor>& shards,
+                           const std::vector<known_rank>& ranks) {
   result<void> outcome;
   caf::scoped_actor self{system};
   for (const auto& shard : shards)
@@ -451,7 +451,7 @@ result<std::unique_ptr<running_node>> build_node(caf::actor_system& system, cons
   } else {
     auto left = leave_index_aside(options, gate.get());
     if (left)
-      left = tell_shards(system, children.shards(), own_ranks);
+      left = notify_shards(system, children.shards(), own_ranks);
     if (!left)
       return tl::unexpected<error>(left.error());
   }

@@ -182,8 +182,8 @@ std::vector<owner_id> node_state::departed() const {
 std::vector<node_state::departure> node_state::take_overdue(timestamp now) {
   std::vector<departure> out;
   for (auto& [owner, x] : departed_)
-    if (!x.overdue_told && now >= later(x.since, rest_expected)) {
-      x.overdue_told = true;
+    if (!x.overdue_notified && now >= later(x.since, rest_expected)) {
+      x.overdue_notified = true;
       out.push_back({owner, x.name, "not quiesced"});
     }
   return out;

@@ -146,7 +146,7 @@ private:
   struct departed_client {
     std::string name;
     timestamp since{};
-    bool overdue_told = false;
+    bool overdue_notified = false;
   };
 
   result<std::size_t> space_of(const caller& who) const;

@@ -163,10 +163,10 @@ result<void> keep_in_slab(const config::node_config& options, rank_parts& out, i
   out.growth = (*store)->growth();
   if (out.growth && gate)
     out.growth = std::make_shared<gated_growth>(out.growth, std::move(gate));
-  auto told = shared_place(options, traits.place, traits.incarnation);
-  if (!told)
-    return tl::unexpected<error>(told.error());
-  out.slab = std::move(*told);
+  auto notified = shared_place(options, traits.place, traits.incarnation);
+  if (!notified)
+    return tl::unexpected<error>(notified.error());
+  out.slab = std::move(*notified);
   logger->info("namespace '{}' rank {}: {}{} slots of {} bytes in {}, {}", parts.name.space_name, out.rank,
                out.growth ? std::to_string(out.growth->slots()) + " of " : "", traits.slots, traits.slot_bytes,
                traits.place, (*store)->describe());

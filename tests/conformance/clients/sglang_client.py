@@ -133,8 +133,8 @@ def check_random_course(port, seed, pages):
             expect("deleted", client.exists(keys), [False] * len(keys))
             for key in keys:
                 stored.pop(key, None)
-    told = [x for x in client.indices([f"k{i}" for i in range(30)]) if x is not None]
-    expect("pages found at the end", len(told), len(set(told)))
+    notified = [x for x in client.indices([f"k{i}" for i in range(30)]) if x is not None]
+    expect("pages found at the end", len(notified), len(set(notified)))
 
 
 def check(port, pages):

@@ -211,15 +211,15 @@ def check_random_course(client, seed, pages):
             keys = [f"k{draw.randrange(40)}" for _ in range(6)]
             exists = client.batch_key_exists(keys)
             for rank in range(ranks):
-                told = client.get_key_locations(rank, keys)
-                for key, there, page in zip(keys, exists, told):
+                notified = client.get_key_locations(rank, keys)
+                for key, there, page in zip(keys, exists, notified):
                     # Stored pages may have been evicted, but only stored ones are found.
                     if page is not None:
                         expect(f"page of {key}", page, stored[key][rank])
                         expect(f"{key} complete", there and len(stored[key]) == ranks, True)
     for rank in range(ranks):
-        told = [x for x in client.get_key_locations(rank, [f"k{i}" for i in range(40)]) if x is not None]
-        expect("pages found at the end", len(told), len(set(told)))
+        notified = [x for x in client.get_key_locations(rank, [f"k{i}" for i in range(40)]) if x is not None]
+        expect("pages found at the end", len(notified), len(set(notified)))
 
 
 def check_full_pool(client):
