@@ -38,7 +38,7 @@ CAF_ADD_ATOM(troupe_atoms, troupe, scatter_atom, "scatter")
 CAF_ADD_ATOM(troupe_atoms, troupe, bind_atom, "bind")
 CAF_ADD_ATOM(troupe_atoms, troupe, unbind_atom, "unbind")
 CAF_ADD_ATOM(troupe_atoms, troupe, owner_died_atom, "owner_died")
-CAF_ADD_ATOM(troupe_atoms, troupe, owner_at_rest_atom, "owner_rest")
+CAF_ADD_ATOM(troupe_atoms, troupe, owner_quiesced_atom, "owner_rest")
 CAF_ADD_ATOM(troupe_atoms, troupe, stats_atom, "stats")
 CAF_ADD_ATOM(troupe_atoms, troupe, render_atom, "render")
 CAF_ADD_ATOM(troupe_atoms, troupe, drain_atom, "drain")
@@ -149,7 +149,7 @@ using io_worker_actor =
                      /// The owner sends no more requests; what it has pinned stays pinned.
                      caf::replies_to<owner_died_atom, owner_id>::with<void>,
                      /// The owner does not access memory any more: its pins end.
-                     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
+                     caf::replies_to<owner_quiesced_atom, owner_id>::with<void>,
                      /// From shards: what a lookup has found, and that its lease has ended.
                      caf::replies_to<prefetch_request>::with<void>, caf::replies_to<prefetch_end>::with<void>,
                      caf::replies_to<drain_atom>::with<void>, caf::replies_to<stats_atom>::with<io_stats>,
@@ -273,7 +273,7 @@ using reception_actor =
                      caf::replies_to<caf::leave_atom, owner_id>::with<void>,
                      /// An ended attachment does not access the node's memory any more. Only the client has the number,
                      /// so every sender of it is accepted. An unknown number is no error.
-                     caf::replies_to<owner_at_rest_atom, owner_id>::with<void>,
+                     caf::replies_to<owner_quiesced_atom, owner_id>::with<void>,
                      /// Returns the handshake directory, which needs no attachment. unsupported where there is none.
                      caf::replies_to<handshake_atom>::with<handshake_proxy_actor>,
                      /// From another node, repeatedly. identity_mismatch for a node of another cluster, not_owner for a
@@ -285,7 +285,7 @@ using reception_actor =
 using node_actor = caf::typed_actor<
     caf::replies_to<attach_request, caf::actor>::with<attach_reply>,
     caf::replies_to<caf::leave_atom, owner_id, caf::actor>::with<void>,
-    caf::replies_to<owner_at_rest_atom, owner_id>::with<void>, caf::replies_to<stats_atom>::with<node_stats>,
+    caf::replies_to<owner_quiesced_atom, owner_id>::with<void>, caf::replies_to<stats_atom>::with<node_stats>,
     /// Ends attaching to a namespace that was made at run time. `unbind_atom` stops monitoring its actors, once its
     /// disconnected clients are drained; `bind_atom` allows attaching again, where the namespace stays.
     caf::replies_to<leave_space_request>::with<void>, caf::replies_to<unbind_atom, namespace_id>::with<void>,

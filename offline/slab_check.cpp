@@ -53,9 +53,9 @@ result<void> look_for_writers(const fs::path& directory) {
   if (!first)
     return tl::unexpected(first.error());
   const auto& record = first->record;
-  const bool at_rest =
+  const bool quiesced =
       record && (record->phase == io::claim_phase::released || record->kind == io::claim_kind::adopter);
-  if (first->number == 0 || at_rest)
+  if (first->number == 0 || quiesced)
     return {};
   const auto lease = record ? record->lease : io::longest_claim_lease;
   const auto patience = clock::now() + lease;

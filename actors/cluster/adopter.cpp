@@ -29,7 +29,7 @@ bool follows_an_adopter(const io::claim_status& x) {
 }
 
 /// Whether the directory is not written to until there is a higher claim.
-bool is_at_rest(const io::claim_status& x) {
+bool is_quiesced(const io::claim_status& x) {
   if (x.state == io::claim_state::holding)
     return true;
   return x.state == io::claim_state::watching && x.other && x.other->kind == io::claim_kind::adopter &&
@@ -146,7 +146,7 @@ bool adopter::follow(const std::string& name, directory& x) {
     return false;
   }
   const auto now = x.claim->status();
-  if (is_at_rest(now)) {
+  if (is_quiesced(now)) {
     const bool was_own = std::exchange(x.own, now.state == io::claim_state::holding);
     // The claim before this node's was an adopter's, with no claim of another node between them, so the index is valid.
     if (x.index && x.own && x.of + 1 == now.number)
@@ -195,7 +195,7 @@ bool adopter::read(const std::string& name, directory& x, io::claim_number of) {
     return had;
   }
   // The node may have come back meanwhile.
-  if (const auto after = x.claim->status(); !is_at_rest(after) || after.in_force != of)
+  if (const auto after = x.claim->status(); !is_quiesced(after) || after.in_force != of)
     return had;
   x.index = std::move(*index);
   x.of = of;

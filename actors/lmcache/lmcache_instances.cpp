@@ -192,19 +192,19 @@ void lmcache_server::attach(const namespace_spec& space, std::int32_t process, c
           });
 }
 
-void lmcache_server::detach(const attachment_ptr& x, bool at_rest) {
+void lmcache_server::detach(const attachment_ptr& x, bool quiesced) {
   attachments_.erase(x);
   const auto owner = x->node.owner;
-  if (!at_rest && !x->watched)
-    resting_.emplace_back(now() + rest_time, owner);
+  if (!quiesced && !x->watched)
+    quiescing_.emplace_back(now() + rest_time, owner);
   if (x->lost) {
-    if (at_rest)
+    if (quiesced)
       rest(x);
     return send_exit(x->link, caf::exit_reason::user_shutdown);
   }
-  const auto left = [this, x, at_rest] {
+  const auto left = [this, x, quiesced] {
     send_exit(x->link, caf::exit_reason::user_shutdown);
-    if (at_rest)
+    if (quiesced)
       rest(x);
   };
   // It fails if the node has ended the attachment, and that is not known here yet.
@@ -212,7 +212,7 @@ void lmcache_server::detach(const attachment_ptr& x, bool at_rest) {
 }
 
 void lmcache_server::rest(const attachment_ptr& x) {
-  tell(parts_.node, owner_at_rest_atom_v, x->node.owner);
+  tell(parts_.node, owner_quiesced_atom_v, x->node.owner);
 }
 
 // The node ends the proxies of a client that it detaches. Attachments that have been left are not found.
@@ -339,9 +339,9 @@ void lmcache_server::let_go(const instance_ptr& x, server_rules::end_reason why)
   if (!x->node)
     return;
   // If the node copies, no other process does.
-  const bool at_rest = x->memory || why == end_reason::replaced || (why == end_reason::sent_away && !may_touch);
-  detach(x->node, at_rest);
-  if (!at_rest && why == end_reason::sent_away)
+  const bool quiesced = x->memory || why == end_reason::replaced || (why == end_reason::sent_away && !may_touch);
+  detach(x->node, quiesced);
+  if (!quiesced && why == end_reason::sent_away)
     lost_[{x->client, x->id}] = {x->node, std::move(jobs)};
 }
 

@@ -93,9 +93,9 @@ void lmcache_server::tick() {
   refuse_late(time);
   rules_.tick(time);
   flush();
-  while (!resting_.empty() && resting_.front().first <= time) {
-    tell(parts_.node, owner_at_rest_atom_v, resting_.front().second);
-    resting_.pop_front();
+  while (!quiescing_.empty() && quiescing_.front().first <= time) {
+    tell(parts_.node, owner_quiesced_atom_v, quiescing_.front().second);
+    quiescing_.pop_front();
   }
   report_counters();
   plan_tick(waiting_.empty() ? std::min(tick_interval, shortest_lease_ / 4) : status_patience);

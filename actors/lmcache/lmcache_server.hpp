@@ -246,8 +246,8 @@ private:
   void perform(const server_rules::release& x);
   void attach(const namespace_spec& space, std::int32_t process, const std::string& name,
               std::function<void(result<attachment_ptr>)> then);
-  /// `at_rest`: the client has confirmed that it does not access the memory any more.
-  void detach(const attachment_ptr& x, bool at_rest);
+  /// `quiesced`: the client has confirmed that it does not access the memory any more.
+  void detach(const attachment_ptr& x, bool quiesced);
   /// No process accesses the node's memory in its name any more.
   void rest(const attachment_ptr& x);
   void shard_gone(const caf::down_msg& down);
@@ -353,7 +353,7 @@ private:
   std::size_t asking_ = 0;
   std::deque<waiting_status> waiting_;
   /// Attachments of disconnected clients without a watched process: when they may be considered drained.
-  std::deque<std::pair<timestamp, owner_id>> resting_;
+  std::deque<std::pair<timestamp, owner_id>> quiescing_;
   lmcache::session_table::lease_number last_lease_ = 0;
   next_tick tick_;
   /// The shortest lease, of those that exist or existed since the last tick.

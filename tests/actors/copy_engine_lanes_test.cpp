@@ -197,21 +197,21 @@ TEST_CASE("copy engine: it is drained when its last lane is idle and serves the 
   auto save = w.self->request(w.engine, patience, gather_atom_v, w.order(0));
   while (w.device->waiting() == 0)
     std::this_thread::yield();
-  std::atomic<bool> at_rest{false};
+  std::atomic<bool> quiesced{false};
   std::thread waiting([&] {
     caf::scoped_actor other{w.system};
     other->request(w.engine, patience, unbind_atom_v, owner_id{1})
-        .receive([&] { at_rest = true; }, [&](const caf::error& e) { FAIL_CHECK(from_caf(e).text); });
+        .receive([&] { quiesced = true; }, [&](const caf::error& e) { FAIL_CHECK(from_caf(e).text); });
   });
   REQUIRE(w.bind(2, false) == errc::ok);
   CHECK(w.ask(scatter_atom_v, w.order(1, 2)).code == errc::corrupt);
   CHECK(w.unbind(2) == errc::ok); // that attachment has no copy in progress
-  CHECK_FALSE(at_rest);
+  CHECK_FALSE(quiesced);
   w.device->let_gathers_go();
   save.receive([](const copy_reply& x) { CHECK(x.results[0] == static_cast<std::uint8_t>(errc::ok)); },
                [](const caf::error& e) { FAIL(from_caf(e).text); });
   waiting.join();
-  CHECK(at_rest);
+  CHECK(quiesced);
   CHECK(w.ask(gather_atom_v, w.order(0, 1)).code == errc::expired);
 }
 

@@ -75,7 +75,7 @@ TEST_CASE_METHOD(io_worker_world, "garbage: an io worker refuses requests outsid
   release_all();
   CHECK(client().answer_to(both_slots).code() == errc::ok);
   CHECK(ask(worker, owner_died_atom_v, owner_id{0}).code() == errc::ok);
-  CHECK(ask(worker, owner_at_rest_atom_v, owner_id{77}).code() == errc::ok);
+  CHECK(ask(worker, owner_quiesced_atom_v, owner_id{77}).code() == errc::ok);
   CHECK(stats().in_flight == 0);
   CHECK(client().answers_left() == 0);
 }
@@ -124,7 +124,7 @@ TEST_CASE("garbage: an io worker answers every request once the held disk I/O co
         break;
       case 7:
         if (make.one_in(2))
-          asks.ask(w.worker, owner_at_rest_atom_v, owner());
+          asks.ask(w.worker, owner_quiesced_atom_v, owner());
         else if (make.one_in(10))
           asks.ask(w.worker, owner_died_atom_v, make.make<owner_id>());
         break;

@@ -77,7 +77,7 @@ TEST_CASE("garbage: a node answers every client, whatever the client sends", "[g
         asks.ask(w.supervisor, stats_atom_v);
         break;
       case 4:
-        asks.ask(w.supervisor, owner_at_rest_atom_v,
+        asks.ask(w.supervisor, owner_quiesced_atom_v,
                  owners.empty() || make.one_in(2) ? make.make<owner_id>() : make.one_of(owners));
         break;
       default:

@@ -132,9 +132,9 @@ TEST_CASE_METHOD(world, "io worker: frames of a disconnected client are not reus
   CHECK_FALSE(client().answer_to(waiting).came);
   CHECK(stats().orphaned_frames == 4);
   CHECK(ask(worker, fetch_atom_v, owner_id{7}, request({page(0)})).code() == errc::expired);
-  CHECK(ask(worker, owner_at_rest_atom_v, owner_id{7}).code() == errc::ok);
+  CHECK(ask(worker, owner_quiesced_atom_v, owner_id{7}).code() == errc::ok);
   CHECK(codes_of(client().answer_to(waiting).value<frame_reply>()) == std::vector{errc::ok});
-  CHECK(ask(worker, owner_at_rest_atom_v, owner_id{7}).code() == errc::ok);
+  CHECK(ask(worker, owner_quiesced_atom_v, owner_id{7}).code() == errc::ok);
 }
 
 TEST_CASE_METHOD(world, "io worker: a request that waits for memory is answered at its deadline", "[io_worker]") {

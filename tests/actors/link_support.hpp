@@ -148,9 +148,9 @@ struct link_world : sim {
     }
   }
   /// The attachments that were reported to the node as quiesced since the last call.
-  std::vector<owner_id> at_rest() {
+  std::vector<owner_id> quiesced() {
     std::vector<owner_id> out;
-    for (const auto& x : node.take<owner_at_rest_atom, owner_id>())
+    for (const auto& x : node.take<owner_quiesced_atom, owner_id>())
       out.push_back(x.get<owner_id>(1));
     return out;
   }

@@ -236,7 +236,7 @@ TEST_CASE_METHOD(link_world, "link: a rank that the node does not serve is refus
   CHECK(refused.code() == errc::out_of_range);
   CHECK(refused.failure.text.find("rank 1") != std::string::npos);
   check_left();
-  CHECK(at_rest() == std::vector{owner}); // none of its actors has been bound to the memory
+  CHECK(quiesced() == std::vector{owner}); // none of its actors has been bound to the memory
   CHECK(ranks[0]->copier.take<bind_atom, owner_id, arena_info>().empty());
 }
 
@@ -249,7 +249,7 @@ TEST_CASE_METHOD(link_world, "link: the death of the node unbinds everything at 
   CHECK(ask(session, wait_attached_atom_v, duration(limit)).code() == errc::unreachable);
   CHECK(ask(session, bind_atom_v, parts(), duration(limit)).code() == errc::unreachable);
   rest();
-  CHECK(at_rest().empty()); // a node of this process does not restart
+  CHECK(quiesced().empty()); // a node of this process does not restart
 }
 
 TEST_CASE_METHOD(link_world, "link: a node death while binding answers the waits and later replies are ignored",
@@ -276,9 +276,9 @@ TEST_CASE_METHOD(link_world, "link: a new binding detaches from the node and att
   check_left();
   check_unbound();
   const auto waiting = wait();
-  CHECK(at_rest().empty());
+  CHECK(quiesced().empty());
   rest();
-  CHECK(at_rest() == std::vector{owner});
+  CHECK(quiesced() == std::vector{owner});
   auto next = welcome();
   next.owner = owner + 1;
   attach(next);
@@ -364,19 +364,19 @@ TEST_CASE_METHOD(link_world, "link: its shutdown waits until its copy engines ar
   CHECK(first.get<owner_id>(1) == owner);
   answer(ranks[1]->copier, second);
   CHECK(session_lives());
-  CHECK(at_rest().empty());
+  CHECK(quiesced().empty());
   SECTION("when they are drained") {
     answer(ranks[0]->copier, first);
-    CHECK(at_rest() == std::vector{owner});
+    CHECK(quiesced() == std::vector{owner});
   }
   SECTION("but nothing where one of them fails") {
     ranks[0]->copier.reply_error(first, errc::unreachable);
     run();
-    CHECK(at_rest().empty());
+    CHECK(quiesced().empty());
   }
   SECTION("nor where one of them does not answer in time") {
     advance(timeout + std::chrono::milliseconds(20));
-    CHECK(at_rest().empty());
+    CHECK(quiesced().empty());
   }
   CHECK_FALSE(session_lives());
 }

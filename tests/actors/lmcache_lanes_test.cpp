@@ -92,7 +92,7 @@ caf::behavior friendly_node(caf::event_based_actor* self, const caf::actor& noti
         return out;
       },
       [self, notified](caf::leave_atom, owner_id, const caf::actor&) { self->send(notified, std::string("leaves")); },
-      [self, notified](owner_at_rest_atom, owner_id) { self->send(notified, std::string("rests")); },
+      [self, notified](owner_quiesced_atom, owner_id) { self->send(notified, std::string("rests")); },
       [](const reserve_request& x) {
         reserve_reply out;
         out.results.items.assign(x.keys.size(), location{});
@@ -284,7 +284,7 @@ caf::behavior generous_node(caf::event_based_actor* self) {
         return out;
       },
       [](caf::leave_atom, owner_id, const caf::actor&) {},
-      [](owner_at_rest_atom, owner_id) {},
+      [](owner_quiesced_atom, owner_id) {},
       [](const locate_request& x) {
         locate_reply out;
         out.locations.items.assign(x.keys.size(), location{});

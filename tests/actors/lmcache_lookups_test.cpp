@@ -121,7 +121,7 @@ struct lookups_world : sim {
         else
           node.reply(x, caf::make_message(welcome(x.get<attach_request>(0).space)));
       }
-      for (const auto& x : node.take<owner_at_rest_atom, owner_id>()) {
+      for (const auto& x : node.take<owner_quiesced_atom, owner_id>()) {
         ++rests;
         node.reply(x, caf::message());
       }

@@ -183,10 +183,10 @@ TEST_CASE("node client: it detaches at once and reports that it is quiesced afte
   });
   CHECK(w.await<caf::leave_atom, owner_id>(w.node).get<owner_id>(1) == owner);
   // The copy writes to a frame of the node, and its task has ended.
-  CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
+  CHECK(w.node.take<owner_quiesced_atom, owner_id>().empty());
   CHECK_FALSE(ended);
   w.gate->open();
-  CHECK(w.await<owner_at_rest_atom, owner_id>(w.node).get<owner_id>(1) == owner);
+  CHECK(w.await<owner_quiesced_atom, owner_id>(w.node).get<owner_id>(1) == owner);
   engine.join();
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("node client: a copy that does not end in time is an error and is not 
   w.gate->open();
   CHECK(w.client->stop(patience));
   CHECK(w.client->stop(patience)); // all copies have ended
-  CHECK(w.node.take<owner_at_rest_atom, owner_id>().empty());
+  CHECK(w.node.take<owner_quiesced_atom, owner_id>().empty());
 }
 
 TEST_CASE("node client: a copy that outlives the client keeps its memory mapped", "[node_client]") {

@@ -118,7 +118,7 @@ TEST_CASE_METHOD(making_world, "node: a namespace is released when no former cli
   const auto waits = begin(supervisor, unbind_atom_v, id);
   run();
   CHECK_FALSE(client().answer_to(waits).came);
-  CHECK(ask(supervisor, owner_at_rest_atom_v, reply.owner).code() == errc::ok);
+  CHECK(ask(supervisor, owner_quiesced_atom_v, reply.owner).code() == errc::ok);
   run();
   CHECK(client().answer_to(waits).code() == errc::ok);
   // It may die now, and be made again.
@@ -138,12 +138,12 @@ TEST_CASE_METHOD(making_world, "node: a namespace is released when clients that 
   const auto id = space.id();
   CHECK(ask(supervisor, leave_space_request{id, true}).code() == errc::ok);
   const auto waits = begin(supervisor, unbind_atom_v, id);
-  advance(node_state::rest_expected - std::chrono::seconds(1));
+  advance(node_state::quiesce_expected - std::chrono::seconds(1));
   CHECK_FALSE(client().answer_to(waits).came);
   advance(std::chrono::seconds(2));
   CHECK(client().answer_to(waits).code() == errc::ok);
   // It may still report that it is quiesced.
-  CHECK(ask(supervisor, owner_at_rest_atom_v, reply.owner).code() == errc::ok);
+  CHECK(ask(supervisor, owner_quiesced_atom_v, reply.owner).code() == errc::ok);
 }
 
 } // namespace node_spaces_test

@@ -132,13 +132,13 @@ struct node_world : sim {
   /// The clients that the node has reported as quiesced to every io worker since the last call.
   std::vector<owner_id> rested() {
     std::vector<owner_id> out;
-    for (const auto& x : worker0.take<owner_at_rest_atom, owner_id>())
+    for (const auto& x : worker0.take<owner_quiesced_atom, owner_id>())
       out.push_back(x.get<owner_id>(1));
     std::vector<owner_id> same;
-    for (const auto& x : worker1.take<owner_at_rest_atom, owner_id>())
+    for (const auto& x : worker1.take<owner_quiesced_atom, owner_id>())
       same.push_back(x.get<owner_id>(1));
     CHECK(same == out);
-    CHECK(shard.take<owner_at_rest_atom, owner_id>().empty());
+    CHECK(shard.take<owner_quiesced_atom, owner_id>().empty());
     return out;
   }
 

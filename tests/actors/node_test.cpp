@@ -147,7 +147,7 @@ TEST_CASE_METHOD(node_world, "node: a disconnected client is quiesced once when 
   const auto process = GENERATE(1, process_table::own);
   const auto owner = busy_client(link, process);
   CHECK(processes.watched == (process == 1 ? 1U : 0U));
-  const auto early = ask(supervisor, owner_at_rest_atom_v, owner);
+  const auto early = ask(supervisor, owner_quiesced_atom_v, owner);
   CHECK(early.code() == errc::busy);
   CHECK(rested().empty());
   link.die();
@@ -155,10 +155,10 @@ TEST_CASE_METHOD(node_world, "node: a disconnected client is quiesced once when 
   CHECK(dead() == std::vector{owner});
   advance(std::chrono::seconds(1));
   CHECK(rested().empty());
-  CHECK(ask(supervisor, owner_at_rest_atom_v, owner).code() == errc::ok);
+  CHECK(ask(supervisor, owner_quiesced_atom_v, owner).code() == errc::ok);
   CHECK(rested() == std::vector{owner});
-  CHECK(ask(supervisor, owner_at_rest_atom_v, owner).code() == errc::ok);
-  CHECK(ask(supervisor, owner_at_rest_atom_v, owner_id{4711}).code() == errc::ok);
+  CHECK(ask(supervisor, owner_quiesced_atom_v, owner).code() == errc::ok);
+  CHECK(ask(supervisor, owner_quiesced_atom_v, owner_id{4711}).code() == errc::ok);
   processes.alive.erase(1);
   advance(std::chrono::seconds(1));
   CHECK(rested().empty());
@@ -185,7 +185,7 @@ TEST_CASE_METHOD(node_world, "node: the death of a client is reported before its
   run();
   for (auto* worker : {&worker0, &worker1}) {
     const auto death = worker->take_one<owner_died_atom, owner_id>();
-    const auto rest = worker->take_one<owner_at_rest_atom, owner_id>();
+    const auto rest = worker->take_one<owner_quiesced_atom, owner_id>();
     CHECK(rest.get<owner_id>(1) == owner);
     CHECK(death.id.request_id().integer_value() < rest.id.request_id().integer_value());
   }
@@ -220,7 +220,7 @@ TEST_CASE_METHOD(node_world,
   CHECK(stats.clients == 1);
   CHECK(stats.departed_clients == 2);
   SECTION("one reports it") {
-    CHECK(ask(supervisor, owner_at_rest_atom_v, first).code() == errc::ok);
+    CHECK(ask(supervisor, owner_quiesced_atom_v, first).code() == errc::ok);
   }
   SECTION("a process exits") {
     processes.alive.erase(2);

@@ -211,7 +211,7 @@ TEST_CASE_METHOD(reception_world, "reception: clients cannot use the internal me
   CHECK(refused(io(), drain_atom_v));
   CHECK(refused(io(), owner_died_atom_v, theirs.owner));
   CHECK(refused(io(), fetch_atom_v, theirs.owner, batch()));
-  CHECK(refused(io(), owner_at_rest_atom_v, theirs.owner));
+  CHECK(refused(io(), owner_quiesced_atom_v, theirs.owner));
   CHECK(refused(io(), io_completions{}));
   CHECK(refused(proxy, drain_atom_v));
   CHECK(refused(proxy, stats_atom_v));
@@ -286,14 +286,14 @@ TEST_CASE_METHOD(reception_world, "reception: only the client itself can detach"
 TEST_CASE_METHOD(reception_world, "reception: quiescence can be reported by any sender that knows the owner id",
                  "[reception]") {
   begin(io(), fetch_atom_v, batch());
-  CHECK(ask(proxy, owner_at_rest_atom_v, mine.owner).code() == errc::busy);
+  CHECK(ask(proxy, owner_quiesced_atom_v, mine.owner).code() == errc::busy);
   link.die();
   run();
   CHECK(rested().empty());
-  CHECK(ask(proxy, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
+  CHECK(ask(proxy, owner_quiesced_atom_v, mine.owner).code() == errc::ok);
   CHECK(rested() == std::vector{mine.owner});
-  CHECK(ask(proxy, owner_at_rest_atom_v, mine.owner).code() == errc::ok);
-  CHECK(ask(proxy, owner_at_rest_atom_v, owner_id{0}).code() == errc::ok);
+  CHECK(ask(proxy, owner_quiesced_atom_v, mine.owner).code() == errc::ok);
+  CHECK(ask(proxy, owner_quiesced_atom_v, owner_id{0}).code() == errc::ok);
   CHECK(rested().empty());
 }
 

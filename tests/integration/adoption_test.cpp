@@ -39,7 +39,7 @@ fs::path real_trace() {
 /// Until all pages that the node has are in its slabs.
 void wait_until_written(serving_node& node, std::uint64_t pages) {
   node.wait_for_statistics([&](const auto& x) {
-    return x.at_rest() &&
+    return x.quiesced() &&
            std::all_of(x.ranks.begin(), x.ranks.end(), [&](const auto& r) { return r.written >= pages; });
   });
 }

@@ -50,9 +50,9 @@ TEST_CASE("an attached replay has the hits of an in-process replay and only hits
   CHECK(third.count("saved_pages") == model.unique_blocks * ranks);
 
   // All clients have detached: their pages are live, and no other slot is in use.
-  const auto rest = node.wait_until_at_rest();
+  const auto rest = node.wait_until_quiesced();
   CHECK(rest.clients == 0);
-  CHECK(rest.at_rest());
+  CHECK(rest.quiesced());
   CHECK(rest.complete == 2 * model.unique_blocks);
   for (const auto& x : rest.ranks) {
     CHECK(x.live == 2 * model.unique_blocks);
@@ -91,7 +91,7 @@ TEST_CASE("two concurrent clients of a node share their pages") {
       CHECK(outcome.count("hit_blocks") == model.hit_blocks);
     }
   }
-  CHECK(node.wait_until_at_rest().at_rest());
+  CHECK(node.wait_until_quiesced().quiesced());
   CHECK(node.stop() == 0);
 }
 
@@ -112,8 +112,8 @@ TEST_CASE("two concurrent clients of a node with few slots evict each other's pa
     CHECK(outcome.count("requests") == 180);
     CHECK(outcome.count("load_failures") == 0);
   }
-  const auto rest = node.wait_until_at_rest();
-  CHECK(rest.at_rest());
+  const auto rest = node.wait_until_quiesced();
+  CHECK(rest.quiesced());
   CHECK(rest.evicted > 0);
   for (const auto& x : rest.ranks)
     CHECK(x.free + x.live == shape.slots);

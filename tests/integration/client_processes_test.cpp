@@ -114,7 +114,7 @@ TEST_CASE("a client in another PID namespace maps the node's memory and its exit
     killed.kill();
   }
   CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
-  CHECK(node.wait_until_at_rest().at_rest());
+  CHECK(node.wait_until_quiesced().quiesced());
   // A node in a PID namespace serves clients outside.
   CHECK(node.stop() == 0);
   const scratch_directory other;
@@ -144,7 +144,7 @@ TEST_CASE("clients with the same PID in two PID namespaces attach at the same ti
   CHECK(node.statistics().clients >= 1);
   CHECK_FALSE(first.ended());
   first.kill();
-  CHECK(node.wait_until_at_rest().at_rest());
+  CHECK(node.wait_until_quiesced().quiesced());
   CHECK(node.stop() == 0);
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("on kernels without pidfds of peers the node watches a client by its P
   process killed(replay_command({"--attach", node.address(), "--trace", endless_trace}));
   node.wait_for_statistics([](const auto& s) { return s.clients == 1 && s.keys > 100; });
   killed.kill();
-  CHECK(node.wait_until_at_rest().at_rest());
+  CHECK(node.wait_until_quiesced().quiesced());
   CHECK(node.stop() == 0);
 }
 

@@ -56,7 +56,7 @@ public:
 
   /// At the end: every slot is accounted for.
   void check_rest() {
-    const auto rest = node_->wait_until_at_rest();
+    const auto rest = node_->wait_until_quiesced();
     for (const auto& x : rest.ranks) {
       CHECK(x.live == block_count);
       CHECK(x.free + x.live == shape_.slots);

@@ -45,7 +45,7 @@ void check_survived(const replay_outcome& x, std::uint64_t requests) {
 
 /// Every slot of a node is accounted for once its clients have disconnected.
 void check_rest(serving_node& node, const node_shape& shape) {
-  const auto rest = node.wait_until_at_rest();
+  const auto rest = node.wait_until_quiesced();
   for (const auto& x : rest.ranks)
     CHECK(x.free + x.live == shape.slots);
 }

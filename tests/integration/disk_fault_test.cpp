@@ -61,7 +61,7 @@ public:
 
   /// Every slot is accounted for, and the node ends as it should.
   void check_end() {
-    const auto rest = node_->wait_until_at_rest();
+    const auto rest = node_->wait_until_quiesced();
     for (const auto& x : rest.ranks)
       CHECK(x.free + x.live == shape_.slots);
     CHECK(node_->stop() == 0);

@@ -64,7 +64,7 @@ TEST_CASE("a second engine finds all pages of the first one and leaves nothing b
   serving_node node(write_config(scratch.path(), node_config(scratch.path(), shape)));
   const arguments how{"--engine", "--attach", node.address(), "--trace", small_trace};
   check_right(run_replay(how));
-  const auto after_first = node.wait_until_at_rest();
+  const auto after_first = node.wait_until_quiesced();
   CHECK(after_first.leases == 0);
   CHECK(after_first.reservations == 0);
   const auto second = run_replay(how);
@@ -73,7 +73,7 @@ TEST_CASE("a second engine finds all pages of the first one and leaves nothing b
   // computed.
   CHECK(second.count("external_tokens") + second.count("prefix_cache_tokens") ==
         second.count("prompt_tokens") - second.count("requests"));
-  const auto rest = node.wait_until_at_rest();
+  const auto rest = node.wait_until_quiesced();
   CHECK(rest.leases == 0);
   CHECK(rest.keys >= after_first.keys);
   CHECK(node.stop() == 0);
@@ -139,7 +139,7 @@ TEST_CASE("engine faults: a node that is killed and restarted costs an engine on
   const auto x = result_of(client);
   check_right(x);
   CHECK(x.count("requests") == 7200);
-  const auto rest = node->wait_until_at_rest();
+  const auto rest = node->wait_until_quiesced();
   CHECK(rest.leases == 0);
   CHECK(node->stop() == 0);
 }
@@ -153,7 +153,7 @@ TEST_CASE("engine faults: a killed engine leaves nothing behind and the next one
     process client(replay_command(how));
     node.wait_for_statistics([keys](const auto& x) { return x.clients > 0 && x.keys > keys; });
     client.kill();
-    const auto rest = node.wait_until_at_rest();
+    const auto rest = node.wait_until_quiesced();
     CHECK(rest.leases == 0);
     CHECK(rest.reservations == 0);
   }
@@ -192,7 +192,7 @@ TEST_CASE("C-13 SIGINT ends an engine replay cleanly", "[hazards]") {
   CHECK(x.err.find("interrupted after") != std::string::npos);
   CHECK(x.count("wrong_tokens") == 0);
   CHECK(x.report.at("violations").empty());
-  const auto rest = node.wait_until_at_rest();
+  const auto rest = node.wait_until_quiesced();
   CHECK(rest.leases == 0);
   CHECK(node.stop() == 0);
 }

@@ -207,7 +207,7 @@ TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
   const auto keys = x.node.statistics().keys;
   CHECK(keys == 0);
   x.check_serves();
-  const auto before = x.node.wait_until_at_rest();
+  const auto before = x.node.wait_until_quiesced();
   CHECK(before.keys > 0);
   const auto memory = resident(x.node.program().id());
   for (int i = 0; i < 2; ++i) {
@@ -218,7 +218,7 @@ TEST_CASE("a peer with a CAF connection cannot reach a node's own actors") {
     CHECK(attack.code == 0);
     CHECK(attack.out == "served to the end\n");
   }
-  const auto after = x.node.wait_until_at_rest();
+  const auto after = x.node.wait_until_quiesced();
   CHECK(after.keys == before.keys);
   CHECK(after.complete == before.complete);
   REQUIRE(after.ranks.size() == before.ranks.size());

@@ -38,7 +38,7 @@ TEST_CASE("a node without a disk serves pages from memory and none after a resta
   const auto found = play();
   CHECK(found.count("hit_blocks") == block_count);
   CHECK(found.count("loaded_pages") == 2 * block_count);
-  const auto rest = node->wait_until_at_rest();
+  const auto rest = node->wait_until_quiesced();
   for (const auto& x : rest.ranks) {
     CHECK(x.live == block_count);
     CHECK(x.read == 0);
@@ -62,7 +62,7 @@ TEST_CASE("a node without a disk evicts old pages when its memory is full") {
   check_clean(x, shape);
   CHECK(x.count("evicted_keys") > 0);
   CHECK(x.count("loaded_pages") > 0);
-  const auto rest = node.wait_until_at_rest();
+  const auto rest = node.wait_until_quiesced();
   CHECK(rest.ranks[0].live > 0);
   CHECK(node.stop() == 0);
 }

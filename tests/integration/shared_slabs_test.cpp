@@ -264,7 +264,7 @@ TEST_CASE("on 3FS pages of another node are read through 3FS rings and over the 
       [&] {
         ++salt;
         check_report(nodes.replay(0, small_trace, salted(salt)), nodes.shape);
-        nodes.node(0).wait_for_statistics([](const auto& x) { return x.at_rest(); });
+        nodes.node(0).wait_for_statistics([](const auto& x) { return x.quiesced(); });
         check_report(nodes.replay(1, small_trace, salted(salt)), nodes.shape);
         return files_of(nodes.node(1)).pages > file_pages;
       },

@@ -140,7 +140,7 @@ std::size_t log_mark(const process& node) {
   return node.wait_for_line(stream::err, later).index;
 }
 
-bool node_statistics::at_rest() const {
+bool node_statistics::quiesced() const {
   return leases == 0 && reservations == 0 &&
          std::all_of(ranks.begin(), ranks.end(), [](const auto& x) { return x.reserved == 0 && x.quarantined == 0; });
 }
@@ -179,8 +179,8 @@ node_statistics serving_node::wait_for_statistics(const std::function<bool(const
   }
 }
 
-node_statistics serving_node::wait_until_at_rest() {
-  return wait_for_statistics([](const auto& x) { return x.clients == 0 && x.at_rest(); });
+node_statistics serving_node::wait_until_quiesced() {
+  return wait_for_statistics([](const auto& x) { return x.clients == 0 && x.quiesced(); });
 }
 
 node_statistics serving_node::statistics() {

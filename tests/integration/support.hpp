@@ -79,7 +79,7 @@ struct node_statistics {
   std::vector<rank_statistics> ranks;
 
   /// No lease is held and no transfer is in progress: each slot is free or has a page.
-  bool at_rest() const;
+  bool quiesced() const;
 };
 
 /// A line of the log of a node, by its number: it and all that follow were logged after this call. What was logged
@@ -115,7 +115,7 @@ public:
   node_statistics wait_for_statistics(const std::function<bool(const node_statistics&)>& wanted);
 
   /// The first statistics after all clients have detached, with only stored pages in use.
-  node_statistics wait_until_at_rest();
+  node_statistics wait_until_quiesced();
 
   /// Statistics that were collected after this call.
   node_statistics statistics();

@@ -177,14 +177,14 @@ void world::perform(const server_rules::release& x) {
   if (!has(defect::end_coordinators_last))
     end_coordinators(of);
   transfers_.forget(of);
-  const bool at_rest = made_.at(of).by_node || x.why == server_rules::end_reason::replaced ||
-                       has(defect::free_frames_of_the_disconnected);
+  const bool quiesced = made_.at(of).by_node || x.why == server_rules::end_reason::replaced ||
+                        has(defect::free_frames_of_the_disconnected);
   if (has(defect::end_coordinators_last))
-    return after(seconds(1), [this, of, at_rest] {
+    return after(seconds(1), [this, of, quiesced] {
       end_coordinators(of);
-      end_attachment(of, at_rest);
+      end_attachment(of, quiesced);
     });
-  end_attachment(of, at_rest);
+  end_attachment(of, quiesced);
 }
 
 void world::end_coordinators(change_number of) {
@@ -200,10 +200,10 @@ void world::end_coordinators(change_number of) {
   x.over = true;
 }
 
-void world::end_attachment(change_number of, bool at_rest) {
-  count(at_rest ? "detached and quiesced" : "left in use");
+void world::end_attachment(change_number of, bool quiesced) {
+  count(quiesced ? "detached and quiesced" : "left in use");
   node_.leave(of);
-  if (at_rest || workers_.at(made_.at(of).of).dead)
+  if (quiesced || workers_.at(made_.at(of).of).dead)
     node_.rest(of);
 }
 

@@ -130,7 +130,7 @@ private:
   void perform(const transfer_rules::prepared& x);
   void perform(const transfer_rules::done& x);
   void end_coordinators(change_number of);
-  void end_attachment(change_number of, bool at_rest);
+  void end_attachment(change_number of, bool quiesced);
   void tick();
 
   // coordinators, and what they ask: carriers.cpp

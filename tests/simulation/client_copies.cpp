@@ -40,7 +40,7 @@ bool client::ends_attachment(rank_number rank, passing& x) {
   if (!has_copies(rank, owner))
     return true;
   world_.count("attachment: ends while copies are under way");
-  if (world_.has(defect::early_rest)) {
+  if (world_.has(defect::early_quiesce)) {
     for (auto& [name, what] : copies_)
       if (what.rank == rank && what.order.owner == owner)
         node_.memory().end_copy(what.number);

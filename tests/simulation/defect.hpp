@@ -58,11 +58,11 @@ enum class defect : std::uint8_t {
   /// A shard tells other shards of children after it has given back the slots of these.
   late_children,
   /// A client's pins end with its disconnection, and not when its process has ended.
-  rest_at_death,
+  quiesce_at_death,
   /// The io worker is not notified that a client is quiesced.
   keep_pins,
   /// A copy engine reports that it is quiesced while copies are in progress.
-  early_rest,
+  early_quiesce,
   /// A frame whose slot is fenced is free at once, be it pinned or not.
   free_orphan,
   /// A page counts as written that is not, and leaves memory.
@@ -125,7 +125,7 @@ enum class defect : std::uint8_t {
   // In worlds of slot clients:
 
   /// An allocator frees slots at once whose writers may be late.
-  forget_rest,
+  forget_quiesce,
   /// A page whose location was returned is not protected.
   forget_protection,
   /// A restart forgets all protection.
@@ -183,9 +183,9 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"forget-damage", defect::forget_damage},
     {"short-lease", defect::short_lease},
     {"late-children", defect::late_children},
-    {"rest-at-death", defect::rest_at_death},
+    {"quiesce-at-death", defect::quiesce_at_death},
     {"keep-pins", defect::keep_pins},
-    {"early-rest", defect::early_rest},
+    {"early-quiesce", defect::early_quiesce},
     {"free-orphan", defect::free_orphan},
     {"unwritten", defect::unwritten},
     {"skip-check", defect::skip_check},
@@ -215,7 +215,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"spare-without-lease", defect::spare_without_lease},
     {"spare-for-ever", defect::spare_for_ever},
     {"evict-for-each", defect::evict_for_each},
-    {"forget-rest", defect::forget_rest},
+    {"forget-quiesce", defect::forget_quiesce},
     {"forget-protection", defect::forget_protection},
     {"forget-promises", defect::forget_promises},
     {"forget-old-writers", defect::forget_old_writers},

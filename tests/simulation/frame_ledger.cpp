@@ -588,7 +588,7 @@ std::optional<slot_ref> frame_ledger::unwritten_page(rank_number rank, std::uint
   return all.empty() ? std::nullopt : std::optional(all[random % all.size()]);
 }
 
-std::string frame_ledger::at_rest() const {
+std::string frame_ledger::quiesced() const {
   for (rank_number rank = 0; rank < ranks_.size(); ++rank)
     for (const auto& [number, x] : ranks_[rank].pins)
       return "rank " + std::to_string(rank) + ": pin " + std::to_string(number) +

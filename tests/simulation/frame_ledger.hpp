@@ -112,7 +112,7 @@ public:
   bool in_arena(const std::byte* x) const { return x >= memory_.data() && x < memory_.data() + memory_.size(); }
   std::span<std::byte> bytes(std::uint64_t offset) const { return memory_.subspan(offset, slot_bytes_); }
   /// Pins that have not ended, in words.
-  std::string at_rest() const;
+  std::string quiesced() const;
 
 private:
   enum class content : std::uint8_t { none, placed, filled, read };

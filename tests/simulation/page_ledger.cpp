@@ -193,7 +193,7 @@ std::optional<key_digest> page_ledger::key_at(rank_number rank, slot_ref where) 
   return s.generation == where.generation ? s.key : std::nullopt;
 }
 
-std::string page_ledger::at_rest() const {
+std::string page_ledger::quiesced() const {
   for (rank_number rank = 0; rank < ranks_.size(); ++rank)
     for (slot_number i = 0; i < ranks_[rank].size(); ++i)
       if (const auto& s = ranks_[rank][i]; s.is == use::held || s.is == use::resting)

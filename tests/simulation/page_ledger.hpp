@@ -76,7 +76,7 @@ public:
   std::optional<key_digest> key_at(rank_number rank, slot_ref where) const;
 
   /// Slots that are neither free nor live, in words.
-  std::string at_rest() const;
+  std::string quiesced() const;
 
 private:
   enum class use : std::uint8_t { free, held, live, resting };

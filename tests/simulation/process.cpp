@@ -72,8 +72,8 @@ void process::wind() {
     clock.advance_time(passed);
 }
 
-process::hurry::hurry(process& in, random_source& random, std::function<void()> at_rest)
-    : in_(in), random_(random), at_rest_(std::move(at_rest)) {
+process::hurry::hurry(process& in, random_source& random, std::function<void()> quiesced)
+    : in_(in), random_(random), quiesced_(std::move(quiesced)) {
   expect_more();
   work();
 }
@@ -94,8 +94,8 @@ void process::hurry::work() {
     return; // sent by an actor that is at work
   while (!in_.scheduler_->jobs.empty())
     in_.turn(random_);
-  if (at_rest_)
-    at_rest_();
+  if (quiesced_)
+    quiesced_();
   working_ = false;
 }
 

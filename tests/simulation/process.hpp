@@ -58,8 +58,8 @@ public:
   /// callers that ask and wait.
   class hurry {
   public:
-    /// `at_rest` is called when no actor has work left: requests without an answer by then never get one.
-    hurry(process& in, random_source& random, std::function<void()> at_rest = {});
+    /// `quiesced` is called when no actor has work left: requests without an answer by then never get one.
+    hurry(process& in, random_source& random, std::function<void()> quiesced = {});
     hurry(const hurry&) = delete;
     hurry& operator=(const hurry&) = delete;
     ~hurry();
@@ -70,7 +70,7 @@ public:
 
     process& in_;
     random_source& random_;
-    std::function<void()> at_rest_;
+    std::function<void()> quiesced_;
     bool working_ = false;
   };
 

@@ -429,10 +429,10 @@ bool server::has_said_what_is_held() const {
          std::all_of(ranks_.begin(), ranks_.end(), [](const auto& x) { return x.stats.has_value(); });
 }
 
-std::string server::check_at_rest() const {
+std::string server::check_quiesced() const {
   if (!running())
     return "the node is not there";
-  if (auto wrong = pages_.at_rest(); !wrong.empty())
+  if (auto wrong = pages_.quiesced(); !wrong.empty())
     return wrong;
   for (std::uint32_t i = 0; i < shard_stats_.size(); ++i) {
     const auto& x = shard_stats_[i];
@@ -440,12 +440,12 @@ std::string server::check_at_rest() const {
       return "shard " + std::to_string(i) + (x ? " holds leases, reservations or slots" : " does not answer");
   }
   for (rank_number rank = 0; rank < ranks_.size(); ++rank)
-    if (auto wrong = check_memory_at_rest(rank); !wrong.empty())
+    if (auto wrong = check_memory_quiesced(rank); !wrong.empty())
       return "rank " + std::to_string(rank) + ": " + wrong;
-  return frames_.at_rest();
+  return frames_.quiesced();
 }
 
-std::string server::check_memory_at_rest(rank_number rank) const {
+std::string server::check_memory_quiesced(rank_number rank) const {
   const auto& x = ranks_[rank].stats;
   if (!x || x->in_flight > 0 || disks_[rank]->in_flight() > 0)
     return "transfers are under way";

@@ -69,7 +69,7 @@ public:
   void ask_what_is_held();
   bool has_said_what_is_held() const;
   /// After the answers: why the node is not drained, or empty.
-  std::string check_at_rest() const;
+  std::string check_quiesced() const;
 
 private:
   enum class word : std::uint8_t { publish, abort, release };
@@ -132,7 +132,7 @@ private:
   bool to_worker(rank_number rank, passing& x);
   bool from_worker(rank_number rank, const passing& asked, caf::message& answer);
   bool owner_died(rank_number rank, passing& x);
-  bool owner_rests(rank_number rank, passing& x);
+  bool owner_quiesces(rank_number rank, passing& x);
   bool ends_pin(rank_number rank, passing& x);
   bool fences(rank_number rank, passing& x);
   bool tells_of_lease(rank_number rank, passing& x);
@@ -148,7 +148,7 @@ private:
 
   /// Pages that were reported as stored are on the disks that the node leaves behind.
   void check_what_is_left();
-  std::string check_memory_at_rest(rank_number rank) const;
+  std::string check_memory_quiesced(rank_number rank) const;
   result<std::unique_ptr<watched_process>> watch(std::int32_t number);
 
   /// The shard whose turn it is.

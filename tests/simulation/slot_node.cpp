@@ -210,7 +210,7 @@ std::string slot_node::check_counts() {
   return {};
 }
 
-std::string slot_node::check_at_rest() {
+std::string slot_node::check_quiesced() {
   if (!running())
     return "the node is not running";
   if (open_calls_ > 0)

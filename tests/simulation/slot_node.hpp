@@ -73,7 +73,7 @@ public:
   /// Slots by state add up to all slots, and no answer was invalid.
   std::string check_counts();
   /// No slot is reserved and no request is in progress.
-  std::string check_at_rest();
+  std::string check_quiesced();
 
 private:
   /// How a run restores the index.

@@ -103,7 +103,7 @@ bool slot_node::to_allocator(rank_number rank, passing& x) {
   trace_message(world_, "to allocator", rank, x.content);
   if (!is_word_of_slots(x.content))
     return true;
-  if (world_.has(defect::forget_rest))
+  if (world_.has(defect::forget_quiesce))
     x.content.get_mutable_as<slot_batch>(1).rest = false;
   const auto& batch = x.content.get_as<slot_batch>(1);
   if (x.content.match_elements<publish_page_atom, slot_batch>()) {

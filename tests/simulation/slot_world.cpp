@@ -24,7 +24,7 @@ sim_main::outcome slot_world::run() {
   plan_fault();
   const auto steps = turns_.live(steps_);
   if (!env_.failed())
-    come_to_rest();
+    quiesce();
   if (!env_.failed())
     use_every_slot();
   return {seed_,           steps,          turns_.steps(), env_.trace_hash(),
@@ -102,11 +102,11 @@ void slot_world::kill_node() {
 
 // -- the end ----------------------------------------------------------------------------------------------------------
 
-void slot_world::come_to_rest() {
+void slot_world::quiesce() {
   // The last requester, which repeats its request, is promised time once more. A rank that was registered again may be
   // quarantined for as long as any promise lasts.
   const auto limit = 4 * p_.request_timeout + 4 * p_.promised() + 2 * p_.rest + seconds(6);
-  if (auto wrong = turns_.run_until([this] { return node_.check_at_rest(); }, limit); !wrong.empty())
+  if (auto wrong = turns_.run_until([this] { return node_.check_quiesced(); }, limit); !wrong.empty())
     env_.fail("rest", "at the end: " + wrong);
   check();
   for (const auto& c : clients_)

@@ -33,7 +33,7 @@ private:
   void restart_with_other_pages(slot_client& which);
   void kill_node();
 
-  void come_to_rest();
+  void quiesce();
   void use_every_slot();
   void fill();
 

@@ -157,7 +157,7 @@ void space_client::detach(attached x) {
 void space_client::rest(const attached& x) {
   if (x->over && x->copies == 0 && x->life == node_.life() && node_.running() && running_)
     node_.ask(x->by, caf::actor_cast<caf::strong_actor_ptr>(node_.supervisor()),
-              caf::make_message(owner_at_rest_atom_v, x->reply.owner), [](caf::message&) {});
+              caf::make_message(owner_quiesced_atom_v, x->reply.owner), [](caf::message&) {});
 }
 
 // -- tasks ------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ sim_main::outcome space_world::run() {
   plan_fault();
   const auto steps = turns_.live(steps_);
   if (!env_.failed())
-    come_to_rest();
+    quiesce();
   if (!env_.failed())
     remove_all();
   if (!env_.failed())
@@ -105,8 +105,8 @@ void space_world::kill_node() {
 
 // -- the end ----------------------------------------------------------------------------------------------------------
 
-void space_world::come_to_rest() {
-  const auto limit = 2 * (p_.lease + p_.reservation) + p_.patience + p_.process_hang + node_state::rest_expected +
+void space_world::quiesce() {
+  const auto limit = 2 * (p_.lease + p_.reservation) + p_.patience + p_.process_hang + node_state::quiesce_expected +
                      std::chrono::minutes(2);
   const auto waiting = [this]() -> std::string {
     if (!node_.running())
@@ -123,7 +123,7 @@ void space_world::come_to_rest() {
 }
 
 void space_world::remove_all() {
-  const auto limit = node_state::rest_expected + std::chrono::minutes(2);
+  const auto limit = node_state::quiesce_expected + std::chrono::minutes(2);
   for (const auto& x : p_.spaces) {
     errc code = errc::busy;
     bool asked = false;

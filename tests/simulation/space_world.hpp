@@ -26,7 +26,7 @@ private:
   void plan_fault();
   void strike();
   void kill_node();
-  void come_to_rest();
+  void quiesce();
   void remove_all();
   void use_each();
 

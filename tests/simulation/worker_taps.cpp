@@ -26,8 +26,8 @@ bool server::to_worker(rank_number rank, passing& x) {
   const auto& what = x.content;
   if (what.match_elements<owner_died_atom, owner_id>())
     return owner_died(rank, x);
-  if (what.match_elements<owner_at_rest_atom, owner_id>())
-    return owner_rests(rank, x);
+  if (what.match_elements<owner_quiesced_atom, owner_id>())
+    return owner_quiesces(rank, x);
   if (what.match_elements<place_atom, owner_id, frame_request>() ||
       what.match_elements<fetch_atom, owner_id, frame_request>()) {
     asked_[{x.sender->id(), x.id.integer_value()}] = frames_.asks(what.get_as<owner_id>(1));
@@ -83,15 +83,15 @@ bool server::owner_died(rank_number rank, passing& x) {
     tap::answer(x, caf::message{});
     return false;
   }
-  if (!world_.has(defect::rest_at_death))
+  if (!world_.has(defect::quiesce_at_death))
     return true;
   const auto owner = x.content.get_as<owner_id>(1);
   tap_of(ranks_[rank].worker).pass(std::move(x));
-  notify_worker(rank, owner_at_rest_atom_v, owner);
+  notify_worker(rank, owner_quiesced_atom_v, owner);
   return false;
 }
 
-bool server::owner_rests(rank_number rank, passing& x) {
+bool server::owner_quiesces(rank_number rank, passing& x) {
   const auto owner = x.content.get_as<owner_id>(1);
   if (world_.has(defect::keep_pins)) {
     tap::answer(x, caf::message{});

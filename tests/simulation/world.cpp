@@ -97,7 +97,7 @@ sim_main::outcome world::run() {
   if (!env_.failed())
     await_answers();
   if (!env_.failed())
-    await_rest();
+    await_quiesced();
   if (!env_.failed())
     dismiss_clients();
   if (!env_.failed())
@@ -181,7 +181,7 @@ std::string world::held() {
   for (const auto& c : clients_)
     if (auto wrong = c->requests(); !wrong.empty())
       return wrong;
-  return node_.check_at_rest();
+  return node_.check_quiesced();
 }
 
 void world::restart_those_that_gave_up() {
@@ -202,7 +202,7 @@ void world::restart_those_that_gave_up() {
   }
 }
 
-void world::await_rest() {
+void world::await_quiesced() {
   const auto& p = env_.p;
   // Coordinators ask for holds of up to five seconds beyond a task's deadline. Whatever began last has waited for
   // slots, then waited for its time to run out, and was then given back in portions. What is in memory only is written.

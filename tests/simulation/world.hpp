@@ -36,7 +36,7 @@ private:
 
   void restart_those_that_gave_up();
   void await_answers();
-  void await_rest();
+  void await_quiesced();
   void dismiss_clients();
   void use_every_slot();
   std::string held();

@@ -239,7 +239,7 @@ TEST_CASE("copy engine: binding to the same arena again keeps the registrations"
   const bool ended = GENERATE(false, true);
   if (ended) {
     w.state.end(owner);
-    w.state.wait_for_rest(owner);
+    w.state.wait_for_quiesce(owner);
     CHECK(w.state.drop_lost_arena()); // to be looked for again
   }
   REQUIRE(w.state.bind(owner + 1, w.arena));
@@ -318,21 +318,21 @@ TEST_CASE("copy engine: an attachment is quiesced when its last order has ended,
   w.device->await_waiting(1);
   REQUIRE(w.state.bind(owner + 1, w.arena));
   w.state.end(owner);
-  std::atomic<bool> at_rest{false};
+  std::atomic<bool> quiesced{false};
   std::thread waiting([&] {
-    w.state.wait_for_rest(owner);
-    at_rest = true;
+    w.state.wait_for_quiesce(owner);
+    quiesced = true;
   });
   // Refused orders, and those of the next attachment, neither count nor wait.
   CHECK(w.state.gather(world::order({1})).error().code == errc::expired);
   CHECK(world::codes(w.state.scatter(world::order({4}, owner + 1))) == std::vector{errc::corrupt});
-  w.state.wait_for_rest(owner + 1);
-  w.state.wait_for_rest(owner + 2);
-  CHECK_FALSE(at_rest);
+  w.state.wait_for_quiesce(owner + 1);
+  w.state.wait_for_quiesce(owner + 2);
+  CHECK_FALSE(quiesced);
   w.device->let_go();
   lane.join();
   waiting.join();
-  CHECK(at_rest);
+  CHECK(quiesced);
 }
 
 } // namespace copy_engine_extents_test

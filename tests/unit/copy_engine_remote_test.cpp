@@ -103,7 +103,7 @@ TEST_CASE("copy engine: each attachment has its own memory, which is freed when 
   REQUIRE(first);
   d.state->end(owner);
   CHECK(d.state->gather({owner, {{d.item(1, 0, 1)}}}).error().code == errc::expired);
-  d.state->wait_for_rest(owner);
+  d.state->wait_for_quiesce(owner);
   d.state->drop_lost_arena();
   CHECK(d.got(*first).empty());
   const auto second = d.state->expose(owner + 1, elsewhere());

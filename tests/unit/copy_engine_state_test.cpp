@@ -266,7 +266,7 @@ TEST_CASE("copy engine: an order of another attachment or beyond the length limi
     d.state.end(owner);
     CHECK(refused(owner, 1) == errc::expired);
     CHECK(refused(0, 1) == errc::expired);
-    d.state.wait_for_rest(owner);
+    d.state.wait_for_quiesce(owner);
   }
   copy_engine_state unbound({space, rank, 4, d.arenas}, *make_host_page_mover(d.memory.view()));
   CHECK(unbound.gather({0, {}}).error().code == errc::expired);
@@ -284,7 +284,7 @@ TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use
         errc::limit_exceeded);
   // Only the sender of the bytes uses the number of the event.
   const copy_order order{owner, {{d.item(0, 0, 0), d.item(1, 99, 1), d.item(2, 2, 2), d.item(3, 3, 3)}}, {}, 12};
-  std::atomic<bool> at_rest = false;
+  std::atomic<bool> quiesced = false;
   std::thread waits;
   {
     auto open = copy_engine_state::begin_gather(state, order);
@@ -292,9 +292,9 @@ TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use
     REQUIRE(open->moves().size() == 3);
     CHECK(std::ranges::equal(open->positions(), std::vector<std::size_t>{0, 2, 3}));
     state->end(owner);
-    waits = std::thread([&at_rest, &it = *state] {
-      it.wait_for_rest(owner);
-      at_rest = true;
+    waits = std::thread([&quiesced, &it = *state] {
+      it.wait_for_quiesce(owner);
+      quiesced = true;
     });
     // One page is there, one is missing, and one was sealed for another identity.
     std::vector<std::byte> page(device::page_bytes, std::byte{5});
@@ -310,10 +310,10 @@ TEST_CASE("copy engine: a two-step gather keeps its attachment and frames in use
     CHECK(verify(0) == errc::ok);
     CHECK(verify(2) != errc::ok);
     CHECK(verify(3) != errc::ok);
-    CHECK_FALSE(at_rest);
+    CHECK_FALSE(quiesced);
   }
   waits.join();
-  CHECK(at_rest);
+  CHECK(quiesced);
 }
 
 TEST_CASE("copy engine: an invalid arena is refused, and the bound one stays", "[copy_engine_state]") {

@@ -38,7 +38,7 @@ TEST_CASE("admission: a page is written after it is fetched, and not before", "[
   worker w(second_hit());
   save(w, {w.page(0), w.page(1)});
   CHECK(w.checks.empty());
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   CHECK(w.state.stats().unasked_pages == 2);
   CHECK(w.state.stats().dirty_pages == 2);
   load(w, w.page(0));
@@ -211,11 +211,11 @@ TEST_CASE("admission: a drain drops unasked pages and pages that are saved late"
   w.state.drain();
   w.flush();
   CHECK(w.given_up == std::vector{w.page(1)});
-  CHECK_FALSE(w.state.at_rest());
+  CHECK_FALSE(w.state.quiesced());
   CHECK(w.fill(late, {errc::ok}) == codes{errc::ok});
   CHECK(w.given_up == std::vector{w.page(1), w.page(2)});
   w.write_all();
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   CHECK(w.state.stats().written_pages == 1);
   CHECK(w.state.stats().unasked_pages == 0);
 }

@@ -128,7 +128,7 @@ TEST_CASE("emptying: a pinned page stays in place, and so does its extent", "[io
     CHECK(ended(w) == errc::internal);
     w.state.owner_died(1, w.now);
     CHECK(ended(w) == errc::internal);
-    w.state.owner_at_rest(1, w.now);
+    w.state.owner_quiesced(1, w.now);
     CHECK(ended(w) == errc::ok);
   }
   SECTION("until the deadline, and then the whole extent stays") {

@@ -109,7 +109,7 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
     w.state.drain();
     w.flush();
     CHECK(w.given_up.size() == 6);
-    CHECK(w.state.at_rest());
+    CHECK(w.state.quiesced());
     CHECK(in_memory(w).empty());
   }
 }

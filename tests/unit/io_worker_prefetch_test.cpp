@@ -241,7 +241,7 @@ TEST_CASE("prefetch: no read starts while the node drains, the slab is damaged, 
     w.flush();
     CHECK(w.state.stats().prefetches_cancelled == 1);
     w.complete();
-    CHECK(w.state.at_rest());
+    CHECK(w.state.quiesced());
     w.look_up({w.page(2)}, 2);
     CHECK(w.requests.empty());
   }

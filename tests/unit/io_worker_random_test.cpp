@@ -103,7 +103,7 @@ public:
       if (!reads_.empty())
         end_a_read();
       for (const auto owner : std::exchange(dying_, {}))
-        state_.owner_at_rest(owner, now_);
+        state_.owner_quiesced(owner, now_);
       now_ += std::chrono::milliseconds(100);
       state_.tick(now_);
       flush();
@@ -141,7 +141,8 @@ private:
   std::uint32_t draw(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
 
   bool idle() const {
-    return asked_.empty() && fills_.empty() && reads_.empty() && fencing_.empty() && state_.at_rest() && dying_.empty();
+    return asked_.empty() && fills_.empty() && reads_.empty() && fencing_.empty() && state_.quiesced() &&
+           dying_.empty();
   }
 
   mark& at(std::uint64_t offset) { return *reinterpret_cast<mark*>(arena_.data() + offset); }
@@ -276,7 +277,7 @@ private:
     std::erase_if(fills_, mine);
     std::erase_if(reads_, mine);
     if (draw(2) == 0) {
-      state_.owner_at_rest(owner, now_);
+      state_.owner_quiesced(owner, now_);
     } else {
       dying_.push_back(owner);
     }
@@ -296,7 +297,7 @@ private:
 
   void move_bytes() {
     if (!dying_.empty() && draw(10) == 0) {
-      state_.owner_at_rest(dying_.front(), now_);
+      state_.owner_quiesced(dying_.front(), now_);
       dying_.erase(dying_.begin());
     }
     if (!checks_.empty() && draw(2) == 0) {

@@ -33,9 +33,9 @@ TEST_CASE("io worker: a filled page is readable from memory at once and written 
   CHECK(w.requests[0].where == slot_ref{3, 1});
   CHECK(w.requests[0].data == w.memory[0].data());
   CHECK(w.requests[0].length == slot_bytes);
-  CHECK_FALSE(w.state.at_rest());
+  CHECK_FALSE(w.state.quiesced());
   w.complete();
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   CHECK(w.state.stats().dirty_pages == 0);
   CHECK(w.state.stats().resident_pages == 2);
   CHECK(w.state.stats().written_pages == 2);
@@ -172,7 +172,7 @@ TEST_CASE("io worker: a page that could not be written is kept and written later
   w.pass_checks();
   w.complete(errc::no_space);
   CHECK(w.state.needs_ticks());
-  CHECK_FALSE(w.state.at_rest());
+  CHECK_FALSE(w.state.quiesced());
   CHECK(w.state.stats().dirty_pages == 1);
   CHECK(w.state.stats().failed == 1);
   CHECK(w.state.write_trouble() == errc::no_space);
@@ -181,7 +181,7 @@ TEST_CASE("io worker: a page that could not be written is kept and written later
   w.pass_time(1 * ms);
   CHECK(w.checks.size() == 1);
   w.write_all();
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   // A successful write does not clear the error: while some writes fail, it stays reported.
   CHECK(w.state.write_trouble() == errc::no_space);
   w.pass_time(58'999 * ms);
@@ -202,7 +202,7 @@ TEST_CASE("io worker: a page that a client has overwritten is not written and is
   CHECK(w.damaged[0].tier == page_tier::memory);
   CHECK(w.state.stats().resident_pages == 0);
   CHECK(w.state.stats().damaged_pages == 1);
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   // It is not in the slab either: the bytes there are not the page, which a load detects.
   w.fetch({w.page(0)});
   CHECK(w.requests.size() == 1);
@@ -218,7 +218,7 @@ TEST_CASE("io worker: a damaged slab is read and not written", "[io_worker_state
   w.fetch({w.page(0)});
   CHECK(w.requests.size() == 1);
   w.complete();
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
 }
 
 TEST_CASE("io worker: a slab that is found damaged while a page is checked is not written", "[io_worker_state]") {
@@ -235,7 +235,7 @@ TEST_CASE("io worker: a slab that is found damaged while a page is checked is no
   w.pass_checks();
   CHECK(w.requests.empty());
   CHECK(w.filled(*id) == codes{errc::slab_damaged});
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
 }
 
 TEST_CASE("io worker: at shutdown all pages that are only in memory are written", "[io_worker_state]") {
@@ -248,11 +248,11 @@ TEST_CASE("io worker: at shutdown all pages that are only in memory are written"
   CHECK(w.checks.empty());
   w.state.drain();
   w.flush();
-  CHECK_FALSE(w.state.at_rest());
+  CHECK_FALSE(w.state.quiesced());
   CHECK(w.checks.size() == 2);
   CHECK(w.fill(other.pin, {errc::ok}) == codes{errc::ok});
   w.write_all();
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   CHECK(w.state.stats().written_pages == 3);
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("io worker: in memory-only mode nothing is written, and missing pages 
   worker w(rules);
   w.fill(w.reply(w.place({w.page(0), w.page(1), w.page(2), w.page(3)})).pin, codes(4, errc::ok));
   CHECK(w.checks.empty());
-  CHECK(w.state.at_rest());
+  CHECK(w.state.quiesced());
   const auto fetched = w.reply(w.fetch({w.page(3), w.page(4)}));
   CHECK(w.codes_of(fetched) == codes{errc::ok, errc::not_found});
   // Only a fence makes room.

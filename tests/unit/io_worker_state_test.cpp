@@ -217,7 +217,7 @@ TEST_CASE("io worker: frames of a dead client are not reused until it is quiesce
   w.pass_time(std::chrono::seconds(8));
   CHECK_FALSE(w.answered(waiting));
   CHECK(w.state.fetch(1, w.request({w.page(0)}), w.now).error().code == errc::expired);
-  w.state.owner_at_rest(1, w.now);
+  w.state.owner_quiesced(1, w.now);
   w.flush();
   CHECK(w.codes_of(w.reply(waiting)) == codes{errc::ok, errc::ok});
   CHECK(w.state.stats().pinned_frames == 4);

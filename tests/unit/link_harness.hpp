@@ -74,15 +74,15 @@ struct harness {
 
   /// Answers the requests to copy engines to quiesce.
   void rest() {
-    for (const auto& x : take<link_rest>())
-      state.on_rested(x.owner, {});
+    for (const auto& x : take<link_quiesce>())
+      state.on_quiesced(x.owner, {});
   }
   /// The owners reported as quiesced since the last call, to the node that was left or to the current one.
   std::vector<owner_id> said(bool to_left) {
     std::vector<owner_id> out;
     collect();
     std::erase_if(effects, [&](const link_effect& x) {
-      const auto* one = std::get_if<link_say_at_rest>(&x);
+      const auto* one = std::get_if<link_report_quiesced>(&x);
       if (one == nullptr || one->to_left != to_left)
         return false;
       out.push_back(one->owner);

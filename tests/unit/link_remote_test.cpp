@@ -31,7 +31,7 @@ TEST_CASE("link state: a node that cannot reach the memory is left and retried, 
   d.state.on_offered(maps[0].epoch, 0, fail(passes, "the node says so"), harness_start);
   d.state.on_offered(maps[1].epoch, 1, fail(passes, "and again"), harness_start); // of an expired epoch
   CHECK(d.take_one<link_part>().owner == harness_owner);
-  CHECK(d.take<link_rest>().size() == 2);
+  CHECK(d.take<link_quiesce>().size() == 2);
   if (passes == errc::unsupported) {
     CHECK(d.ended(1) == errc::unsupported);
     CHECK(d.state.refused());

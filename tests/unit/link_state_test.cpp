@@ -414,7 +414,7 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
     std::vector<link_effect> open; // requested and not answered
     owner_id last_owner = 0;
     std::set<owner_id> known; // by the node
-    std::set<owner_id> at_rest;
+    std::set<owner_id> quiesced;
     std::set<std::pair<owner_id, rank_number>> rested;
     std::map<owner_id, bool> silent; // one of its copy engines
     for (int i = 0; i < 300; ++i) {
@@ -424,9 +424,9 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
           CHECK(d.answered.insert(a->wait).second);
         } else if (const auto* p = std::get_if<link_part>(&x)) {
           CHECK((p->owner == 0 || known.erase(p->owner) == 1));
-        } else if (const auto* said = std::get_if<link_say_at_rest>(&x)) {
-          CHECK(at_rest.insert(said->owner).second); // once, unless the delivery is unknown
-          CHECK(known.count(said->owner) == 0);      // after its end
+        } else if (const auto* said = std::get_if<link_report_quiesced>(&x)) {
+          CHECK(quiesced.insert(said->owner).second); // once, unless the delivery is unknown
+          CHECK(known.count(said->owner) == 0);       // after its end
           CHECK_FALSE(silent[said->owner]);
           CHECK((said->to_left || d.state.owner() != 0 || !known.empty()));
           open.push_back(x);
@@ -469,17 +469,17 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
             known.insert(last_owner);
         } else if (const auto* lookup = std::get_if<link_bind_lookup>(&what)) {
           d.state.on_bound(lookup->epoch, {}, harness_start);
-        } else if (const auto* resting = std::get_if<link_rest>(&what)) {
+        } else if (const auto* resting = std::get_if<link_quiesce>(&what)) {
           // Answered once, as all requests to the client's own actors are.
           const auto key = std::pair(resting->owner, resting->rank);
           if (rested.insert(key).second) {
             silent.insert_or_assign(resting->owner, silent[resting->owner] || !good);
-            d.state.on_rested(resting->owner, good ? result<void>{} : fail(code(), "x"));
+            d.state.on_quiesced(resting->owner, good ? result<void>{} : fail(code(), "x"));
           }
-        } else if (const auto* word = std::get_if<link_say_at_rest>(&what)) {
+        } else if (const auto* word = std::get_if<link_report_quiesced>(&what)) {
           if (!good)
-            at_rest.erase(word->owner);
-          d.state.on_said_at_rest(word->owner, good ? result<void>{} : fail(code(), "x"), now);
+            quiesced.erase(word->owner);
+          d.state.on_quiesced_reported(word->owner, good ? result<void>{} : fail(code(), "x"), now);
         } else if (const auto* map = std::get_if<link_map>(&what)) {
           d.state.on_mapped(map->epoch, map->rank, {}, harness_start);
         } else if (const auto* transfer = std::get_if<link_bind_transfer>(&what)) {

@@ -44,7 +44,7 @@ struct harness {
   /// Quiesces all disconnected clients.
   void settle() {
     for (const auto owner : rules.departed())
-      CHECK(rules.owner_at_rest(owner));
+      CHECK(rules.owner_quiesced(owner));
   }
 
   std::vector<owner_id> departed() {
@@ -118,7 +118,7 @@ TEST_CASE("node: a client detaches by its own link only, and once", "[node_state
 TEST_CASE("node: a disconnected client is listed until it is quiesced, and is quiesced once", "[node_state]") {
   harness w;
   const auto owner = w.attach(1)->owner;
-  CHECK(w.rules.owner_at_rest(owner).error().code == errc::busy);
+  CHECK(w.rules.owner_quiesced(owner).error().code == errc::busy);
   CHECK(w.rules.departed().empty());
   w.link_gone(1);
   CHECK(w.ended == std::vector{owner});
@@ -126,23 +126,23 @@ TEST_CASE("node: a disconnected client is listed until it is quiesced, and is qu
   CHECK(w.rules.departed_clients() == 1);
   CHECK(w.rules.clients() == 0);
   CHECK(w.departed() == std::vector{owner});
-  CHECK(w.rules.take_rested().empty());
-  CHECK(w.rules.owner_at_rest(owner));
+  CHECK(w.rules.take_quiesced().empty());
+  CHECK(w.rules.owner_quiesced(owner));
   CHECK(w.rules.departed_clients() == 0);
-  CHECK(w.rules.take_rested() == std::vector{owner});
-  CHECK(w.rules.owner_at_rest(owner));
-  CHECK(w.rules.owner_at_rest(owner + 1000));
-  CHECK(w.rules.take_rested().empty());
+  CHECK(w.rules.take_quiesced() == std::vector{owner});
+  CHECK(w.rules.owner_quiesced(owner));
+  CHECK(w.rules.owner_quiesced(owner + 1000));
+  CHECK(w.rules.take_quiesced().empty());
 }
 
 TEST_CASE("node: no client is quiesced before its disconnect is reported", "[node_state]") {
   harness w;
   const auto owner = w.attach(1)->owner;
   w.link_gone(1);
-  CHECK(w.rules.owner_at_rest(owner));
-  CHECK(w.rules.take_rested().empty());
+  CHECK(w.rules.owner_quiesced(owner));
+  CHECK(w.rules.take_quiesced().empty());
   CHECK(w.departed() == std::vector{owner});
-  CHECK(w.rules.take_rested() == std::vector{owner});
+  CHECK(w.rules.take_quiesced() == std::vector{owner});
 }
 
 TEST_CASE("node: a client without any request is quiesced when it disconnects", "[node_state]") {
@@ -152,7 +152,7 @@ TEST_CASE("node: a client without any request is quiesced when it disconnects", 
   w.link_gone(1);
   CHECK(w.rules.departed().empty());
   CHECK(w.departed() == std::vector{owner});
-  CHECK(w.rules.take_rested() == std::vector{owner});
+  CHECK(w.rules.take_quiesced() == std::vector{owner});
 }
 
 TEST_CASE("node: disconnected clients count towards the limit, and the error says so", "[node_state]") {
@@ -185,8 +185,8 @@ TEST_CASE("node: a client that does not quiesce is reported once", "[node_state]
   const auto owner = w.attach(1)->owner;
   w.now += std::chrono::hours(1);
   w.link_gone(1);
-  CHECK(w.rules.take_overdue(w.now + node_state::rest_expected - duration(1)).empty());
-  const auto overdue = w.rules.take_overdue(w.now + node_state::rest_expected);
+  CHECK(w.rules.take_overdue(w.now + node_state::quiesce_expected - duration(1)).empty());
+  const auto overdue = w.rules.take_overdue(w.now + node_state::quiesce_expected);
   REQUIRE(overdue.size() == 1);
   CHECK(overdue[0].owner == owner);
   CHECK(overdue[0].name == "client 1");
@@ -196,19 +196,19 @@ TEST_CASE("node: a client that does not quiesce is reported once", "[node_state]
 TEST_CASE("node: a drain ends when the last part is drained, and no client attaches meanwhile", "[node_state]") {
   harness w;
   const auto owner = w.attach(1)->owner;
-  CHECK_FALSE(w.rules.at_rest());
+  CHECK_FALSE(w.rules.quiesced());
   CHECK(w.rules.drain(2));
   CHECK_FALSE(w.rules.drain(2));
   CHECK(w.attach(2).error().code == errc::shutting_down);
-  w.rules.part_at_rest();
-  CHECK_FALSE(w.rules.at_rest());
-  w.rules.part_at_rest();
-  CHECK(w.rules.at_rest());
+  w.rules.part_quiesced();
+  CHECK_FALSE(w.rules.quiesced());
+  w.rules.part_quiesced();
+  CHECK(w.rules.quiesced());
   // An attached client can still leave.
   CHECK(w.leave(owner, 1));
   harness empty;
   CHECK(empty.rules.drain(0));
-  CHECK(empty.rules.at_rest());
+  CHECK(empty.rules.quiesced());
 }
 
 TEST_CASE("node: every client is attached or disconnected, and no owner id is reused", "[node_state]") {
@@ -216,7 +216,7 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
   harness w;
   std::map<node_state::link_number, owner_id> attached;
   std::set<owner_id> ever;
-  std::set<owner_id> restless;
+  std::set<owner_id> unquiesced;
   for (int step = 0; step < 500; ++step) {
     const node_state::link_number link = 1 + random() % 5;
     const auto before = attached.find(link);
@@ -230,7 +230,7 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
         CHECK(ever.insert(x->owner).second);
         attached.emplace(link, x->owner);
       } else {
-        CHECK(attached.size() + restless.size() + expected.size() == 3);
+        CHECK(attached.size() + unquiesced.size() + expected.size() == 3);
       }
       break;
     case 1:
@@ -238,10 +238,10 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
       attached.erase(link);
       break;
     case 2:
-      if (!restless.empty()) {
-        CHECK(w.rules.owner_at_rest(*restless.begin()));
-        CHECK(w.rules.take_rested() == std::vector{*restless.begin()});
-        restless.erase(restless.begin());
+      if (!unquiesced.empty()) {
+        CHECK(w.rules.owner_quiesced(*unquiesced.begin()));
+        CHECK(w.rules.take_quiesced() == std::vector{*unquiesced.begin()});
+        unquiesced.erase(unquiesced.begin());
       }
       expected.clear();
       break;
@@ -250,11 +250,11 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
       attached.erase(link);
     }
     CHECK(w.departed() == expected);
-    restless.insert(expected.begin(), expected.end());
-    CHECK(w.rules.take_rested().empty());
+    unquiesced.insert(expected.begin(), expected.end());
+    CHECK(w.rules.take_quiesced().empty());
     CHECK(w.rules.clients() == attached.size());
     const auto departed = w.rules.departed();
-    CHECK(std::set<owner_id>(departed.begin(), departed.end()) == restless);
+    CHECK(std::set<owner_id>(departed.begin(), departed.end()) == unquiesced);
   }
 }
 
@@ -315,7 +315,7 @@ TEST_CASE("node: a namespace that clients created is closed, reopened and remove
     REQUIRE(last);
     CHECK(last->space == 2);
     w.link_gone(3);
-    CHECK(w.rules.owner_at_rest(last->owner));
+    CHECK(w.rules.owner_quiesced(last->owner));
     CHECK(w.rules.close_space(id, false, w.now));
     w.rules.remove_space(id);
   }

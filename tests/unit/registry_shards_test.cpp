@@ -86,7 +86,7 @@ public:
   }
 
   /// Delivers everything, lets everything expire, and checks that both sides agree exactly.
-  void come_to_rest() {
+  void quiesce() {
     for (int round = 0; round < 3; ++round) {
       drain();
       seconds_ += 1000;
@@ -540,7 +540,7 @@ TEST_CASE("shards and allocators conserve slots and count children in any order 
     if (step % 10 == 0)
       c.check();
   }
-  c.come_to_rest();
+  c.quiesce();
   CHECK(c.committed() > 20);
   CHECK(c.confirmed() > 20);
   CHECK(c.evicted() > 0);

@@ -293,7 +293,7 @@ TEST_CASE("a stalled client is lost, and every request is answered when the peer
   d.state.on_frames(*asking, reply_of(4, 20, 1), start);
   CHECK(d.take<remote_unpin>().pin == 4);
   CHECK(d.take<remote_answer_frames>().job == *asking);
-  d.take<remote_at_rest>();
+  d.take<remote_quiesced>();
   CHECK(d.nothing_more());
 }
 
@@ -302,7 +302,7 @@ TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once 
   empty.end();
   const auto effects = empty.take_outbox();
   REQUIRE(effects.size() == 1);
-  CHECK(std::holds_alternative<remote_at_rest>(effects[0]));
+  CHECK(std::holds_alternative<remote_quiesced>(effects[0]));
   CHECK(empty.bind(offer_of(4), start).error().code == errc::unreachable);
 
   harness d;
@@ -310,7 +310,7 @@ TEST_CASE("an ended attachment is quiesced when the peer is closed, and at once 
   d.take<remote_close>();
   CHECK(d.nothing_more());
   d.state.on_closed();
-  d.take<remote_at_rest>();
+  d.take<remote_quiesced>();
   d.state.end();
   d.state.on_lost({errc::unreachable, "late"});
   CHECK(d.nothing_more());
@@ -334,7 +334,7 @@ TEST_CASE("any order of events keeps one owner per frame and answers every reque
     std::set<pin_number> arena;
     pin_number next_arena = 0;
     bool closing = false;
-    bool at_rest = false;
+    bool quiesced = false;
     bool ended = false;
     auto now = start;
     const auto collect = [&] {
@@ -365,8 +365,8 @@ TEST_CASE("any order of events keeps one owner per frame and answers every reque
           CHECK(waiting.erase(x6->job) == 1);
         else if (std::holds_alternative<remote_close>(effect))
           closing = true;
-        else if (std::holds_alternative<remote_at_rest>(effect)) {
-          CHECK_FALSE(std::exchange(at_rest, true));
+        else if (std::holds_alternative<remote_quiesced>(effect)) {
+          CHECK_FALSE(std::exchange(quiesced, true));
           CHECK(moving.empty());
         }
       }
@@ -431,7 +431,7 @@ TEST_CASE("any order of events keeps one owner per frame and answers every reque
     d.state.on_closed();
     collect();
     CHECK(waiting.empty());
-    CHECK(at_rest);
+    CHECK(quiesced);
   }
 }
 

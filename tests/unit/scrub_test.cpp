@@ -351,7 +351,7 @@ TEST_CASE("nothing is read while clients wait for the disk, the node drains or t
     w.state.scrub_listed({page(3)}, 0, false, w.now);
     w.go_on();
     CHECK_FALSE(w.read());
-    CHECK(w.state.at_rest());
+    CHECK(w.state.quiesced());
     CHECK_FALSE(w.state.next_scrub());
   }
   SECTION("the slab is damaged") {

@@ -63,7 +63,7 @@ TEST_CASE("save: a page of several blocks is gathered from all of them", "[save_
   for (const auto& x : s.take<save_commit>())
     s.committed(x);
   CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::ok));
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a page of several blocks is scattered into all of them, including missing ones", "[load_state]") {
@@ -82,7 +82,7 @@ TEST_CASE("load: a page of several blocks is scattered into all of them, includi
   s.scattered(scatter);
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: with one block per page an order has no extra data", "[save_state]") {
@@ -131,7 +131,7 @@ TEST_CASE("transfer: a refusal by the copy engine applies to all blocks of the o
   save.gives_back({code, code});
   CHECK(results_of(save.one<task_finished>().result) == std::vector(2, code));
   save.aborted(save.one<save_abort>());
-  save.check_at_rest(8);
+  save.check_quiesced(8);
 
   loader load;
   REQUIRE(load.state.start(work, t0));
@@ -141,7 +141,7 @@ TEST_CASE("transfer: a refusal by the copy engine applies to all blocks of the o
   CHECK(results_of(load.one<task_finished>().result) == std::vector(2, code));
   CHECK(load.take<load_invalidate>().empty()); // the pages are as good as before
   load.release_all();
-  load.check_at_rest(8);
+  load.check_quiesced(8);
 }
 
 } // namespace transfer_blocks_test

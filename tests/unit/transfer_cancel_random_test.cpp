@@ -27,7 +27,7 @@ public:
       step(true);
     for (int i = 0; i < 5000 && (saver_.state.calls_under_way() > 0 || saver_.state.open_tasks() > 0); ++i)
       step(false);
-    saver_.check_at_rest(window_);
+    saver_.check_quiesced(window_);
     CHECK(saver_.worker.in_use() == 0);
     CHECK(answered_.size() == tasks_.size());
     for (const auto& [where, slot] : slots_) {

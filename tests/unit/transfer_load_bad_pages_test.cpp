@@ -26,7 +26,7 @@ TEST_CASE("load: the source of a bad page is reported with it", "[load_state]") 
   s.state.on_invalidate(notified.call, finish_reply{same_codes(2)}, t0);
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::corrupt, errc::corrupt, errc::ok});
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a bad page is unpublished, wherever it was detected", "[load_state]") {
@@ -61,7 +61,7 @@ TEST_CASE("load: a bad page is unpublished, wherever it was detected", "[load_st
   CHECK(s.take<load_release>().empty());
   s.state.on_invalidate(after_scatter.call, no_answer(), t0);
   s.released(s.one<load_release>());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 } // namespace transfer_load_bad_pages_test

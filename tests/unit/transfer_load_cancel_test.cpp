@@ -40,7 +40,7 @@ TEST_CASE("load: cancelled while locating pages, it releases the lease", "[load_
   }
   CHECK(s.take<load_fetch>().empty());
   s.released(s.one<load_release>());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: cancelled while fetching, it scatters nothing and unpins its frames", "[load_state][cancel]") {
@@ -70,7 +70,7 @@ TEST_CASE("load: cancelled while fetching, it scatters nothing and unpins its fr
   CHECK(s.take<load_scatter>().empty());
   CHECK(s.take<load_fetch>().empty());
   s.released(s.one<load_release>());
-  s.check_at_rest(2);
+  s.check_quiesced(2);
 }
 
 TEST_CASE("load: cancelled while scattering, its blocks keep the result of the copy engine", "[load_state][cancel]") {
@@ -97,7 +97,7 @@ TEST_CASE("load: cancelled while scattering, its blocks keep the result of the c
   const auto bad = s.one<load_invalidate>();
   s.state.on_invalidate(bad.call, finish_reply{same_codes(1)}, t0);
   s.released(s.one<load_release>());
-  s.check_at_rest(4);
+  s.check_quiesced(4);
 }
 
 TEST_CASE("load: a fetch that is partly wanted keeps its pin until that part is scattered", "[load_state][cancel]") {
@@ -114,7 +114,7 @@ TEST_CASE("load: a fetch that is partly wanted keeps its pin until that part is 
   CHECK(s.state.window_left() == 8);
   s.finished({errc::ok, errc::full, errc::ok});
   s.released(s.one<load_release>());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: cancelled while the registry and the copy engine work for it, it sends the registry no more requests",
@@ -137,7 +137,7 @@ TEST_CASE("load: cancelled while the registry and the copy engine work for it, i
   // Both shards get a release, since the request to the second one may have arrived.
   CHECK(s.effects.left() == 2);
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a late cancel or one of an unknown task changes nothing", "[load_state][cancel]") {
@@ -155,7 +155,7 @@ TEST_CASE("load: a late cancel or one of an unknown task changes nothing", "[loa
   s.cancel();
   s.released(s.one<load_release>());
   s.cancel();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: blocks being filled at the cancel outlive the node", "[load_state][cancel]") {
@@ -170,7 +170,7 @@ TEST_CASE("load: blocks being filled at the cancel outlive the node", "[load_sta
   CHECK(s.take<task_finished>().empty());
   s.scattered(scatter);
   s.finished({errc::ok, errc::cancelled});
-  s.check_at_rest(0);
+  s.check_quiesced(0);
 }
 
 } // namespace transfer_load_cancel_test

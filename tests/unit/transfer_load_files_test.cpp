@@ -70,7 +70,7 @@ TEST_CASE("load from files: pages in the slab are read there, and others come ov
   CHECK(done.bytes == 4 * test_page_bytes);
   CHECK(done.files_stale + done.files_damaged + done.files_failed == 0);
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load from files: invalid pages are requested from the node one by one and counted", "[load_state]") {
@@ -97,7 +97,7 @@ TEST_CASE("load from files: invalid pages are requested from the node one by one
   CHECK(done.files_damaged == 1);
   CHECK(done.files_failed == 2);
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load from files: an unreadable file is not tried again for a while", "[load_state]") {
@@ -149,7 +149,7 @@ TEST_CASE("load from files: two orders run at once, the oldest task first", "[lo
   CHECK(s.take<task_finished>().size() == 2);
   CHECK(s.take<load_fetch>().empty());
   s.release_all();
-  s.check_at_rest(64);
+  s.check_quiesced(64);
 }
 
 TEST_CASE("load from files: a task waits past its deadline only for readers that may write its blocks",
@@ -171,7 +171,7 @@ TEST_CASE("load from files: a task waits past its deadline only for readers that
   CHECK(std::ranges::count(got, errc::timeout) == static_cast<std::ptrdiff_t>(40 - reads[0].items.size()));
   CHECK(s.take<load_fetch>().empty());
   s.release_all(late);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load from files: cancelled pages are neither read nor fetched", "[load_state]") {
@@ -190,7 +190,7 @@ TEST_CASE("load from files: cancelled pages are neither read nor fetched", "[loa
   CHECK(s.take<load_read>().empty());
   CHECK(s.take<load_fetch>().empty());
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load from files: when the node is lost, blocks belong to the task until the reader is done with them",
@@ -213,7 +213,7 @@ TEST_CASE("load from files: when the node is lost, blocks belong to the task unt
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok});
   s.release_all();
   s.take<load_fetch>();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load from files: a node that does not report pages in the slab is fetched from", "[load_state]") {

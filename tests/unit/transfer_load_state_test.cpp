@@ -65,7 +65,7 @@ TEST_CASE("load: locate with a lease, fetch, scatter, unpin, release", "[load_st
   CHECK(release.request.keep == 0);
   s.worker.end(frames.pin);
   s.released(release);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a key without a page is a miss, and the rest is loaded", "[load_state]") {
@@ -80,7 +80,7 @@ TEST_CASE("load: a key without a page is a miss, and the rest is loaded", "[load
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::not_found, errc::ok});
   CHECK(s.take<load_invalidate>().empty());
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: nothing found ends at once, and the lease is still released", "[load_state]") {
@@ -96,7 +96,7 @@ TEST_CASE("load: a task without blocks is answered at once and holds nothing", "
   loader s;
   REQUIRE(s.state.start(test_task(0), t0));
   CHECK(s.one<task_finished>().result.results.empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: each shard that was asked gets one release after the last unpin", "[load_state]") {
@@ -128,7 +128,7 @@ TEST_CASE("load: each shard that was asked gets one release after the last unpin
   }
   CHECK(released == std::multiset<std::uint32_t>{0, 1, 2, 3});
   CHECK(s.one<task_finished>().result.bytes == 40 * test_page_bytes);
-  s.check_at_rest(64);
+  s.check_quiesced(64);
 }
 
 TEST_CASE("load: an unreachable page is not unpublished", "[load_state]") {
@@ -154,7 +154,7 @@ TEST_CASE("load: an unreachable page is not unpublished", "[load_state]") {
   CHECK(s.take<load_invalidate>().empty());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, code));
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a request that the node has no room for is repeated when there may be some", "[load_state]") {
@@ -204,7 +204,7 @@ TEST_CASE("load: a request that the node has no room for is repeated when there 
     }
     CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::ok));
     s.release_all();
-    s.check_at_rest(8);
+    s.check_quiesced(8);
   }
   SECTION("not after the deadline") {
     for (const auto& x : fetches)
@@ -213,7 +213,7 @@ TEST_CASE("load: a request that the node has no room for is repeated when there 
     CHECK(s.take<load_fetch>().empty());
     CHECK(results_of(s.one<task_finished>().result) == std::vector(6, errc::timeout));
     s.release_all();
-    s.check_at_rest(8);
+    s.check_quiesced(8);
   }
   SECTION("another node may have more room") {
     for (const auto& x : fetches)
@@ -241,7 +241,7 @@ TEST_CASE("load: at a node that returns with smaller batches, what fits in one i
   s.scattered(s.one<load_scatter>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::ok, errc::limit_exceeded});
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a node that returns with smaller batches gets no larger requests", "[load_state]") {
@@ -293,7 +293,7 @@ TEST_CASE("load: answers that are too short or have unknown codes count as failu
   CHECK(results_of(done.result) == std::vector{errc::ok, errc::internal, errc::internal});
   CHECK(done.result.bytes == test_page_bytes);
   s.release_all();
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a lost answer of the registry is requested again under the same lease", "[load_state]") {
@@ -375,7 +375,7 @@ TEST_CASE("load: the deadline ends a task while it locates or fetches, and the l
   }
   s.released(s.one<load_release>(), late);
   CHECK(s.take<task_finished>().empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: a block that is being filled has no result before the answer of the copy engine", "[load_state]") {
@@ -404,7 +404,7 @@ TEST_CASE("load: a block that is being filled has no result before the answer of
           std::vector{errc::unreachable, errc::unreachable, errc::timeout});
   }
   s.release_all();
-  s.check_at_rest(2);
+  s.check_quiesced(2);
 }
 
 TEST_CASE("load: the loss of the node ends all tasks, and late answers find nothing", "[load_state]") {
@@ -424,7 +424,7 @@ TEST_CASE("load: the loss of the node ends all tasks, and late answers find noth
   REQUIRE(done.size() == 2);
   for (const auto& x : done)
     CHECK(results_of(x.result) == std::vector{errc::unreachable});
-  s.check_at_rest(0);
+  s.check_quiesced(0);
 
   auto node = test_binding(1);
   node.owner = 78;
@@ -507,7 +507,7 @@ TEST_CASE("load: shutting down the coordinator twice", "[load_state]") {
   s.state.unbind(errc::shutting_down);
   s.state.unbind(errc::shutting_down);
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::shutting_down});
-  s.check_at_rest(0);
+  s.check_quiesced(0);
 }
 
 TEST_CASE("load: an unpin that the node has no room for is repeated until it arrives or the node is lost",
@@ -532,7 +532,7 @@ TEST_CASE("load: an unpin that the node has no room for is repeated until it arr
     CHECK_FALSE(s.state.needs_ticks());
     CHECK(s.end_pins() == 1);
     s.state.on_tick(t0 + 2 * ms);
-    s.check_at_rest(2);
+    s.check_quiesced(2);
   }
   SECTION("the node is lost") {
     s.state.unbind(errc::unreachable);
@@ -560,7 +560,7 @@ TEST_CASE("load: a repeated answer counts once", "[load_state]") {
   s.released(release);
   s.released(release);
   CHECK(s.take<task_finished>().size() == 1);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("load: more pages than the window, and a lease that cannot be released", "[load_state]") {
@@ -579,7 +579,7 @@ TEST_CASE("load: more pages than the window, and a lease that cannot be released
   CHECK(loaded == 7);
   CHECK(results_of(s.one<task_finished>().result) == std::vector(7, errc::ok));
   s.state.on_release(s.one<load_release>().call, fail(errc::unreachable, "gone"), t0);
-  s.check_at_rest(2);
+  s.check_quiesced(2);
 }
 
 } // namespace transfer_load_state_test

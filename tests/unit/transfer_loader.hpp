@@ -60,7 +60,7 @@ struct loader {
   }
 
   /// Nothing of any task is left anywhere. Without a window there is no node any more that pins would matter to.
-  void check_at_rest(std::uint32_t window) {
+  void check_quiesced(std::uint32_t window) {
     end_pins();
     CHECK(state.calls_under_way() == 0);
     CHECK(state.open_tasks() == 0);

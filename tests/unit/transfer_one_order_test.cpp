@@ -49,7 +49,7 @@ TEST_CASE("a save in one order waits for all slots and is answered when no part 
   for (const auto& abort : aborts)
     x.aborted(abort);
   CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>(6, errc::cancelled));
-  x.check_at_rest(8);
+  x.check_quiesced(8);
 }
 
 TEST_CASE("a save in one order leaves out pages without a slot or a frame", "[transfer]") {
@@ -69,7 +69,7 @@ TEST_CASE("a save in one order leaves out pages without a slot or a frame", "[tr
   x.filled(x.one<save_fill>());
   x.committed(x.one<save_commit>());
   CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>{errc::ok, errc::exists, errc::full, errc::ok});
-  x.check_at_rest(8);
+  x.check_quiesced(8);
 }
 
 TEST_CASE("a request for frames waits no longer than its limit", "[transfer]") {
@@ -101,7 +101,7 @@ TEST_CASE("a save in one order stops waiting for a node without room at its limi
   CHECK(x.take<save_place>().empty());
   x.aborted(x.one<save_abort>());
   CHECK(results_of(x.one<task_finished>().result) == std::vector<errc>(2, errc::limit_exceeded));
-  x.check_at_rest(8);
+  x.check_quiesced(8);
 }
 
 TEST_CASE("a cancelled save publishes what was gathered unless its caller wants it dropped", "[transfer]") {

@@ -76,7 +76,7 @@ TEST_CASE("save: cancelled while reserving, it releases the granted slots", "[sa
     }
   }
   CHECK(s.take<save_gather>().empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: cancelled while pages wait for the window, it releases their slots at once", "[save_state][cancel]") {
@@ -91,7 +91,7 @@ TEST_CASE("save: cancelled while pages wait for the window, it releases their sl
   s.gathered(gather);
   s.gives_back({errc::cancelled});
   s.abort_of({0});
-  s.check_at_rest(1);
+  s.check_quiesced(1);
 }
 
 TEST_CASE("save: cancelled while requesting frames, it gathers nothing and releases them", "[save_state][cancel]") {
@@ -122,7 +122,7 @@ TEST_CASE("save: cancelled while requesting frames, it gathers nothing and relea
   CHECK(s.take<save_gather>().empty());
   CHECK(s.take<save_fill>().empty());
   s.abort_of({0, 1, 2});
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: cancelled while gathering, nothing of it is published", "[save_state][cancel]") {
@@ -142,7 +142,7 @@ TEST_CASE("save: cancelled while gathering, nothing of it is published", "[save_
   }
   s.gives_back({errc::cancelled, errc::cancelled});
   s.abort_of({0, 1});
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: cancelled while filling, gathered pages continue and keep their own result", "[save_state][cancel]") {
@@ -181,10 +181,10 @@ TEST_CASE("save: cancelled while filling, gathered pages continue and keep their
     s.state.unbind(errc::unreachable);
     s.finished({errc::unreachable, errc::unreachable, errc::cancelled, errc::cancelled});
     s.filled(fill);
-    s.check_at_rest(0);
+    s.check_quiesced(0);
     return;
   }
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: cancelled while the node has no room, it does not request frames again", "[save_state][cancel]") {
@@ -219,7 +219,7 @@ TEST_CASE("save: cancelled while the node has no room, it does not request frame
   s.state.on_tick(t0);
   CHECK(s.take<save_place>().empty());
   CHECK(s.take<save_gather>().empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: the room of a cancelled task goes to waiting tasks", "[save_state][cancel]") {
@@ -243,7 +243,7 @@ TEST_CASE("save: the room of a cancelled task goes to waiting tasks", "[save_sta
   s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   s.finished({errc::ok});
-  s.check_at_rest(2);
+  s.check_quiesced(2);
 }
 
 TEST_CASE("save: cancelled while committing, it is saved", "[save_state][cancel]") {
@@ -277,7 +277,7 @@ TEST_CASE("save: cancelled while committing, it is saved", "[save_state][cancel]
     s.finished({errc::expired, errc::expired});
   }
   CHECK(s.take<save_abort>().empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: a late or repeated cancel or one of an unknown task changes nothing", "[save_state][cancel]") {
@@ -303,7 +303,7 @@ TEST_CASE("save: a late or repeated cancel or one of an unknown task changes not
   s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   s.finished({errc::ok});
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: all tasks with a tag are cancelled, and no other", "[save_state][cancel]") {
@@ -330,7 +330,7 @@ TEST_CASE("save: all tasks with a tag are cancelled, and no other", "[save_state
     s.committed(x);
   for (const auto& x : s.take<task_finished>())
     CHECK(results_of(x.result) == std::vector{errc::ok});
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 } // namespace transfer_save_cancel_test

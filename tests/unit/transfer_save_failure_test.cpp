@@ -38,7 +38,7 @@ TEST_CASE("save: a lost answer of the registry is requested again with the same 
   CHECK(s.take<task_finished>().empty());
   s.committed(again, t0 + 700 * ms);
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::ok));
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: the registry is not asked again after the deadline", "[save_state]") {
@@ -56,7 +56,7 @@ TEST_CASE("save: the registry is not asked again after the deadline", "[save_sta
   CHECK(s.take<save_reserve>().empty());
   CHECK(s.take<save_commit>().empty());
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::timeout});
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: the deadline ends a task in each phase, and its slots are released", "[save_state]") {
@@ -135,7 +135,7 @@ TEST_CASE("save: the deadline ends a task in each phase, and its slots are relea
     CHECK(s.take<save_abort>().empty());
   }
   CHECK(s.take<task_finished>().empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: pages that wait for the window at the deadline are aborted at once", "[save_state]") {
@@ -153,7 +153,7 @@ TEST_CASE("save: pages that wait for the window at the deadline are aborted at o
   const auto gathered = s.one<save_abort>();
   CHECK(gathered.request.pages.items == std::vector<page_ref>{{key(0), {0, 7}}});
   s.aborted(gathered);
-  s.check_at_rest(1);
+  s.check_quiesced(1);
 }
 
 TEST_CASE("save: the room of an expired task goes to waiting tasks when its pin has ended", "[save_state]") {
@@ -197,7 +197,7 @@ TEST_CASE("save: the loss of the node ends all tasks, and late answers are ignor
   }
   CHECK(ended.size() == 4);
   CHECK_FALSE(s.state.bound());
-  s.check_at_rest(0);
+  s.check_quiesced(0);
 
   // Attached again: frames are those of the new node, and nothing of the old life touches them.
   auto node = test_binding(2);
@@ -252,13 +252,13 @@ TEST_CASE("save: a fill that the node has no room for is repeated until it arriv
     else
       s.committed(s.one<save_commit>());
     CHECK(results_of(s.one<task_finished>().result) == std::vector(2, late ? errc::timeout : errc::ok));
-    s.check_at_rest(8);
+    s.check_quiesced(8);
   }
   SECTION("the node is lost") {
     s.state.unbind(errc::unreachable);
     CHECK(s.take<task_finished>().size() == 1);
     s.state.on_tick(t0 + ms);
-    s.check_at_rest(0);
+    s.check_quiesced(0);
   }
 }
 
@@ -280,7 +280,7 @@ TEST_CASE("save: a repeated answer counts once", "[save_state]") {
   s.committed(commit);
   s.committed(commit);
   CHECK(s.take<task_finished>().size() == 1);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: tickets of two streams and of two tasks differ", "[save_state]") {

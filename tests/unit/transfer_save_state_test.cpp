@@ -72,7 +72,7 @@ TEST_CASE("save: reserve, place, gather, fill, commit, and only then saved", "[s
   CHECK(done.result.timing.move == 2 * ms);
   CHECK(done.result.timing.io == 5 * ms);
   CHECK(done.result.timing.finish == 6 * ms);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: a key that is stored, being written or without a slot needs no frame", "[save_state]") {
@@ -93,7 +93,7 @@ TEST_CASE("save: a key that is stored, being written or without a slot needs no 
   CHECK(results_of(done.result) == std::vector{errc::exists, errc::busy, errc::ok, errc::full});
   CHECK(done.result.bytes == test_page_bytes);
   CHECK(s.take<save_abort>().empty());
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: transient pages are committed as such", "[save_state]") {
@@ -119,7 +119,7 @@ TEST_CASE("save: a task without blocks is answered at once", "[save_state]") {
     const auto done = s.one<task_finished>();
     CHECK(done.task == *id);
     CHECK(done.result.results.empty());
-    s.check_at_rest(8);
+    s.check_quiesced(8);
   }
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("save: at a node that returns with smaller batches, what fits in one i
   s.filled(s.one<save_fill>());
   s.committed(s.one<save_commit>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector{errc::ok, errc::ok, errc::limit_exceeded});
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: keys go to their shards, with their parents", "[save_state]") {
@@ -208,7 +208,7 @@ TEST_CASE("save: keys go to their shards, with their parents", "[save_state]") {
   }
   CHECK(pages == work.keys.size());
   CHECK(s.one<task_finished>().result.bytes == work.keys.size() * test_page_bytes);
-  s.check_at_rest(64);
+  s.check_quiesced(64);
 }
 
 TEST_CASE("save: shards answer in any order, pages are gathered in prefix order", "[save_state]") {
@@ -272,7 +272,7 @@ TEST_CASE("save: more pages than the window has, in batches, never more than tha
   CHECK(committed == 11);
   const auto done = s.one<task_finished>();
   CHECK(done.result.timing.window_wait > duration::zero());
-  s.check_at_rest(window);
+  s.check_quiesced(window);
 }
 
 TEST_CASE("save: a page without a frame fails alone and leaves the window at once", "[save_state]") {
@@ -312,7 +312,7 @@ TEST_CASE("save: a page without a frame fails alone and leaves the window at onc
     s.aborted(s.one<save_abort>());
     CHECK(results_of(s.one<task_finished>().result) == std::vector(4, errc::shutting_down));
   }
-  s.check_at_rest(4);
+  s.check_quiesced(4);
 }
 
 TEST_CASE("save: frames that arrive after the deadline are released, even before the timer fires", "[save_state]") {
@@ -325,7 +325,7 @@ TEST_CASE("save: frames that arrive after the deadline are released, even before
   s.gives_back({errc::timeout, errc::timeout}, t0 + std::chrono::seconds(1));
   s.aborted(s.one<save_abort>());
   CHECK(results_of(s.one<task_finished>().result) == std::vector(2, errc::timeout));
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: tasks share the window in order of arrival", "[save_state]") {
@@ -352,7 +352,7 @@ TEST_CASE("save: tasks share the window in order of arrival", "[save_state]") {
     }
   CHECK(order == std::vector{key(200), key(100), key(101), key(102), key(0), key(1), key(2)});
   CHECK(s.take<task_finished>().size() == 3);
-  s.check_at_rest(4);
+  s.check_quiesced(4);
 }
 
 TEST_CASE("save: a page that cannot be gathered or filled releases its slot and fails alone", "[save_state]") {
@@ -384,7 +384,7 @@ TEST_CASE("save: a page that cannot be gathered or filled releases its slot and 
   CHECK(s.state.calls_under_way() == 2);
   s.state.on_abort(first_abort.call, no_answer(), t0);
   s.aborted(second_abort);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: an order that is refused as a whole fails all its pages", "[save_state]") {
@@ -419,7 +419,7 @@ TEST_CASE("save: an order that is refused as a whole fails all its pages", "[sav
     CHECK(results_of(done.result) == std::vector(2, errc::unreachable));
     CHECK(done.result.bytes == 0);
   }
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: a request that the node has no room for is repeated when there may be some", "[save_state]") {
@@ -456,7 +456,7 @@ TEST_CASE("save: a request that the node has no room for is repeated when there 
     CHECK(results_of(s.one<task_finished>().result) ==
           std::vector{errc::ok, errc::ok, errc::limit_exceeded, errc::limit_exceeded});
   }
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: a node that returns with smaller batches gets no larger requests", "[save_state]") {
@@ -490,7 +490,7 @@ TEST_CASE("save: a page is saved only if the commit says so, page by page", "[sa
   const auto done = s.one<task_finished>();
   CHECK(results_of(done.result) == std::vector{errc::ok, errc::expired, errc::stale});
   CHECK(done.result.bytes == test_page_bytes);
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: answers that are too short or have unknown codes count as failures", "[save_state]") {
@@ -567,7 +567,7 @@ TEST_CASE("save: answers that are too short or have unknown codes count as failu
     s.state.on_commit(s.one<save_commit>().call, finish_reply{same_codes(100)}, t0);
     CHECK(results_of(s.one<task_finished>().result) == std::vector(3, errc::ok));
   }
-  s.check_at_rest(8);
+  s.check_quiesced(8);
 }
 
 TEST_CASE("save: a copy engine that reports a wrong time cannot overflow the sums", "[save_state]") {

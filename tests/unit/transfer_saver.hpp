@@ -75,7 +75,7 @@ struct saver {
   }
 
   /// Nothing of any task is left anywhere. Without a window there is no node any more that pins would matter to.
-  void check_at_rest(std::uint32_t window) {
+  void check_quiesced(std::uint32_t window) {
     CHECK(state.calls_under_way() == 0);
     CHECK(state.open_tasks() == 0);
     CHECK(state.window_left() == window);

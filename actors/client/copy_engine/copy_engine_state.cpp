@@ -110,7 +110,7 @@ void copy_engine_state::end(owner_id owner) {
     owner_ = 0;
 }
 
-void copy_engine_state::wait_for_rest(owner_id owner) {
+void copy_engine_state::wait_for_quiesce(owner_id owner) {
   std::unique_lock guard(mutex_);
   order_ended_.wait(guard, [&] { return !under_way_.contains(owner); });
 }

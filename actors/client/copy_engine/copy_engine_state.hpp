@@ -42,7 +42,7 @@ struct copy_engine_options {
 /// code to see a page before an engine does, after every copy but the last.
 ///
 /// Orders belong to one attachment of the client, by its owner id. When that has ended, none of its orders begins any
-/// more, and `wait_for_rest` waits until the last one in progress has ended. From then on nothing here accesses the
+/// more, and `wait_for_quiesce` waits until the last one in progress has ended. From then on nothing here accesses the
 /// frames that it had pinned.
 ///
 /// Safe for calls of several threads at once: orders of both directions are carried out in parallel.
@@ -68,7 +68,7 @@ public:
   void end(owner_id owner);
 
   /// Waits until no order of this attachment, which has ended, is in progress.
-  void wait_for_rest(owner_id owner);
+  void wait_for_quiesce(owner_id owner);
 
   /// Unless something is bound: releases an arena that cannot be found any more, and exposed memory. A host has room
   /// for the memory of a node only once, and a node that restarts needs it before any client can bind to it. Returns

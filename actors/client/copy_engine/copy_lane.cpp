@@ -17,22 +17,22 @@ constexpr auto look_interval = std::chrono::milliseconds(200);
 
 /// Waits for the orders of an attachment that has ended, and answers; meanwhile the lanes carry out orders of the next
 /// one. Lives until the arena is released or bound again, and not longer than the lane.
-class rest_watch : public rest_watch_actor::base {
+class quiesce_watch : public quiesce_watch_actor::base {
 public:
-  rest_watch(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, const caf::actor_addr& lane)
-      : rest_watch_actor::base(config), state_(std::move(state)) {
+  quiesce_watch(caf::actor_config& config, std::shared_ptr<copy_engine_state> state, const caf::actor_addr& lane)
+      : quiesce_watch_actor::base(config), state_(std::move(state)) {
     set_down_handler([this](const caf::down_msg&) { quit(); });
     monitor(lane);
   }
 
-  const char* name() const override { return "rest_watch"; }
+  const char* name() const override { return "quiesce_watch"; }
   void on_exit() override { state_.reset(); }
 
 protected:
   behavior_type make_behavior() override {
     return {
         [this](unbind_atom, owner_id owner) -> caf::result<void> {
-          state_->wait_for_rest(owner);
+          state_->wait_for_quiesce(owner);
           look();
           return caf::unit;
         },
@@ -72,13 +72,13 @@ caf::result<copy_reply> copy_lane::carry_out(order_call call, const copy_order& 
   return to_caf(reply.error());
 }
 
-rest_watch_actor copy_lane::spawn_watch() {
+quiesce_watch_actor copy_lane::spawn_watch() {
   if (threads_ == lane_threads::own) {
     // Without a thread of its own it blocks one of the scheduler's, for as long as the orders in progress take.
-    if (auto made = spawn_with_thread<rest_watch>(system(), "the thread that waits for copies", state_, address()))
+    if (auto made = spawn_with_thread<quiesce_watch>(system(), "the thread that waits for copies", state_, address()))
       return *made;
   }
-  return spawn_actor<rest_watch>(system(), state_, address());
+  return spawn_actor<quiesce_watch>(system(), state_, address());
 }
 
 copy_lane::behavior_type copy_lane::make_behavior() {

@@ -17,7 +17,7 @@ enum class lane_threads : std::uint8_t {
 };
 
 /// Waits for the orders of an attachment that has ended.
-using rest_watch_actor =
+using quiesce_watch_actor =
     caf::typed_actor<caf::replies_to<unbind_atom, owner_id>::with<void>, caf::reacts_to<caf::tick_atom>>;
 
 /// Carries out orders of a copy engine, one after the other, and waits for each: spawn it detached. Ends with the error
@@ -34,7 +34,7 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  rest_watch_actor spawn_watch();
+  quiesce_watch_actor spawn_watch();
 
   using order_call = result<copy_reply> (copy_engine_state::*)(const copy_order&);
   caf::result<copy_reply> carry_out(order_call call, const copy_order& order);

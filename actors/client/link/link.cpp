@@ -212,7 +212,7 @@ void link::perform(const link_attach& x) {
       state_.on_not_attached(number, reply.error(), now());
     } else if (!state_.on_attached(number, offer_of(*reply))) {
       send(to, caf::leave_atom_v, reply->owner);
-      send(to, owner_at_rest_atom_v, reply->owner); // no actor has used this attachment
+      send(to, owner_quiesced_atom_v, reply->owner); // no actor has used this attachment
     } else {
       reply_ = *reply;
       // The shards of this attachment end with it.
@@ -303,14 +303,14 @@ void link::perform(const link_unbind&) {
   }
 }
 
-void link::perform(const link_rest& x) {
+void link::perform(const link_quiesce& x) {
   const auto on_end = [this, x](const result<void>& outcome) {
     // A copy may take longer than the timeout, and a stopped process answers late, so the request is repeated until the
     // end.
     if (!outcome && outcome.error().code == errc::timeout && !state_.ending())
       perform(x);
     else
-      state_.on_rested(x.owner, outcome);
+      state_.on_quiesced(x.owner, outcome);
   };
   if (const auto* mine = client_side(x.rank))
     ask<void>(mine->copier, on_end, unbind_atom_v, x.owner);
@@ -318,13 +318,13 @@ void link::perform(const link_rest& x) {
     on_end(fail(errc::internal, "no copy engine"));
 }
 
-void link::perform(const link_say_at_rest& x) {
+void link::perform(const link_report_quiesced& x) {
   const auto left = left_.find(x.owner);
   const auto on_end = [this, owner = x.owner](const result<void>& outcome) {
-    state_.on_said_at_rest(owner, outcome, now());
+    state_.on_quiesced_reported(owner, outcome, now());
   };
   if (const auto& node = x.to_left && left != left_.end() ? left->second : node_)
-    ask<void>(node, on_end, owner_at_rest_atom_v, x.owner);
+    ask<void>(node, on_end, owner_quiesced_atom_v, x.owner);
   else
     on_end(fail(errc::unreachable, "the node has disconnected"));
 }

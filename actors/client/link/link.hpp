@@ -92,8 +92,8 @@ private:
   void offer(const link_map& x, const client_rank& mine);
   void perform(const link_bind_transfer& x);
   void perform(const link_unbind& x);
-  void perform(const link_rest& x);
-  void perform(const link_say_at_rest& x);
+  void perform(const link_quiesce& x);
+  void perform(const link_report_quiesced& x);
   void perform(const link_forget_left& x);
   void perform(const link_ended& x);
   void perform(const link_answer& x);

@@ -116,7 +116,7 @@ void link_state::on_time(timestamp now) {
   if (phase_ == phase::pausing && next_try_ <= now)
     seek();
   if (phase_ == phase::attached && next_word_ <= now)
-    say_who_is_at_rest();
+    report_quiesced();
 }
 
 timestamp link_state::next_event() const noexcept {
@@ -151,7 +151,7 @@ bool link_state::on_attached(link_try number, const node_offer& offer) {
   // From here on the node knows this client by this id, under which the link leaves it in any case.
   owner_ = offer.owner;
   notified_shortage_.clear();
-  say_who_is_at_rest();
+  report_quiesced();
   if (!space_.is_null() && space_ != offer.space_id) {
     refuse({errc::identity_mismatch, "the node came back with another namespace '" + offer.space_name +
                                          "': its pages are not exchangeable with those of this client"});
@@ -232,67 +232,67 @@ void link_state::leave(bool still_there) {
 
 void link_state::rest(owner_id owner, bool still_there) {
   const auto ranks = std::exchange(mapped_ranks_, {});
-  const resting_attachment over{owner, still_there, ranks.size(), false};
+  const quiescing_attachment over{owner, still_there, ranks.size(), false};
   if (ranks.empty()) {
-    came_to_rest(over); // no copy engine was bound to it
+    note_quiesced(over); // no copy engine was bound to it
     return;
   }
-  resting_.push_back(over);
+  quiescing_.push_back(over);
   for (const auto rank : ranks)
-    emit(link_rest{owner, rank});
+    emit(link_quiesce{owner, rank});
 }
 
-void link_state::on_rested(owner_id owner, const result<void>& outcome) {
-  const auto at = std::find_if(resting_.begin(), resting_.end(), [&](const auto& x) { return x.owner == owner; });
-  if (at == resting_.end())
+void link_state::on_quiesced(owner_id owner, const result<void>& outcome) {
+  const auto at = std::find_if(quiescing_.begin(), quiescing_.end(), [&](const auto& x) { return x.owner == owner; });
+  if (at == quiescing_.end())
     return;
   at->failed |= !outcome.has_value();
   if (--at->waiting > 0)
     return;
   const auto over = *at;
-  resting_.erase(at);
-  came_to_rest(over);
+  quiescing_.erase(at);
+  note_quiesced(over);
 }
 
-void link_state::came_to_rest(const resting_attachment& over) {
+void link_state::note_quiesced(const quiescing_attachment& over) {
   if (over.failed)
     say(link_news::weight::warning, "a copy engine has not drained; the node keeps the frames that it had pinned until "
                                     "this process ends");
   else if (over.left) {
-    emit(link_say_at_rest{over.owner, true});
-    at_rest_.push_back({over.owner, true});
+    emit(link_report_quiesced{over.owner, true});
+    quiesced_.push_back({over.owner, true});
   } else if (phase_ != phase::refused) {
-    at_rest_.push_back({over.owner, false});
+    quiesced_.push_back({over.owner, false});
     if (phase_ == phase::attached)
-      say_who_is_at_rest();
+      report_quiesced();
   }
   emit(link_forget_left{over.owner});
   if (phase_ == phase::refused)
-    end_if_at_rest();
+    end_if_quiesced();
 }
 
-void link_state::say_who_is_at_rest() {
+void link_state::report_quiesced() {
   next_word_ = timestamp::max();
-  for (auto& x : at_rest_)
+  for (auto& x : quiesced_)
     if (!std::exchange(x.said, true))
-      emit(link_say_at_rest{x.owner, false});
+      emit(link_report_quiesced{x.owner, false});
 }
 
-void link_state::on_said_at_rest(owner_id owner, const result<void>& outcome, timestamp now) {
-  const auto at = std::find_if(at_rest_.begin(), at_rest_.end(), [&](const auto& x) { return x.owner == owner; });
-  if (at == at_rest_.end())
+void link_state::on_quiesced_reported(owner_id owner, const result<void>& outcome, timestamp now) {
+  const auto at = std::find_if(quiesced_.begin(), quiesced_.end(), [&](const auto& x) { return x.owner == owner; });
+  if (at == quiesced_.end())
     return;
   if (outcome) {
-    at_rest_.erase(at);
+    quiesced_.erase(at);
     return;
   }
   at->said = false;
   next_word_ = later(now, word_pause);
 }
 
-void link_state::end_if_at_rest() {
+void link_state::end_if_quiesced() {
   // Notifications for nodes that were lost cannot be delivered, so they are not waited for.
-  if (ending_ && std::none_of(resting_.begin(), resting_.end(), [](const auto& x) { return x.left; }))
+  if (ending_ && std::none_of(quiescing_.begin(), quiescing_.end(), [](const auto& x) { return x.left; }))
     emit(link_ended{});
 }
 
@@ -331,7 +331,7 @@ void link_state::end() {
   last_error_ = {errc::shutting_down, "the client is shutting down"};
   answer_all(waiting_attached_, tl::unexpected<error>(last_error_));
   answer_all(waiting_bound_, tl::unexpected<error>(last_error_));
-  end_if_at_rest();
+  end_if_quiesced();
 }
 
 // -- binding ----------------------------------------------------------------------------------------------------------

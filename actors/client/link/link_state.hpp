@@ -81,14 +81,14 @@ struct link_bind_transfer {
 struct link_take_parts {};
 /// Notify all of the client's coordinators that there is no node: their requests in progress end.
 struct link_unbind {};
-/// Unbind the copy engine of the rank from this attachment; answered by `on_rested`.
-struct link_rest {
+/// Unbind the copy engine of the rank from this attachment; answered by `on_quiesced`.
+struct link_quiesce {
   owner_id owner = 0;
   rank_number rank = 0;
 };
 /// Notify a node that this client does not access its memory any more under this attachment: `to_left`: the node that
-/// was left under it; otherwise the node that is attached now. Answered by `on_said_at_rest`.
-struct link_say_at_rest {
+/// was left under it; otherwise the node that is attached now. Answered by `on_quiesced_reported`.
+struct link_report_quiesced {
   owner_id owner = 0;
   bool to_left = false;
 };
@@ -112,7 +112,7 @@ struct link_news {
 
 using link_effect =
     std::variant<link_seek, link_attach, link_part, link_take_parts, link_bind_lookup, link_map, link_bind_transfer,
-                 link_unbind, link_rest, link_say_at_rest, link_forget_left, link_ended, link_answer, link_news>;
+                 link_unbind, link_quiesce, link_report_quiesced, link_forget_left, link_ended, link_answer, link_news>;
 
 /// The rules of a client's connection to one node:
 ///
@@ -179,10 +179,10 @@ public:
   /// engine exposes.
   void on_offered(link_epoch epoch, rank_number rank, const result<void>& outcome, timestamp now);
   /// A copy engine has answered whether the attachment is drained.
-  void on_rested(owner_id owner, const result<void>& outcome);
+  void on_quiesced(owner_id owner, const result<void>& outcome);
 
   /// The node has received the notification that this attachment is drained, or it is unknown whether it has.
-  void on_said_at_rest(owner_id owner, const result<void>& outcome, timestamp now);
+  void on_quiesced_reported(owner_id owner, const result<void>& outcome, timestamp now);
 
   // -- time --
 
@@ -210,7 +210,7 @@ private:
   };
 
   /// An ended attachment of which requests may be in progress.
-  struct resting_attachment {
+  struct quiescing_attachment {
     owner_id owner = 0;
     /// Whether the node was reachable when it ended, as far as is known.
     bool left = false;
@@ -219,7 +219,7 @@ private:
     bool failed = false;
   };
 
-  struct rested_attachment {
+  struct quiesced_attachment {
     owner_id owner = 0;
     /// The notification was sent, and has no answer yet.
     bool said = false;
@@ -234,9 +234,9 @@ private:
   /// `still_there`: whether the node is reachable, as far as is known.
   void leave(bool still_there);
   void rest(owner_id owner, bool still_there);
-  void came_to_rest(const resting_attachment& over);
-  void say_who_is_at_rest();
-  void end_if_at_rest();
+  void note_quiesced(const quiescing_attachment& over);
+  void report_quiesced();
+  void end_if_quiesced();
   void on_not_bound(const error& why, timestamp now);
   void retry(const error& why, timestamp now);
   void refuse(const error& why);
@@ -274,10 +274,10 @@ private:
   bool all_bound_ = false;
   /// Ranks whose copy engines were bound to the current attachment.
   std::vector<rank_number> mapped_ranks_;
-  std::vector<resting_attachment> resting_;
+  std::vector<quiescing_attachment> quiescing_;
   /// Drained attachments of which no node has confirmed the notification: it may be lost with the connection, and a
   /// node that has not noticed the end of an attachment does not accept it.
-  std::vector<rested_attachment> at_rest_;
+  std::vector<quiesced_attachment> quiesced_;
   /// When the unconfirmed notifications are repeated.
   timestamp next_word_ = timestamp::max();
   bool ending_ = false;

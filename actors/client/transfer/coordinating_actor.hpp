@@ -29,7 +29,7 @@ public:
       : Interface::base(config), state_(std::forward<Ts>(for_state)...), deadlines_(request_timeout) {}
 
   /// Whether no request is in progress that the end of this actor has to wait for.
-  bool at_rest() const noexcept { return true; }
+  bool quiesced() const noexcept { return true; }
 
 protected:
   timestamp now() const { return this->clock().now(); }
@@ -148,7 +148,7 @@ protected:
   // -- the end --
 
   /// Ends all that is in progress, as far as possible, and then this actor: at once, or with the last answer that
-  /// `at_rest` waits for.
+  /// `quiesced` waits for.
   void leave(caf::error why) {
     leaving_ = std::move(why);
     unbind(errc::shutting_down);
@@ -165,7 +165,7 @@ protected:
   void flush() {
     for (auto& effect : state_.take_outbox())
       std::visit([this](auto& x) { static_cast<Derived*>(this)->perform(x); }, effect);
-    if (leaving_ && static_cast<Derived*>(this)->at_rest())
+    if (leaving_ && static_cast<Derived*>(this)->quiesced())
       return this->quit(*std::exchange(leaving_, std::nullopt));
     if (!ticking_ && (state_.needs_ticks() || !deadlines_.empty())) {
       ticking_ = true;

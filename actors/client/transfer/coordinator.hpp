@@ -26,7 +26,7 @@ public:
   }
 
   /// Between two bindings, only calls whose blocks are being written are in progress.
-  bool at_rest() const noexcept { return this->state().calls_under_way() == 0; }
+  bool quiesced() const noexcept { return this->state().calls_under_way() == 0; }
 
 protected:
   transfer_actor::behavior_type make_behavior() override {

@@ -117,8 +117,8 @@ io_worker::behavior_type io_worker::make_behavior() {
         flush();
         return caf::unit;
       },
-      [this](owner_at_rest_atom, owner_id owner) -> caf::result<void> {
-        state_.owner_at_rest(owner, now());
+      [this](owner_quiesced_atom, owner_id owner) -> caf::result<void> {
+        state_.owner_quiesced(owner, now());
         flush();
         return caf::unit;
       },
@@ -219,7 +219,7 @@ void io_worker::flush() {
   notify_allocator();
   if (state_.frames().extents() != reported_.extents)
     report();
-  if (state_.draining() && state_.at_rest() && pending_reports_ == 0)
+  if (state_.draining() && state_.quiesced() && pending_reports_ == 0)
     for (auto& promise : std::exchange(drains_, {}))
       promise.deliver(caf::unit);
   schedule_tick();

@@ -25,7 +25,7 @@ void io_worker_state::end_transfer(slot_number slot) {
   if (--busy->second > 0)
     return;
   busy_slots_.erase(busy);
-  slot_at_rest(slot);
+  slot_quiesced(slot);
 }
 
 bool io_worker_state::may_write_behind() const noexcept {
@@ -214,7 +214,7 @@ io_worker_state::fence_id io_worker_state::fence(std::span<const slot_ref> slots
   return id;
 }
 
-void io_worker_state::slot_at_rest(slot_number slot) {
+void io_worker_state::slot_quiesced(slot_number slot) {
   const auto i = fence_waiters_.find(slot);
   if (i == fence_waiters_.end())
     return;

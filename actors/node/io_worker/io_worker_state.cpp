@@ -366,7 +366,7 @@ void io_worker_state::owner_died(owner_id owner, timestamp now) {
   serve(now);
 }
 
-void io_worker_state::owner_at_rest(owner_id owner, timestamp now) {
+void io_worker_state::owner_quiesced(owner_id owner, timestamp now) {
   for (const auto& pin : pins_.take_all(owner))
     release_all(pin.frames, pin.fetch);
   serve(now);
@@ -387,7 +387,7 @@ void io_worker_state::drain() {
   write_behind();
 }
 
-bool io_worker_state::at_rest() const noexcept {
+bool io_worker_state::quiesced() const noexcept {
   return transfers_.empty() && (damaged_ || (dirty_.empty() && failed_.empty()));
 }
 

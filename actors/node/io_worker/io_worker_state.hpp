@@ -192,7 +192,7 @@ public:
   /// The client has disconnected: it sends no more requests and gets no more answers. Its pins stay.
   void owner_died(owner_id owner, timestamp now);
   /// The client is quiesced and accesses no frame any more: its pins end.
-  void owner_at_rest(owner_id owner, timestamp now);
+  void owner_quiesced(owner_id owner, timestamp now);
 
   // -- shards --
 
@@ -238,7 +238,7 @@ public:
   void drain();
   bool draining() const noexcept { return draining_; }
   /// Whether no transfer is in progress, and all pages that belong in the slab are there, as far as possible.
-  bool at_rest() const noexcept;
+  bool quiesced() const noexcept;
 
   /// Stops writing. Reads are still tried, because the remaining pages may be sound.
   void slab_is_damaged() {
@@ -368,7 +368,7 @@ private:
   void written(frame_number f, errc code, timestamp now);
   void end_of_read(frame_number f, errc code);
   void end_transfer(slot_number slot);
-  void slot_at_rest(slot_number slot);
+  void slot_quiesced(slot_number slot);
   std::uint64_t begin_transfer(const transfer& x);
   /// Makes room for a page of the extent that is being emptied, or drops a page that cannot be kept anywhere; false if
   /// neither is possible now.

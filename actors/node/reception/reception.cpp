@@ -83,7 +83,7 @@ reception::behavior_type reception::make_behavior() {
           return to_caf(error{errc::invalid_argument, "only the client itself can detach"});
         return hand_on(*this, node_, nullptr, caf::make_message(verb, owner, link));
       },
-      [this](owner_at_rest_atom verb, owner_id owner) -> caf::result<void> {
+      [this](owner_quiesced_atom verb, owner_id owner) -> caf::result<void> {
         return hand_on(*this, node_, nullptr, caf::make_message(verb, owner));
       },
       [this](handshake_atom) -> caf::result<handshake_proxy_actor> {

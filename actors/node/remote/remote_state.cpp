@@ -32,7 +32,7 @@ error remote_state::gone() const {
 // -- the client -------------------------------------------------------------------------------------------------------
 
 result<void> remote_state::bind(const remote_offer& offer, timestamp now) {
-  if (phase_ == phase::lost || phase_ == phase::at_rest)
+  if (phase_ == phase::lost || phase_ == phase::quiesced)
     return tl::unexpected<error>(gone());
   if (phase_ != phase::unbound)
     return fail(errc::exists, "a client may offer memory for a rank only once per attachment");
@@ -143,7 +143,7 @@ void remote_state::on_frames(remote_job job, const result<frame_reply>& reply, t
         !reply ? reply
                : tl::unexpected<error>(phase_ == phase::bound ? error{errc::internal, "a malformed answer"} : gone())});
     jobs_.erase(found);
-    return rest_if_done();
+    return quiesce_if_done();
   }
   x.reply = *reply;
   x.what.arena = reply->pin;
@@ -230,7 +230,7 @@ void remote_state::on_filled(remote_job job, const result<io_reply>& reply) {
     release_all(found->second.what);
   emit(remote_answer_fill{job, reply});
   jobs_.erase(found);
-  rest_if_done();
+  quiesce_if_done();
 }
 
 // -- the transport ----------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ void remote_state::on_moved(remote_job job, const result<void>& outcome, timesta
     send_fill(job, x);
   }
   send_next(now);
-  rest_if_done();
+  quiesce_if_done();
 }
 
 // The effect is filled in place: if a temporary is moved into the list, GCC 12 warns that it is not initialized.
@@ -328,19 +328,19 @@ void remote_state::end() {
     phase_ = phase::lost;
   else if (phase_ == phase::probing || phase_ == phase::bound)
     lose({errc::unreachable, "the attachment has ended"});
-  rest_if_done();
+  quiesce_if_done();
 }
 
 void remote_state::on_closed() {
   has_peer_ = false;
-  rest_if_done();
+  quiesce_if_done();
 }
 
-void remote_state::rest_if_done() {
+void remote_state::quiesce_if_done() {
   if (!ended_ || phase_ != phase::lost || has_peer_ || !jobs_.empty())
     return;
-  phase_ = phase::at_rest;
-  emit(remote_at_rest{});
+  phase_ = phase::quiesced;
+  emit(remote_quiesced{});
 }
 
 void remote_state::tick(timestamp now, std::uint64_t progress) {

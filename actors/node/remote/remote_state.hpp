@@ -98,11 +98,11 @@ struct remote_lost {
 /// End all transfers between the two memories; answered by `on_closed`.
 struct remote_close {};
 /// The client is quiesced: it does not access the arena any more, and never will again.
-struct remote_at_rest {};
+struct remote_quiesced {};
 
 using remote_effect =
     std::variant<remote_ask, remote_order, remote_probe, remote_check, remote_fill, remote_unpin, remote_answer_bind,
-                 remote_answer_frames, remote_answer_fill, remote_lost, remote_close, remote_at_rest>;
+                 remote_answer_frames, remote_answer_fill, remote_lost, remote_close, remote_quiesced>;
 
 /// The rules of moving pages of one rank between the arena of a node and the memory of one remote client. The client
 /// sends the same requests as to the io worker, and the answers name frames of its own memory:
@@ -176,7 +176,7 @@ public:
   std::string check() const;
 
 private:
-  enum class phase : std::uint8_t { unbound, probing, bound, lost, at_rest };
+  enum class phase : std::uint8_t { unbound, probing, bound, lost, quiesced };
   using frame = std::uint32_t;
   static constexpr frame none = ~frame{0};
 
@@ -212,7 +212,7 @@ private:
   void lose(error why);
   /// Rejects a place or fetch because the client is lost.
   void refuse(remote_job job);
-  void rest_if_done();
+  void quiesce_if_done();
   error gone() const;
   template <class Effect>
   void emit(Effect x) {

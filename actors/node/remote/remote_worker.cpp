@@ -234,7 +234,7 @@ void remote_worker::perform(const remote_close&) {
   peer_->close([tell] { tell({}); });
 }
 
-void remote_worker::perform(const remote_at_rest&) {
+void remote_worker::perform(const remote_quiesced&) {
   --*parts_.presence;
   parts_.presence = nullptr;
   quit();

@@ -76,7 +76,7 @@ private:
   void perform(const remote_answer_fill& x) { answer(x.job, x.reply); }
   void perform(const remote_lost& x);
   void perform(const remote_close& x);
-  void perform(const remote_at_rest& x);
+  void perform(const remote_quiesced& x);
   void on_news(const remote_news& x);
   /// A callback for threads of the transport; it notifies this actor if it still exists.
   std::function<void(result<void>)> teller(remote_news::kind what, remote_job job);

@@ -70,7 +70,7 @@ node::behavior_type node::make_behavior() {
   return {
       [this](const attach_request& wanted, const caf::actor& link) { return attach(wanted, link); },
       [this](caf::leave_atom, owner_id owner, const caf::actor& link) { return leave(owner, link); },
-      [this](owner_at_rest_atom, owner_id owner) { return owner_at_rest(owner); },
+      [this](owner_quiesced_atom, owner_id owner) { return owner_quiesced(owner); },
       [this](const leave_space_request& x) { return leave_space(x); },
       [this](unbind_atom, const namespace_id& space) { return unbind_space(space); },
       [this](unbind_atom, owner_id owner) -> caf::result<void> {
@@ -145,7 +145,7 @@ void node::plan_look_at_departed(timestamp now) {
 void node::look_at_departed(timestamp now) {
   for (const auto& [owner, x] : departed_)
     if (x.process && x.process->gone())
-      static_cast<void>(state_.owner_at_rest(owner)); // cannot fail: it is not attached
+      static_cast<void>(state_.owner_quiesced(owner)); // cannot fail: it is not attached
   for (const auto& x : state_.take_overdue(now)) {
     std::int32_t process = 0;
     if (const auto found = departed_.find(x.owner); found != departed_.end()) {
@@ -388,10 +388,10 @@ caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
   return to_caf(left);
 }
 
-caf::result<void> node::owner_at_rest(owner_id owner) {
+caf::result<void> node::owner_quiesced(owner_id owner) {
   if (const auto found = departed_.find(owner); found != departed_.end() && found->second.elsewhere)
     return caf::unit;
-  const auto said = state_.owner_at_rest(owner);
+  const auto said = state_.owner_quiesced(owner);
   release_departed();
   return to_caf(said);
 }
@@ -429,10 +429,10 @@ void node::release_departed() {
         request(x.handle, caf::infinite, owner_died_atom_v, gone.owner).then([] {}, [](const caf::error&) {});
   }
   // Sent after the notice of disconnection; messages between two actors are delivered in order.
-  for (const auto owner : state_.take_rested()) {
+  for (const auto owner : state_.take_quiesced()) {
     departed_.erase(owner);
     for (const auto& x : children_.ranks())
-      request(x.worker, caf::infinite, owner_at_rest_atom_v, owner).then([] {}, [](const caf::error&) {});
+      request(x.worker, caf::infinite, owner_quiesced_atom_v, owner).then([] {}, [](const caf::error&) {});
   }
   let_go();
   plan_look_at_departed(clock().now());
@@ -463,23 +463,23 @@ caf::result<void> node::drain() {
     log::get("node")->info("draining: {} clients attached", state_.clients());
     for (const auto& x : all)
       request(x.handle, options_->drain_timeout, drain_atom_v)
-          .then([this] { part_at_rest(); },
+          .then([this] { part_quiesced(); },
                 [this, name = x.name](const caf::error& e) {
                   log::get("node")->warn("not drained: {} ({})", name, to_string(from_caf(e)));
-                  part_at_rest();
+                  part_quiesced();
                 });
   }
   answer_drains();
   return promise;
 }
 
-void node::part_at_rest() {
-  state_.part_at_rest();
+void node::part_quiesced() {
+  state_.part_quiesced();
   answer_drains();
 }
 
 void node::answer_drains() {
-  if (!state_.at_rest())
+  if (!state_.quiesced())
     return;
   for (auto& x : std::exchange(drains_, {}))
     x.deliver(caf::unit);

@@ -136,7 +136,7 @@ private:
   caf::result<void> leave(owner_id owner, const caf::actor& link);
   /// Handles a remote client whose memory cannot be reached any more.
   void lose(owner_id owner);
-  caf::result<void> owner_at_rest(owner_id owner);
+  caf::result<void> owner_quiesced(owner_id owner);
   void end_fronts(const client& x);
   /// Ends the proxies of clients that the state has released, and notifies the actors that served them; then processes
   /// quiesced clients.
@@ -147,7 +147,7 @@ private:
   void look_at_attached(timestamp now);
   void on_down(const caf::down_msg& down);
   caf::result<void> drain();
-  void part_at_rest();
+  void part_quiesced();
   void answer_drains();
   caf::result<node_stats> collect();
   /// Requests the statistics of all children and calls `on_done` once, with the result or the first error.

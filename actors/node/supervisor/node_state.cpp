@@ -153,23 +153,23 @@ void node_state::depart(link_number link, const char* why, timestamp now) {
   if (options_.end_asking(owner))
     departed_.emplace(owner, departed_client{std::move(i->second.name), now});
   else
-    rested_.push_back(owner);
+    quiesced_owners_.push_back(owner);
   clients_.erase(i);
 }
 
-result<void> node_state::owner_at_rest(owner_id owner) {
+result<void> node_state::owner_quiesced(owner_id owner) {
   if (clients_.contains(owner))
     return fail(errc::busy,
                 "this client is attached; it can be quiesced only after it has detached and its transfers have ended");
   if (departed_.erase(owner) > 0)
-    rested_.push_back(owner);
+    quiesced_owners_.push_back(owner);
   return {};
 }
 
-std::vector<owner_id> node_state::take_rested() {
+std::vector<owner_id> node_state::take_quiesced() {
   if (!departures_.empty())
     return {};
-  return std::exchange(rested_, {});
+  return std::exchange(quiesced_owners_, {});
 }
 
 std::vector<owner_id> node_state::departed() const {
@@ -182,7 +182,7 @@ std::vector<owner_id> node_state::departed() const {
 std::vector<node_state::departure> node_state::take_overdue(timestamp now) {
   std::vector<departure> out;
   for (auto& [owner, x] : departed_)
-    if (!x.overdue_notified && now >= later(x.since, rest_expected)) {
+    if (!x.overdue_notified && now >= later(x.since, quiesce_expected)) {
       x.overdue_notified = true;
       out.push_back({owner, x.name, "not quiesced"});
     }
@@ -192,7 +192,7 @@ std::vector<node_state::departure> node_state::take_overdue(timestamp now) {
 bool node_state::drain(std::size_t parts) noexcept {
   if (std::exchange(draining_, true))
     return false;
-  restless_ = parts;
+  busy_parts_ = parts;
   return true;
 }
 

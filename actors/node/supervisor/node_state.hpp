@@ -34,7 +34,7 @@ public:
 
   /// The time after which a disconnected client that is not quiesced is reported: its process still runs and sends
   /// nothing.
-  static constexpr duration rest_expected = std::chrono::minutes(1);
+  static constexpr duration quiesce_expected = std::chrono::minutes(1);
 
   struct options {
     /// The first namespace is the default of clients that name none.
@@ -108,10 +108,10 @@ public:
 
   /// Marks a client as quiesced: it does not access the node's memory any more. `busy` if it is attached. No effect for
   /// a client that is already quiesced or unknown.
-  result<void> owner_at_rest(owner_id owner);
+  result<void> owner_quiesced(owner_id owner);
 
   /// Clients that were quiesced since the last call, each once, and never before its departure was taken.
-  std::vector<owner_id> take_rested();
+  std::vector<owner_id> take_quiesced();
 
   /// Disconnected clients that are not quiesced, in no order.
   std::vector<owner_id> departed() const;
@@ -125,8 +125,8 @@ public:
   /// Stops attachments. Returns true the first time; then `parts` parts have to be drained.
   bool drain(std::size_t parts) noexcept;
   /// One part is drained, or its time limit has passed.
-  void part_at_rest() noexcept { --restless_; }
-  bool at_rest() const noexcept { return draining_ && restless_ == 0; }
+  void part_quiesced() noexcept { --busy_parts_; }
+  bool quiesced() const noexcept { return draining_ && busy_parts_ == 0; }
 
 private:
   struct client {
@@ -160,8 +160,8 @@ private:
   std::unordered_map<owner_id, client> clients_;
   std::unordered_map<owner_id, departed_client> departed_;
   std::vector<departure> departures_;
-  std::vector<owner_id> rested_;
-  std::size_t restless_ = 0;
+  std::vector<owner_id> quiesced_owners_;
+  std::size_t busy_parts_ = 0;
   bool draining_ = false;
 };
 

@@ -62,7 +62,7 @@ std::vector<std::string> kinds_of_messages(caf::actor_system& system) {
   const auto add = [&](const auto&... xs) { out.push_back(beginning_of(system, caf::make_message(xs...))); };
   add(attach_request{}, caf::actor{});
   add(caf::leave_atom_v, owner_id{});
-  add(owner_at_rest_atom_v, owner_id{});
+  add(owner_quiesced_atom_v, owner_id{});
   add(match_request{});
   add(locate_request{});
   add(release_request{});

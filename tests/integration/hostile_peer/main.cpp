@@ -118,7 +118,7 @@ public:
       say(x, clear_request{reply_.space_id, all_ranks, 0});
       say(x, fetch_atom_v, owner_id{5}, everything);
       say(x, unpin_atom_v, owner_id{5}, pin_number{1});
-      say(x, owner_at_rest_atom_v, reply_.owner);
+      say(x, owner_quiesced_atom_v, reply_.owner);
       say(x, grow_atom_v, std::uint32_t{1'000'000});
       say(x, io_completions{{{io_completion_record{1, 0, 0}}}});
       say(x, restored_atom_v);

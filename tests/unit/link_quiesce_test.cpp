@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace link_rest_test {
+namespace link_quiesce_test {
 
 /// The reports to a node about ended attachments.
 
@@ -34,9 +34,9 @@ TEST_CASE("link state: a new bind uses another attachment, since pins end with t
     return std::find(order.begin(), order.end(), of.index()) - order.begin();
   };
   CHECK(position(link_unbind{}) < position(link_seek{}));
-  CHECK(position(link_rest{}) < position(link_seek{}));
+  CHECK(position(link_quiesce{}) < position(link_seek{}));
   CHECK(d.take_one<link_part>().owner == owner);
-  CHECK(d.take<link_rest>().size() == 2);
+  CHECK(d.take<link_quiesce>().size() == 2);
   d.state.wait_attached(3, timestamp::max());
   d.attach(harness::offer(owner + 1));
   d.bind_all();
@@ -61,21 +61,21 @@ TEST_CASE("link state: the old node is notified that the client is quiesced when
   else
     d.state.bind(2, {0, 1}, timestamp::max());
   CHECK(d.take_one<link_part>().owner == owner);
-  const auto rests = d.take<link_rest>();
+  const auto rests = d.take<link_quiesce>();
   REQUIRE(rests.size() == 2);
   CHECK(d.said(true).empty());
-  d.state.on_rested(owner, {});
+  d.state.on_quiesced(owner, {});
   CHECK(d.said(true).empty());
   CHECK(d.take<link_ended>().empty());
-  d.state.on_rested(owner + 1, {}); // of an unknown owner
+  d.state.on_quiesced(owner + 1, {}); // of an unknown owner
   SECTION("all of them answer") {
-    d.state.on_rested(owner, {});
+    d.state.on_quiesced(owner, {});
     CHECK(d.said(true) == std::vector{owner});
-    d.state.on_rested(owner, {});
+    d.state.on_quiesced(owner, {});
     CHECK(d.said(true).empty()); // once
   }
   SECTION("one of them does not answer") {
-    d.state.on_rested(owner, fail(errc::timeout, "no answer"));
+    d.state.on_quiesced(owner, fail(errc::timeout, "no answer"));
     CHECK(d.said(true).empty());
     CHECK(d.said(false).empty());
   }
@@ -109,12 +109,12 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   d.attach();
   d.bind_all();
   d.state.on_node_gone(start);
-  const auto rests = d.take<link_rest>();
+  const auto rests = d.take<link_quiesce>();
   REQUIRE(rests.size() == 2);
   const bool in_time = GENERATE(false, true);
   if (in_time)
     for (const auto& x : rests)
-      d.state.on_rested(x.owner, {});
+      d.state.on_quiesced(x.owner, {});
   CHECK(d.said(true).empty());
   CHECK(d.said(false).empty());
   d.state.on_time(d.state.next_event());
@@ -125,14 +125,14 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   if (in_time) {
     d.collect();
     REQUIRE_FALSE(d.effects.empty());
-    CHECK(std::holds_alternative<link_say_at_rest>(d.effects.front()));
+    CHECK(std::holds_alternative<link_report_quiesced>(d.effects.front()));
   } else {
     for (const auto& x : rests)
-      d.state.on_rested(x.owner, {});
+      d.state.on_quiesced(x.owner, {});
   }
   CHECK(d.said(false) == std::vector{owner});
   const bool heard = GENERATE(false, true);
-  d.state.on_said_at_rest(owner, heard ? result<void>{} : fail(errc::unreachable, "the line is cut"), start);
+  d.state.on_quiesced_reported(owner, heard ? result<void>{} : fail(errc::unreachable, "the line is cut"), start);
   // The report is repeated until it is received.
   d.state.on_node_gone(start);
   d.rest();
@@ -152,15 +152,15 @@ TEST_CASE("link state: a node that missed the end of an attachment is notified a
   d.attach(harness::offer(owner + 1));
   CHECK(d.said(false) == std::vector{owner});
   CHECK(d.state.next_event() == timestamp::max());
-  d.state.on_said_at_rest(owner, fail(errc::busy, "this client is attached"), start);
+  d.state.on_quiesced_reported(owner, fail(errc::busy, "this client is attached"), start);
   const auto again = d.state.next_event();
   CHECK(again < timestamp::max());
   d.state.on_time(again - std::chrono::milliseconds(1));
   CHECK(d.said(false).empty());
   d.state.on_time(again);
   CHECK(d.said(false) == std::vector{owner});
-  d.state.on_said_at_rest(owner, {}, again);
-  d.state.on_said_at_rest(owner, fail(errc::busy, "late"), again); // without an open report
+  d.state.on_quiesced_reported(owner, {}, again);
+  d.state.on_quiesced_reported(owner, fail(errc::busy, "late"), again); // without an open report
   CHECK(d.state.next_event() == timestamp::max());
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("link state: an attachment without bound copy engines is reported at o
     CHECK(d.said(true).empty());
     CHECK(d.take<link_ended>().size() == 1);
   }
-  CHECK(d.take<link_rest>().empty());
+  CHECK(d.take<link_quiesce>().empty());
 }
 
 TEST_CASE("link state: shutdown does not wait for reports that no node would receive", "[link_state]") {
@@ -199,9 +199,9 @@ TEST_CASE("link state: shutdown does not wait for reports that no node would rec
   d.attach();
   d.bind_all();
   d.state.on_node_gone(start);
-  CHECK(d.take<link_rest>().size() == 2);
+  CHECK(d.take<link_quiesce>().size() == 2);
   d.state.end();
   CHECK(d.take<link_ended>().size() == 1);
 }
 
-} // namespace link_rest_test
+} // namespace link_quiesce_test
