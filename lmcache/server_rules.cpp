@@ -214,7 +214,7 @@ void server_rules::sent_away(change_number x, timestamp now) {
   advance(now);
 }
 
-void server_rules::client_gone(client_number client, timestamp now) {
+void server_rules::client_disconnected(client_number client, timestamp now) {
   const instance_name first(client, std::numeric_limits<instance_id>::min());
   std::vector<change_number> ended;
   for (const auto& [number, x] : entries_)

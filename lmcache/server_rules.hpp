@@ -124,7 +124,7 @@ public:
 
   /// The node has ended the attachment of this registration.
   void sent_away(change_number x, timestamp now);
-  void client_gone(client_number client, timestamp now);
+  void client_disconnected(client_number client, timestamp now);
   /// Ends everything, and rejects all later requests.
   void stop(timestamp now);
   void tick(timestamp now);

@@ -112,7 +112,7 @@ void session_table::ended(client_number client, const std::string& request) {
     erase(i);
 }
 
-void session_table::client_gone(client_number client) {
+void session_table::client_disconnected(client_number client) {
   for (auto i = sessions_.begin(); i != sessions_.end();)
     i = i->first.second == client ? erase(i) : std::next(i);
 }

@@ -82,7 +82,7 @@ public:
   /// The request has ended.
   void ended(client_number client, const std::string& request);
 
-  void client_gone(client_number client);
+  void client_disconnected(client_number client);
 
   void tick(timestamp now);
 

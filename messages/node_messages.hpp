@@ -247,7 +247,7 @@ struct node_stats {
   std::vector<rank_stats> ranks;
   std::uint64_t clients = 0;
   /// Disconnected clients that may still access the node's memory.
-  std::uint64_t departed_clients = 0;
+  std::uint64_t disconnected_clients = 0;
   std::vector<client_stats> attached{};
   cluster_stats cluster{};
   remote_stats remote{};

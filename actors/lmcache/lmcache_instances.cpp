@@ -216,7 +216,7 @@ void lmcache_server::rest(const attachment_ptr& x) {
 }
 
 // The node ends the proxies of a client that it detaches. Attachments that have been left are not found.
-void lmcache_server::shard_gone(const caf::down_msg& down) {
+void lmcache_server::shard_lost(const caf::down_msg& down) {
   std::vector<attachment_ptr> gone;
   for (const auto& x : attachments_)
     if (!x->node.shards.empty() && tells_of(down, x->node.shards.front()))
@@ -230,7 +230,7 @@ void lmcache_server::shard_gone(const caf::down_msg& down) {
       if (y.node == x)
         spaces.push_back(id);
     for (const auto& id : spaces)
-      space_gone(id);
+      space_lost(id);
   }
   flush();
 }
@@ -243,7 +243,7 @@ void lmcache_server::send_away(Predicate is_meant) {
 }
 
 /// Without the attachment of its lookups, no key of a namespace is found: so its workers register again.
-void lmcache_server::space_gone(const namespace_id& space) {
+void lmcache_server::space_lost(const namespace_id& space) {
   const auto known = spaces_.find(space);
   const auto house = std::exchange(known->second.node, nullptr);
   for (auto& [number, lease] : leases_)

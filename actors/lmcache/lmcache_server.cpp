@@ -33,7 +33,7 @@ std::deque<lmcache_inbox::event> lmcache_inbox::take() {
 
 lmcache_server::lmcache_server(caf::actor_config& config, lmcache_server_parts parts)
     : lmcache_actor::base(config), parts_(std::move(parts)), sessions_(lmcache::session_table::options{}) {
-  set_down_handler([this](const caf::down_msg& down) { shard_gone(down); });
+  set_down_handler([this](const caf::down_msg& down) { shard_lost(down); });
 }
 
 lmcache_server::behavior_type lmcache_server::make_behavior() {
@@ -111,7 +111,7 @@ void lmcache_server::report_counters() {
 void lmcache_server::look_into_inbox() {
   for (auto& x : parts_.inbox->take()) {
     if (const auto* gone = std::get_if<client_number>(&x)) {
-      client_gone(*gone);
+      client_disconnected(*gone);
       continue;
     }
     const request_ptr asked = std::get<std::shared_ptr<lmcache::incoming>>(std::move(x));
@@ -209,13 +209,13 @@ void lmcache_server::refuse_late(timestamp time) {
   }
 }
 
-void lmcache_server::client_gone(client_number client) {
-  sessions_.client_gone(client);
+void lmcache_server::client_disconnected(client_number client) {
+  sessions_.client_disconnected(client);
   end_unneeded();
   settle_waiting();
   // The node detects the end of their processes, or their waiting time has passed.
   std::erase_if(lost_, [&](const auto& x) { return x.first.first == client; });
-  rules_.client_gone(client, now());
+  rules_.client_disconnected(client, now());
   flush();
 }
 

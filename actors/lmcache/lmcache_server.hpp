@@ -220,7 +220,7 @@ private:
   void tick();
   void plan_tick(duration in);
   void begin(const request_ptr& x);
-  void client_gone(client_number client);
+  void client_disconnected(client_number client);
   /// Answers the request, unless it was answered already.
   void answer(const request_ptr& x, std::optional<std::string> frame);
   void refuse(const request_ptr& x);
@@ -250,8 +250,8 @@ private:
   void detach(const attachment_ptr& x, bool quiesced);
   /// No process accesses the node's memory in its name any more.
   void rest(const attachment_ptr& x);
-  void shard_gone(const caf::down_msg& down);
-  void space_gone(const namespace_id& space);
+  void shard_lost(const caf::down_msg& down);
+  void space_lost(const namespace_id& space);
   /// Reports to the rules that the attachments of these instances have ended. `flush` executes what follows.
   template <class Predicate>
   void send_away(Predicate is_meant);

@@ -169,8 +169,8 @@ void add_namespaces(screen& to, const json& x) {
 
 void add_clients(screen& to, const json& x) {
   to.add("");
-  to.add("clients", counted_at(x, {"clients", "attached"}) + " attached, " + counted_at(x, {"clients", "departed"}) +
-                        " disconnected but not drained");
+  to.add("clients", counted_at(x, {"clients", "attached"}) + " attached, " +
+                        counted_at(x, {"clients", "disconnected"}) + " disconnected but not drained");
   std::size_t shown = 0;
   for (const auto& c : list_at(x, {"clients", "list"})) {
     if (++shown > clients_most)

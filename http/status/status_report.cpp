@@ -209,7 +209,7 @@ void append_namespace(std::string& out, const status_report& x, const namespace_
 
 void append_clients(std::string& out, const status_report& x) {
   json_members m(out);
-  m.add("attached", x.stats.clients).add("departed", x.stats.departed_clients);
+  m.add("attached", x.stats.clients).add("disconnected", x.stats.disconnected_clients);
   const auto shown = std::min(x.stats.attached.size(), clients_most);
   append_list(m.key("list"), std::span(x.stats.attached).first(shown), [&](const client_stats& c) {
     json_members(out)
@@ -306,10 +306,11 @@ void add_notices(std::vector<warning>& to, const status_report& x, const opened_
         "LimitMEMLOCK=infinity), or lower memory.bytes");
   if (!opened.unusable_memory.empty())
     add("unusable_memory", opened.unusable_memory);
-  if (x.stats.departed_clients > 0)
-    add("departed_clients", std::to_string(x.stats.departed_clients) +
-                                " client(s) disconnected, but their processes still run and may write to memory of the "
-                                "node, which stays set aside; end these processes to free it");
+  if (x.stats.disconnected_clients > 0)
+    add("disconnected_clients",
+        std::to_string(x.stats.disconnected_clients) +
+            " client(s) disconnected, but their processes still run and may write to memory of the "
+            "node, which stays set aside; end these processes to free it");
 }
 
 std::string status_text(status_report x) {

@@ -53,7 +53,7 @@ latency_sample sample(request_kind kind, std::uint32_t items, std::uint64_t nano
 node_stats some_stats() {
   node_stats out;
   out.clients = 1;
-  out.departed_clients = 9;
+  out.disconnected_clients = 9;
   out.registry = {2, 3, 4, 5, 6, 77, 8, 9, 10, 11};
   out.registry.invalidated_in_memory = 70;
   out.registry.invalidated_on_disk = 5;

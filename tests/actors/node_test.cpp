@@ -218,7 +218,7 @@ TEST_CASE_METHOD(node_world,
   run();
   const auto stats = client().answer_to(counting).value<node_stats>();
   CHECK(stats.clients == 1);
-  CHECK(stats.departed_clients == 2);
+  CHECK(stats.disconnected_clients == 2);
   SECTION("one reports it") {
     CHECK(ask(supervisor, owner_quiesced_atom_v, first).code() == errc::ok);
   }

@@ -126,7 +126,7 @@ TEST_CASE("status: every warning has a section in the runbooks", "[status]") {
     is_there(runbook_of(static_cast<trouble>(i)));
   http::node_status::status_report x;
   x.memory_text = "not locked (RLIMIT_MEMLOCK)";
-  x.stats.departed_clients = 1;
+  x.stats.disconnected_clients = 1;
   std::vector<http::node_status::warning> notices;
   opened_parts opened;
   opened.buffered = true;

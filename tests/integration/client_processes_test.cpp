@@ -70,7 +70,7 @@ nlohmann::json config_with_http(const std::filesystem::path& directory) {
   return out;
 }
 
-bool has_no_departed(serving_node& node) {
+bool has_no_disconnected(serving_node& node) {
   return sum_of_metric(node, "troupe_departed_clients") == 0 && sum_of_metric(node, "troupe_clients") == 0;
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("a client needs none of the capabilities of its node") {
   const auto x = result_of(client);
   INFO(x.err);
   check_clean(x, {});
-  CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
+  CHECK(troupe::test::eventually([&] { return has_no_disconnected(node); }));
   // The same in the other direction.
   CHECK(node.stop() == 0);
   const scratch_directory other;
@@ -113,7 +113,7 @@ TEST_CASE("a client in another PID namespace maps the node's memory and its exit
     node.wait_for_statistics([](const auto& s) { return s.clients == 1 && s.keys > 300; });
     killed.kill();
   }
-  CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
+  CHECK(troupe::test::eventually([&] { return has_no_disconnected(node); }));
   CHECK(node.wait_until_quiesced().quiesced());
   // A node in a PID namespace serves clients outside.
   CHECK(node.stop() == 0);
@@ -173,7 +173,7 @@ TEST_CASE("clients that claim to be process 1 free their slot, on the Unix socke
       INFO(x.err);
       CHECK(x.code == 0);
       CHECK(x.out.find("attached as another") != std::string::npos);
-      CHECK(troupe::test::eventually([&] { return has_no_departed(node); }));
+      CHECK(troupe::test::eventually([&] { return has_no_disconnected(node); }));
     }
   check_clean(run_replay({"--attach", node.address(), "--trace", small_trace}), {});
   CHECK(node.stop() == 0);

@@ -65,7 +65,7 @@ void world::disconnect(const worker& x) {
         if (changes_.at(number).name.first == client)
           for (auto i = y.work; i > 0; --i)
             rules_.end_work(number, now_);
-    rules_.client_gone(client, now_);
+    rules_.client_disconnected(client, now_);
     flush();
   });
 }

@@ -64,7 +64,7 @@ void world::reconnect(worker& x) {
   count("reconnected");
   // It continues its accesses to frames until it registers.
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client] {
-    rules_.client_gone(client, now_);
+    rules_.client_disconnected(client, now_);
     flush();
   });
   x.client = ++last_client_;
@@ -78,7 +78,7 @@ void world::die(worker& x) {
   count("died");
   x.dead = true;
   after(random_.skewed_time(milliseconds(1), seconds(20)), [this, client = x.client, number = x.number] {
-    rules_.client_gone(client, now_);
+    rules_.client_disconnected(client, now_);
     flush();
     // The node sees the end of the process.
     for (auto& [of, y] : made_)

@@ -221,7 +221,7 @@ caf::strong_actor_ptr client::connect() {
   std::erase_if(old_lines_, [](const auto& x) { return x->ended(line::client); });
   if (line_) {
     if (!line_->ended(line::client))
-      line_is_gone(*line_);
+      line_is_lost(*line_);
     old_lines_.push_back(std::move(line_));
   }
   line_ = std::make_shared<line>(world_, *in_, *node_.in(), *this);
@@ -229,7 +229,7 @@ caf::strong_actor_ptr client::connect() {
   return line_->far(line::client, strong(node_.reception()));
 }
 
-void client::line_is_gone(const line& which) {
+void client::line_is_lost(const line& which) {
   if (&which != line_.get())
     return; // later messages belong to the next one
   world_.count("lost node");

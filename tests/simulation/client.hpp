@@ -60,7 +60,7 @@ public:
             caf::message& what) override;
   bool hears(const caf::strong_actor_ptr& from, const caf::strong_actor_ptr& who, caf::message_id id,
              caf::message& what) override;
-  void line_is_gone(const line& which) override;
+  void line_is_lost(const line& which) override;
 
 private:
   struct open_task {

@@ -155,7 +155,7 @@ void line::cut() {
 
 void line::notice(side here) {
   if (here == client && ends_[here].in != nullptr)
-    watch_.line_is_gone(*this);
+    watch_.line_is_lost(*this);
   for (auto& [id, x] : std::exchange(ends_[here].far, {}))
     static_cast<far_actor*>(x->get())->lose();
 }

@@ -26,7 +26,7 @@ public:
   /// The process id of the client on the host of its node; its own number is that of the simulation.
   virtual std::int32_t process_number() const noexcept = 0;
   /// The client has noticed, perhaps after it has connected anew.
-  virtual void line_is_gone(const line& which) = 0;
+  virtual void line_is_lost(const line& which) = 0;
 };
 
 /// One connection between a client's process and the node's, as CAF's middleman makes them over TCP: in each process,

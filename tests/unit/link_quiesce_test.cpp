@@ -108,7 +108,7 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();
-  d.state.on_node_gone(start);
+  d.state.on_node_lost(start);
   const auto rests = d.take<link_quiesce>();
   REQUIRE(rests.size() == 2);
   const bool in_time = GENERATE(false, true);
@@ -134,7 +134,7 @@ TEST_CASE("link state: a lost node is notified that the client is quiesced when 
   const bool heard = GENERATE(false, true);
   d.state.on_quiesced_reported(owner, heard ? result<void>{} : fail(errc::unreachable, "the line is cut"), start);
   // The report is repeated until it is received.
-  d.state.on_node_gone(start);
+  d.state.on_node_lost(start);
   d.rest();
   d.state.on_time(d.state.next_event());
   d.attach(harness::offer(owner + 2));
@@ -146,7 +146,7 @@ TEST_CASE("link state: a node that missed the end of an attachment is notified a
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();
-  d.state.on_node_gone(start);
+  d.state.on_node_lost(start);
   d.rest();
   d.state.on_time(d.state.next_event());
   d.attach(harness::offer(owner + 1));
@@ -180,7 +180,7 @@ TEST_CASE("link state: an attachment without bound copy engines is reported at o
   }
   SECTION("the node is lost") {
     d.attach();
-    d.state.on_node_gone(start);
+    d.state.on_node_lost(start);
     d.state.on_time(d.state.next_event());
     d.attach(harness::offer(owner + 1));
     CHECK(d.said(false) == std::vector{owner});
@@ -198,7 +198,7 @@ TEST_CASE("link state: shutdown does not wait for reports that no node would rec
   d.state.bind(1, {0, 1}, timestamp::max());
   d.attach();
   d.bind_all();
-  d.state.on_node_gone(start);
+  d.state.on_node_lost(start);
   CHECK(d.take<link_quiesce>().size() == 2);
   d.state.end();
   CHECK(d.take<link_ended>().size() == 1);

@@ -67,7 +67,7 @@ TEST_CASE("link state: pauses double between their bounds, and there is one atte
     d.state.on_not_found(number, {errc::unreachable, "again"}, now);
     CHECK_FALSE(d.state.on_attached(number, harness::offer()));
     d.state.on_not_attached(number, {errc::busy, "again"}, now);
-    d.state.on_node_gone(now);
+    d.state.on_node_lost(now);
     d.state.on_time(now + pause - 1ns);
     CHECK(d.take<link_seek>().empty());
     now += pause;
@@ -92,7 +92,7 @@ TEST_CASE("link state: a success resets the pause, and attaching alone counts on
     d.attach();
     d.take<link_bind_lookup>();
     d.take<link_map>();
-    d.state.on_node_gone(now);
+    d.state.on_node_lost(now);
     pause = d.state.next_event() - now;
     now += pause;
     d.state.on_time(now);
@@ -154,7 +154,7 @@ TEST_CASE("link state: components are bound again when the node comes back", "[l
   d.attach();
   d.bind_all();
   CHECK(d.ended(1) == errc::ok);
-  d.state.on_node_gone(start);
+  d.state.on_node_lost(start);
   CHECK(d.take_one<link_part>().owner == owner);
   CHECK(d.take<link_unbind>().size() == 1);
   CHECK(d.state.owner() == 0);
@@ -175,7 +175,7 @@ TEST_CASE("link state: answers of an earlier bind are ignored", "[link_state]") 
   d.take<link_map>();
   const bool by_loss = GENERATE(false, true);
   if (by_loss)
-    d.state.on_node_gone(start);
+    d.state.on_node_lost(start);
   else
     d.state.bind(2, {0, 1}, timestamp::max());
   d.state.on_mapped(old, 0, {}, harness_start);
@@ -271,7 +271,7 @@ TEST_CASE("link state: permanent errors are final", "[link_state]") {
     notified += x.owner == owner ? 1 : 0;
   CHECK(notified == (knows_us ? 1 : 0));
   d.state.on_time(start + 24h);
-  d.state.on_node_gone(start + 24h);
+  d.state.on_node_lost(start + 24h);
   CHECK(d.take<link_seek>().empty());
   CHECK(d.state.next_event() == timestamp::max());
 }
@@ -300,13 +300,13 @@ TEST_CASE("link state: other errors are transient and the client retries", "[lin
   }
   SECTION("disconnected while the actors of the client were being bound") {
     d.attach();
-    d.state.on_node_gone(start);
+    d.state.on_node_lost(start);
     CHECK(d.take_one<link_part>().owner == owner);
     CHECK(d.take<link_unbind>().size() == 1);
   }
   SECTION("disconnected while it was answering") {
     d.find();
-    d.state.on_node_gone(start);
+    d.state.on_node_lost(start);
     CHECK(d.take_one<link_part>().owner == 0);
   }
   CHECK(d.ended(1) == errc::internal);
@@ -321,7 +321,7 @@ TEST_CASE("link state: other errors are transient and the client retries", "[lin
 TEST_CASE("link state: a node that comes back with another identity is left and refused", "[link_state]") {
   harness d;
   d.attach();
-  d.state.on_node_gone(start);
+  d.state.on_node_lost(start);
   d.take<link_part>();
   d.state.on_time(d.state.next_event());
   auto other = harness::offer(owner + 1);
@@ -342,7 +342,7 @@ TEST_CASE("link state: a node in this process is not searched for twice", "[link
     CHECK(d.ended(1) == errc::ok);
     d.state.wait_attached(2, timestamp::max());
     CHECK(d.ended(2) == errc::ok);
-    d.state.on_node_gone(start);
+    d.state.on_node_lost(start);
   }
   SECTION("it refuses") {
     expected = errc::limit_exceeded;
@@ -378,7 +378,7 @@ TEST_CASE("link state: a resource shortage of the node is reported at once, and 
   // No caller was answered, and the attempts continue.
   CHECK(d.take<link_answer>().empty());
   d.attach();
-  d.state.on_node_gone(start + 40s);
+  d.state.on_node_lost(start + 40s);
   d.take<link_news>();
   d.state.on_time(start + 50s);
   CHECK(fails(threads, start + 50s) == 1);
@@ -447,7 +447,7 @@ TEST_CASE("link state: in any order of events every wait ends once and one attac
         break;
       case 2:
         if (below(6) == 0)
-          d.state.on_node_gone(now);
+          d.state.on_node_lost(now);
         break;
       case 3:
         d.state.on_time(now);

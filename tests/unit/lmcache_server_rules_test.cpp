@@ -147,12 +147,12 @@ TEST_CASE("server rules: a reconnect or deregistration is answered when no lane 
   REQUIRE(x.work_begins(first));
   // How 1: it is not known yet that the old connection has ended.
   if (how != 1)
-    x.rules.client_gone(1, x.time);
+    x.rules.client_disconnected(1, x.time);
   const auto second =
       how == 4 ? x.unregister(again) : x.enroll(again, memory_named(how == 0 || how == 2 ? "/another" : "/a"));
   CHECK(x.take() == words{"end 1"});
   if (how == 1)
-    x.rules.client_gone(1, x.time);
+    x.rules.client_disconnected(1, x.time);
   x.work_ends(first);
   if (how == 4) {
     CHECK(x.take() == words{"accept 2", "release 1"});
@@ -220,7 +220,7 @@ TEST_CASE("server rules: a disconnected worker leaves nothing behind", "[lmcache
   const auto first = x.registered(one, memory_named("/a"));
   REQUIRE(x.work_begins(first));
   x.enroll(one, memory_named("/b"));
-  x.rules.client_gone(1, x.time);
+  x.rules.client_disconnected(1, x.time);
   CHECK(x.take() == words{"end 1", "reject 2"});
   CHECK_FALSE(x.rules.drained());
   x.work_ends(first);
@@ -228,7 +228,7 @@ TEST_CASE("server rules: a disconnected worker leaves nothing behind", "[lmcache
   CHECK(x.rules.drained());
   // The memory of a worker is being opened when it disconnects.
   const auto third = x.enroll({2, 1, 0}, memory_named("/c"));
-  x.rules.client_gone(2, x.time);
+  x.rules.client_disconnected(2, x.time);
   x.prepared(third);
   CHECK(x.take() == words{"prepare 3", "reject 3", "release 3"});
 }

@@ -60,7 +60,7 @@ TEST_CASE("An abandoned lookup is reported once, however its session ends", "[lm
   const auto c = *x.table.begin(2, "c", start);
   x.table.ended(1, "a");
   CHECK(x.table.take_given_up() == lookups{again});
-  x.table.client_gone(1);
+  x.table.client_disconnected(1);
   CHECK(x.table.take_given_up() == lookups{b});
   x.table.tick(start + std::chrono::seconds(10));
   CHECK(x.table.take_given_up() == lookups{c});
@@ -94,7 +94,7 @@ TEST_CASE("A lease ends with its request, its client or its time", "[lmcache]") 
   x.found(2, "a", 2, 3);
   x.table.ended(1, "a");
   CHECK(x.ended() == leases{1});
-  x.table.client_gone(1);
+  x.table.client_disconnected(1);
   CHECK(x.ended() == leases{2});
   x.table.tick(start + std::chrono::seconds(9));
   CHECK(x.ended().empty());
@@ -212,7 +212,7 @@ TEST_CASE("No order of messages leaks a lock, or ends a lease twice", "[lmcache]
       break;
     case 7:
       if (random() % 8 == 0) {
-        x.table.client_gone(client);
+        x.table.client_disconnected(client);
         settle();
         for (const auto& [lease, y] : held)
           REQUIRE(y.client != client);

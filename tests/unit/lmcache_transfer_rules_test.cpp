@@ -248,7 +248,7 @@ TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are canc
     rules.copy(make(operation::store, 2), of, how, {{0, 1}, {1, 1}}, t0);
   parts = take<transfer_rules::start>();
   CHECK(parts.size() == 8);
-  registrations.client_gone(1, t0);
+  registrations.client_disconnected(1, t0);
   rules.ended(of, t0);
   // Those that have not had their turn.
   CHECK(take<transfer_rules::refuse>().size() == 2);
@@ -264,7 +264,7 @@ TEST_CASE_METHOD(worker_world, "copies of a registration that has ended are canc
 TEST_CASE_METHOD(worker_world, "requests whose memory a worker may access are listed when its attachment ends",
                  "[lmcache]") {
   prepare_store(2);
-  registrations.client_gone(1, t0);
+  registrations.client_disconnected(1, t0);
   rules.ended(of, t0);
   CHECK(take<transfer_rules::end_order>().empty());
   CHECK(rules.forget(of) == std::set{transfer_rules::name_of(*make(operation::commit_store, 2))});

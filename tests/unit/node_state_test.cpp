@@ -39,17 +39,17 @@ struct harness {
   result<node_state::arrival> attach(node_state::link_number link, const std::string& space = "") {
     return rules.attach({4, "client " + std::to_string(link), space}, link, now);
   }
-  void link_gone(node_state::link_number link) { rules.link_gone(link, now); }
+  void link_disconnected(node_state::link_number link) { rules.link_disconnected(link, now); }
   result<void> leave(owner_id owner, node_state::link_number link) { return rules.leave(owner, link, now); }
   /// Quiesces all disconnected clients.
   void settle() {
-    for (const auto owner : rules.departed())
+    for (const auto owner : rules.disconnected())
       CHECK(rules.owner_quiesced(owner));
   }
 
-  std::vector<owner_id> departed() {
+  std::vector<owner_id> disconnected() {
     std::vector<owner_id> out;
-    for (const auto& x : rules.take_departures())
+    for (const auto& x : rules.take_disconnected())
       out.push_back(x.owner);
     return out;
   }
@@ -90,14 +90,14 @@ TEST_CASE("node: a link that attaches again replaces itself, whatever the limit"
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
   CHECK(w.attach(4).error().code == errc::limit_exceeded);
-  CHECK(w.departed().empty());
+  CHECK(w.disconnected().empty());
   const auto second = w.attach(2);
   REQUIRE(second);
-  const auto gone = w.rules.take_departures();
+  const auto gone = w.rules.take_disconnected();
   REQUIRE(gone.size() == 1);
   CHECK(gone[0].name == "client 2");
   CHECK(gone[0].owner != second->owner);
-  CHECK(w.rules.take_departures().empty());
+  CHECK(w.rules.take_disconnected().empty());
   CHECK(w.rules.clients() == 3);
 }
 
@@ -107,28 +107,28 @@ TEST_CASE("node: a client detaches by its own link only, and once", "[node_state
   REQUIRE(w.attach(2));
   CHECK(w.leave(owner, 2).error().code == errc::not_found);
   CHECK(w.leave(owner + 1000, 1).error().code == errc::not_found);
-  CHECK(w.departed().empty());
+  CHECK(w.disconnected().empty());
   CHECK(w.leave(owner, 1));
-  CHECK(w.departed() == std::vector{owner});
+  CHECK(w.disconnected() == std::vector{owner});
   CHECK(w.leave(owner, 1).error().code == errc::not_found);
-  w.link_gone(1);
-  CHECK(w.departed().empty());
+  w.link_disconnected(1);
+  CHECK(w.disconnected().empty());
 }
 
 TEST_CASE("node: a disconnected client is listed until it is quiesced, and is quiesced once", "[node_state]") {
   harness w;
   const auto owner = w.attach(1)->owner;
   CHECK(w.rules.owner_quiesced(owner).error().code == errc::busy);
-  CHECK(w.rules.departed().empty());
-  w.link_gone(1);
+  CHECK(w.rules.disconnected().empty());
+  w.link_disconnected(1);
   CHECK(w.ended == std::vector{owner});
-  CHECK(w.rules.departed() == std::vector{owner});
-  CHECK(w.rules.departed_clients() == 1);
+  CHECK(w.rules.disconnected() == std::vector{owner});
+  CHECK(w.rules.disconnected_clients() == 1);
   CHECK(w.rules.clients() == 0);
-  CHECK(w.departed() == std::vector{owner});
+  CHECK(w.disconnected() == std::vector{owner});
   CHECK(w.rules.take_quiesced().empty());
   CHECK(w.rules.owner_quiesced(owner));
-  CHECK(w.rules.departed_clients() == 0);
+  CHECK(w.rules.disconnected_clients() == 0);
   CHECK(w.rules.take_quiesced() == std::vector{owner});
   CHECK(w.rules.owner_quiesced(owner));
   CHECK(w.rules.owner_quiesced(owner + 1000));
@@ -138,10 +138,10 @@ TEST_CASE("node: a disconnected client is listed until it is quiesced, and is qu
 TEST_CASE("node: no client is quiesced before its disconnect is reported", "[node_state]") {
   harness w;
   const auto owner = w.attach(1)->owner;
-  w.link_gone(1);
+  w.link_disconnected(1);
   CHECK(w.rules.owner_quiesced(owner));
   CHECK(w.rules.take_quiesced().empty());
-  CHECK(w.departed() == std::vector{owner});
+  CHECK(w.disconnected() == std::vector{owner});
   CHECK(w.rules.take_quiesced() == std::vector{owner});
 }
 
@@ -149,9 +149,9 @@ TEST_CASE("node: a client without any request is quiesced when it disconnects", 
   harness w;
   w.silent = true;
   const auto owner = w.attach(1)->owner;
-  w.link_gone(1);
-  CHECK(w.rules.departed().empty());
-  CHECK(w.departed() == std::vector{owner});
+  w.link_disconnected(1);
+  CHECK(w.rules.disconnected().empty());
+  CHECK(w.disconnected() == std::vector{owner});
   CHECK(w.rules.take_quiesced() == std::vector{owner});
 }
 
@@ -159,15 +159,15 @@ TEST_CASE("node: disconnected clients count towards the limit, and the error say
   harness w;
   for (node_state::link_number link = 1; link <= 3; ++link)
     REQUIRE(w.attach(link));
-  w.link_gone(1);
-  w.link_gone(2);
+  w.link_disconnected(1);
+  w.link_disconnected(2);
   const auto e = w.attach(4).error();
   CHECK(e.code == errc::limit_exceeded);
   for (const auto* part : {"1 clients are attached", "2 have disconnected", "io.max_clients"})
     CHECK(e.text.find(part) != std::string::npos);
   // Its own predecessor counts too: the link has to report first that it is quiesced.
   CHECK(w.attach(3).error().code == errc::limit_exceeded);
-  CHECK(w.rules.departed_clients() == 3);
+  CHECK(w.rules.disconnected_clients() == 3);
   w.settle();
   CHECK(w.attach(3));
   CHECK(w.attach(4));
@@ -176,7 +176,7 @@ TEST_CASE("node: disconnected clients count towards the limit, and the error say
 TEST_CASE("node: the owner id of a client that is not quiesced is not reused", "[node_state]") {
   harness w({7, 7, 8});
   CHECK(w.attach(1)->owner == 7);
-  w.link_gone(1);
+  w.link_disconnected(1);
   CHECK(w.attach(2)->owner == 8);
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("node: a client that does not quiesce is reported once", "[node_state]
   harness w;
   const auto owner = w.attach(1)->owner;
   w.now += std::chrono::hours(1);
-  w.link_gone(1);
+  w.link_disconnected(1);
   CHECK(w.rules.take_overdue(w.now + node_state::quiesce_expected - duration(1)).empty());
   const auto overdue = w.rules.take_overdue(w.now + node_state::quiesce_expected);
   REQUIRE(overdue.size() == 1);
@@ -234,7 +234,7 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
       }
       break;
     case 1:
-      w.link_gone(link);
+      w.link_disconnected(link);
       attached.erase(link);
       break;
     case 2:
@@ -249,12 +249,12 @@ TEST_CASE("node: every client is attached or disconnected, and no owner id is re
       CHECK(w.leave(expected.empty() ? 1 : expected[0], link).has_value() == !expected.empty());
       attached.erase(link);
     }
-    CHECK(w.departed() == expected);
+    CHECK(w.disconnected() == expected);
     unquiesced.insert(expected.begin(), expected.end());
     CHECK(w.rules.take_quiesced().empty());
     CHECK(w.rules.clients() == attached.size());
-    const auto departed = w.rules.departed();
-    CHECK(std::set<owner_id>(departed.begin(), departed.end()) == unquiesced);
+    const auto disconnected = w.rules.disconnected();
+    CHECK(std::set<owner_id>(disconnected.begin(), disconnected.end()) == unquiesced);
   }
 }
 
@@ -298,12 +298,12 @@ TEST_CASE("node: a namespace that clients created is closed, reopened and remove
   CHECK(w.rules.close_space(id, false, w.now).error().code == errc::busy);
   CHECK(w.rules.clients() == 1);
   CHECK(w.rules.close_space(id, true, w.now));
-  CHECK(w.departed() == std::vector<owner_id>{owner});
+  CHECK(w.disconnected() == std::vector<owner_id>{owner});
   CHECK(w.attach(2, "mine").error().code == errc::unknown_namespace);
   CHECK(w.rules.attach({4, "client", "", mine, true}, 2, w.now).error().code == errc::busy);
   w.rules.reopen_space(id);
   CHECK(w.attach(2, "mine")->space == 2);
-  w.link_gone(2);
+  w.link_disconnected(2);
   CHECK(w.rules.close_space(id, false, w.now));
   w.rules.remove_space(id);
   CHECK_FALSE(w.rules.index_of(id));
@@ -314,7 +314,7 @@ TEST_CASE("node: a namespace that clients created is closed, reopened and remove
     const auto last = w.attach(3, "mine");
     REQUIRE(last);
     CHECK(last->space == 2);
-    w.link_gone(3);
+    w.link_disconnected(3);
     CHECK(w.rules.owner_quiesced(last->owner));
     CHECK(w.rules.close_space(id, false, w.now));
     w.rules.remove_space(id);

@@ -75,7 +75,7 @@ json node(std::vector<json> spaces) {
           {"namespaces_omitted", 0},
           {"clients",
            {{"attached", 1},
-            {"departed", 0},
+            {"disconnected", 0},
             {"list",
              {{{"name", "engine\x1b[2J"},
                {"namespace", "chat"},

@@ -66,7 +66,7 @@ link::link(caf::actor_config& config, link_options options)
     : link_actor::base(config), options_(std::move(options)), state_(rules_of(options_)) {
   set_down_handler([this](caf::down_msg& down) {
     if (tells_of(down, node_)) {
-      state_.on_node_gone(now());
+      state_.on_node_lost(now());
       flush();
     } else if (!reply_.shards.empty() && tells_of(down, reply_.shards.front())) {
       state_.on_sent_away(now());

@@ -193,7 +193,7 @@ void link_state::on_not_attached(link_try number, const error& why, timestamp no
   retry(why, now);
 }
 
-void link_state::on_node_gone(timestamp now) {
+void link_state::on_node_lost(timestamp now) {
   if (phase_ == phase::attaching || phase_ == phase::attached)
     lost("the node has disconnected", now);
 }

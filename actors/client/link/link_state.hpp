@@ -52,7 +52,7 @@ struct link_seek {
   link_try number = 0;
 };
 /// Attach to the node that was found, and monitor it; answered by `on_attached` or `on_not_attached`, later
-/// `on_node_gone`.
+/// `on_node_lost`.
 struct link_attach {
   link_try number = 0;
 };
@@ -162,7 +162,7 @@ public:
   /// actor has used; else `link_part` does that.
   bool on_attached(link_try number, const node_offer& offer);
   void on_not_attached(link_try number, const error& why, timestamp now);
-  void on_node_gone(timestamp now);
+  void on_node_lost(timestamp now);
   /// The node has ended this attachment, because its namespace was removed.
   void on_sent_away(timestamp now);
 

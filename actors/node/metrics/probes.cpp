@@ -263,7 +263,7 @@ std::map<std::string, space_sum> sums_of(std::vector<namespace_info> spaces, con
 void show(metrics_state& to, const node_stats& stats) {
   to.set("troupe_clients", "Clients attached.", {}, number(stats.clients));
   to.set("troupe_departed_clients", "Disconnected clients whose processes may still access the node's memory.", {},
-         number(stats.departed_clients));
+         number(stats.disconnected_clients));
   show(to, stats.registry);
   show(to, stats.cluster);
   show(to, stats.remote);

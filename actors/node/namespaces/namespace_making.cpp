@@ -56,8 +56,8 @@ void namespace_making::make(request_number request, const namespace_spec& wanted
     case phase::registering:
       x.waiting.push_back(request);
       return;
-    case phase::half_gone:
-      return reply(request, id, half_gone_error(x.spec.name));
+    case phase::half_removed:
+      return reply(request, id, half_removed_error(x.spec.name));
     default:
       return reply(request, id,
                    {errc::busy, "namespace '" + x.spec.name + "' is being removed; try again in a moment"});
@@ -87,7 +87,7 @@ void namespace_making::remove(request_number request, const namespace_id& space,
   case phase::opening:
   case phase::registering:
     return reply(request, space, {errc::busy, "namespace '" + x.spec.name + "' is being made; try again in a moment"});
-  case phase::half_gone:
+  case phase::half_removed:
     x.waiting.push_back(request);
     x.state = phase::removing;
     outbox_.emplace_back(order_removal{expect(space), space, true});
@@ -185,10 +185,10 @@ void namespace_making::not_forgotten(const namespace_id& space, entry& x, const 
     outbox_.emplace_back(order_removal{expect(space), space, true});
     return;
   }
-  x.state = phase::half_gone;
-  const auto half_gone = half_gone_error(x.spec.name);
-  outbox_.emplace_back(note{half_gone.text + ": " + why.text});
-  end(space, x, half_gone);
+  x.state = phase::half_removed;
+  const auto half_removed = half_removed_error(x.spec.name);
+  outbox_.emplace_back(note{half_removed.text + ": " + why.text});
+  end(space, x, half_removed);
 }
 
 void namespace_making::undo(const namespace_id& space, entry& x, error why) {

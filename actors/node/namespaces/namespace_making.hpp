@@ -28,7 +28,7 @@ namespace troupe {
 ///     └───── closing ◀──────────── forgetting ◀────────┘◀────────────────────── removing
 ///
 /// A removal on one shard is durable and cannot be undone. So if one shard cannot remove a namespace that others have
-/// removed, also by force, the namespace is `half_gone`: it is not served, and can only be removed again.
+/// removed, also by force, the namespace is `half_removed`: it is not served, and can only be removed again.
 ///
 /// The shards judge the name and the identity, so they are asked first, and nothing is opened for a namespace that they
 /// refuse. A request for a namespace that is being made shares its answer; while it is being undone the answer is
@@ -129,7 +129,7 @@ private:
     served,
     leaving,
     removing,
-    half_gone,
+    half_removed,
     forgetting,
     closing,
   };

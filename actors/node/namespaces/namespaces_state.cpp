@@ -76,8 +76,8 @@ void namespaces_state::add(request_number request, const add_namespace_request& 
   if (const auto i = spaces_.find(id); i != spaces_.end()) {
     if (!i->second.removing.empty())
       return reply(request, {errc::busy, "namespace '" + i->second.name + "' is being removed; try again in a moment"});
-    if (i->second.half_gone)
-      return reply(request, half_gone_error(i->second.name));
+    if (i->second.half_removed)
+      return reply(request, half_removed_error(i->second.name));
   }
   const auto number = expect([this, request, id, name = wanted.spec.name](std::span<const error> outcomes) {
     auto outcome = first_error(outcomes);
@@ -121,7 +121,7 @@ void namespaces_state::remove(request_number request, const remove_namespace_req
   space.removing.push_back(request);
   if (space.removing.size() > 1)
     return; // shares the answer of the removal in progress
-  order_all_removals(wanted.space, wanted.force || space.half_gone);
+  order_all_removals(wanted.space, wanted.force || space.half_removed);
 }
 
 void namespaces_state::order_all_removals(const namespace_id& id, bool force) {
@@ -135,12 +135,12 @@ void namespaces_state::removal_ended(const namespace_id& id, bool forced, std::s
   auto& space = i->second;
   // A shard may have removed it already in an earlier attempt that failed elsewhere.
   if (const auto bad = first_error(outcomes, errc::unknown_namespace); bad.code != errc::ok) {
-    space.half_gone = space.half_gone || any_gone(outcomes);
-    if (space.half_gone && !forced)
+    space.half_removed = space.half_removed || any_gone(outcomes);
+    if (space.half_removed && !forced)
       return order_all_removals(id, true);
-    if (space.half_gone)
-      outbox_.emplace_back(note{half_gone_error(space.name).text + ": " + bad.text});
-    return reply_all(std::exchange(space.removing, {}), space.half_gone ? half_gone_error(space.name) : bad);
+    if (space.half_removed)
+      outbox_.emplace_back(note{half_removed_error(space.name).text + ": " + bad.text});
+    return reply_all(std::exchange(space.removing, {}), space.half_removed ? half_removed_error(space.name) : bad);
   }
   auto waiting = std::exchange(space.removing, {});
   outbox_.emplace_back(note{"namespace removed: '" + space.name + "'"});
@@ -162,8 +162,8 @@ void namespaces_state::register_rank(request_number request, const rank_order& w
     return register_own(request, space, wanted);
   if (!space.removing.empty())
     return reply(request, {errc::busy, "namespace '" + space.name + "' is being removed"});
-  if (space.half_gone)
-    return reply(request, half_gone_error(space.name));
+  if (space.half_removed)
+    return reply(request, half_removed_error(space.name));
   if (wanted.slots == 0 || wanted.slots > options_.max_slots)
     return reply(request, {errc::out_of_range, "a rank has 1 to " + std::to_string(options_.max_slots) +
                                                    " pages; requested were " + std::to_string(wanted.slots)});

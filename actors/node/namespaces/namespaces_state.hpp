@@ -183,7 +183,7 @@ private:
     std::map<rank_number, rank_entry> ranks;
     bool own = false;
     /// A shard has removed it, and another one could not.
-    bool half_gone = false;
+    bool half_removed = false;
     /// The requests that wait for its removal; not empty while it is being removed.
     std::vector<request_number> removing;
   };

@@ -99,7 +99,7 @@ void node::tick() {
   const auto now = clock().now();
   if (next_look_ && now >= *next_look_) {
     next_look_.reset();
-    look_at_departed(now);
+    look_at_disconnected(now);
   }
   if (now < next_turn_)
     return;
@@ -128,27 +128,27 @@ void node::look_at_attached(timestamp now) {
   for (const auto& [owner, x] : clients_)
     // Lanes of this process may be using the frames of a client that ends itself.
     if (!x.elsewhere && !x.ends_itself && x.process && x.process->gone()) {
-      state_.link_gone(x.number, now);
+      state_.link_disconnected(x.number, now);
       any = true;
     }
   if (any)
-    release_departed();
+    release_disconnected();
 }
 
-void node::plan_look_at_departed(timestamp now) {
-  if (next_look_ || departed_.empty())
+void node::plan_look_at_disconnected(timestamp now) {
+  if (next_look_ || disconnected_.empty())
     return;
   next_look_ = now + look_interval;
   delayed_send(this, look_interval, caf::tick_atom_v);
 }
 
-void node::look_at_departed(timestamp now) {
-  for (const auto& [owner, x] : departed_)
+void node::look_at_disconnected(timestamp now) {
+  for (const auto& [owner, x] : disconnected_)
     if (x.process && x.process->gone())
       static_cast<void>(state_.owner_quiesced(owner)); // cannot fail: it is not attached
   for (const auto& x : state_.take_overdue(now)) {
     std::int32_t process = 0;
-    if (const auto found = departed_.find(x.owner); found != departed_.end()) {
+    if (const auto found = disconnected_.find(x.owner); found != disconnected_.end()) {
       found->second.overdue = true;
       process = found->second.process_id;
     }
@@ -157,7 +157,7 @@ void node::look_at_departed(timestamp now) {
         "aside until its process ends or reports the end of its transfers",
         x.name, x.owner, process);
   }
-  release_departed();
+  release_disconnected();
 }
 
 node::link_number node::number_of(const caf::actor_addr& link) {
@@ -238,7 +238,7 @@ void node::adopt(const served_space& made) {
 
 caf::result<void> node::leave_space(const leave_space_request& x) {
   const auto closed = state_.close_space(x.space, x.force, clock().now());
-  release_departed();
+  release_disconnected();
   return to_caf(closed);
 }
 
@@ -247,14 +247,14 @@ caf::result<void> node::unbind_space(const namespace_id& space) {
   if (!index)
     return to_caf(error{errc::unknown_namespace, "no such namespace"});
   auto promise = make_response_promise();
-  departing_spaces_.push_back({*index, space, promise});
+  closing_spaces_.push_back({*index, space, promise});
   let_go();
   return promise;
 }
 
 void node::let_go() {
-  std::erase_if(departing_spaces_, [this](departing_space& x) {
-    if (std::ranges::any_of(departed_,
+  std::erase_if(closing_spaces_, [this](closing_space& x) {
+    if (std::ranges::any_of(disconnected_,
                             [&](const auto& gone) { return gone.second.space == x.space && !gone.second.overdue; }))
       return false;
     for (const auto& rank : children_.ranks())
@@ -274,7 +274,7 @@ result<attach_reply> node::admit(const attach_request& wanted, const caf::actor&
   const auto arrived = state_.attach(caller_of(wanted), number, clock().now());
   // Needed also when the client is rejected; and before the link is monitored, because this ends the monitor of the
   // link's previous client.
-  release_departed();
+  release_disconnected();
   if (!arrived)
     return tl::unexpected<error>(arrived.error());
   monitor(link);
@@ -378,21 +378,21 @@ caf::result<cluster_welcome> node::meet(const cluster_hello& other) {
 
 void node::lose(owner_id owner) {
   if (const auto found = clients_.find(owner); found != clients_.end())
-    state_.link_gone(found->second.number, clock().now());
-  release_departed();
+    state_.link_disconnected(found->second.number, clock().now());
+  release_disconnected();
 }
 
 caf::result<void> node::leave(owner_id owner, const caf::actor& link) {
   const auto left = state_.leave(owner, number_of(caf::actor_cast<caf::actor_addr>(link)), clock().now());
-  release_departed();
+  release_disconnected();
   return to_caf(left);
 }
 
 caf::result<void> node::owner_quiesced(owner_id owner) {
-  if (const auto found = departed_.find(owner); found != departed_.end() && found->second.elsewhere)
+  if (const auto found = disconnected_.find(owner); found != disconnected_.end() && found->second.elsewhere)
     return caf::unit;
   const auto said = state_.owner_quiesced(owner);
-  release_departed();
+  release_disconnected();
   return to_caf(said);
 }
 
@@ -405,8 +405,8 @@ void node::end_fronts(const client& x) {
     send_exit(x.cluster, caf::exit_reason::user_shutdown);
 }
 
-void node::release_departed() {
-  for (const auto& gone : state_.take_departures()) {
+void node::release_disconnected() {
+  for (const auto& gone : state_.take_disconnected()) {
     log::get("node")->info("client disconnected: '{}' ({:016x}, {}); its leases and reservations are released",
                            gone.name, gone.owner, gone.why);
     // The proxies end first, so that later messages of the client are not delivered. A message that a proxy has already
@@ -415,13 +415,13 @@ void node::release_departed() {
     const auto left = clients_.extract(gone.owner);
     demonitor(left.mapped().handle.address());
     end_fronts(left.mapped());
-    const auto& departed =
-        departed_
-            .emplace(gone.owner, departed_client{std::move(left.mapped().process), left.mapped().space, false,
-                                                 left.mapped().elsewhere, std::move(left.mapped().remotes),
-                                                 left.mapped().name, left.mapped().process_id})
+    const auto& disconnected =
+        disconnected_
+            .emplace(gone.owner, disconnected_client{std::move(left.mapped().process), left.mapped().space, false,
+                                                     left.mapped().elsewhere, std::move(left.mapped().remotes),
+                                                     left.mapped().name, left.mapped().process_id})
             .first->second;
-    for (const auto& remote : departed.remotes)
+    for (const auto& remote : disconnected.remotes)
       send(remote, unbind_atom_v, gone.owner);
     for (const auto& x : children_.all())
       if (x.serves_clients)
@@ -430,12 +430,12 @@ void node::release_departed() {
   }
   // Sent after the notice of disconnection; messages between two actors are delivered in order.
   for (const auto owner : state_.take_quiesced()) {
-    departed_.erase(owner);
+    disconnected_.erase(owner);
     for (const auto& x : children_.ranks())
       request(x.worker, caf::infinite, owner_quiesced_atom_v, owner).then([] {}, [](const caf::error&) {});
   }
   let_go();
-  plan_look_at_departed(clock().now());
+  plan_look_at_disconnected(clock().now());
 }
 
 void node::on_down(const caf::down_msg& down) {
@@ -446,10 +446,10 @@ void node::on_down(const caf::down_msg& down) {
   }
   for (const auto& [owner, x] : clients_)
     if (tells_of(down, x.handle)) {
-      state_.link_gone(x.number, clock().now());
+      state_.link_disconnected(x.number, clock().now());
       break;
     }
-  release_departed();
+  release_disconnected();
 }
 
 caf::result<void> node::drain() {
@@ -488,7 +488,7 @@ void node::answer_drains() {
 void node::collect_stats(std::function<void(const result<node_stats>&)> on_done) {
   node_stats stats;
   stats.clients = state_.clients();
-  stats.departed_clients = state_.departed_clients();
+  stats.disconnected_clients = state_.disconnected_clients();
   stats.remote = remote_totals_->sum();
   for (const auto& [owner, x] : clients_)
     stats.attached.push_back(
@@ -570,7 +570,7 @@ void node::on_exit() {
     x.deliver(to_caf(ended));
   counting_.fail_all(ended);
   making_.fail_all(ended);
-  for (auto& x : std::exchange(departing_spaces_, {}))
+  for (auto& x : std::exchange(closing_spaces_, {}))
     x.promise.deliver(to_caf(ended));
   for (const auto& x : children_.all()) {
     demonitor(x.handle.address());
@@ -583,11 +583,11 @@ void node::on_exit() {
     for (const auto& remote : x.remotes)
       send_exit(remote, caf::exit_reason::user_shutdown);
   }
-  for (const auto& [owner, x] : departed_)
+  for (const auto& [owner, x] : disconnected_)
     for (const auto& remote : x.remotes)
       send_exit(remote, caf::exit_reason::user_shutdown);
   clients_.clear();
-  departed_.clear();
+  disconnected_.clear();
 }
 
 } // namespace troupe

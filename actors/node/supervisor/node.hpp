@@ -45,7 +45,7 @@ private:
   using link_number = node_state::link_number;
 
   /// An attached client: its link, and its proxies for shards and workers, which end with it. The state knows the link
-  /// by `number`; both have the same clients except while `release_departed` runs.
+  /// by `number`; both have the same clients except while `release_disconnected` runs.
   struct client {
     caf::actor handle;
     link_number number = 0;
@@ -72,7 +72,7 @@ private:
   };
 
   /// A disconnected client that is not quiesced.
-  struct departed_client {
+  struct disconnected_client {
     std::unique_ptr<watched_process> process;
     std::size_t space = 0;
     /// The time by which it should have been quiesced has passed. Requests that wait only for it continue; the memory
@@ -88,7 +88,7 @@ private:
   };
 
   /// A namespace that is being removed, with the request that is answered when nothing of it is in use.
-  struct departing_space {
+  struct closing_space {
     std::size_t space = 0;
     namespace_id id;
     caf::response_promise promise;
@@ -140,9 +140,9 @@ private:
   void end_fronts(const client& x);
   /// Ends the proxies of clients that the state has released, and notifies the actors that served them; then processes
   /// quiesced clients.
-  void release_departed();
+  void release_disconnected();
   /// Marks disconnected clients whose process has ended as quiesced.
-  void look_at_departed(timestamp now);
+  void look_at_disconnected(timestamp now);
   /// Ends the links of attached clients whose process has ended, also where a child process keeps the connection open.
   void look_at_attached(timestamp now);
   void on_down(const caf::down_msg& down);
@@ -156,7 +156,7 @@ private:
   void tick();
   /// The client slots, for `node_watch`.
   node_watch::places places_of_clients() const;
-  void plan_look_at_departed(timestamp now);
+  void plan_look_at_disconnected(timestamp now);
 
   std::shared_ptr<const config::node_config> options_;
   node_children children_;
@@ -168,8 +168,8 @@ private:
   process_watcher processes_;
   std::shared_ptr<const connected_peers> local_peers_;
   /// Disconnected clients that are not quiesced.
-  std::unordered_map<owner_id, departed_client> departed_;
-  std::vector<departing_space> departing_spaces_;
+  std::unordered_map<owner_id, disconnected_client> disconnected_;
+  std::vector<closing_space> closing_spaces_;
   /// Attachments that wait for the creation of their namespace.
   open_promises making_;
   /// The time of the next check of disconnected clients, if one is scheduled.

@@ -83,9 +83,9 @@ result<node::origin> node::origin_of(const attach_request& wanted, const caf::ac
 
 node_watch::places node::places_of_clients() const {
   constexpr std::size_t named_max = 8;
-  node_watch::places out{state_.clients(), state_.departed_clients(), options_->io.max_clients, {}};
+  node_watch::places out{state_.clients(), state_.disconnected_clients(), options_->io.max_clients, {}};
   std::size_t named = 0;
-  for (const auto& [owner, x] : departed_) {
+  for (const auto& [owner, x] : disconnected_) {
     if (++named > named_max) {
       out.processes += ", …";
       break;

@@ -94,7 +94,7 @@ result<void> node_state::close_space(const namespace_id& space, bool force, time
     return fail(errc::busy, std::to_string(attached.size()) + " clients are attached to namespace '" +
                                 spaces_[*index].spec.name + "'; wait until they have detached, or force its removal");
   for (const auto link : attached)
-    depart(link, "its namespace is removed", now);
+    disconnect(link, "its namespace is removed", now);
   spaces_[*index].state = space_entry::phase::closed;
   return {};
 }
@@ -111,8 +111,9 @@ void node_state::remove_space(const namespace_id& space) {
 
 error node_state::too_many() const {
   auto text = std::to_string(clients_.size()) + " clients are attached";
-  if (!departed_.empty())
-    text += ", and " + std::to_string(departed_.size()) + " have disconnected but may still write to the node's memory";
+  if (!disconnected_.empty())
+    text +=
+        ", and " + std::to_string(disconnected_.size()) + " have disconnected but may still write to the node's memory";
   return {errc::limit_exceeded, text + ", which is the limit (io.max_clients)"};
 }
 
@@ -126,11 +127,11 @@ result<node_state::arrival> node_state::attach(const caller& who, link_number li
   if (!space)
     return tl::unexpected<error>(space.error());
   // The link may be attached already: the answer to its earlier request was lost, or took too long.
-  depart(link, "attached again", now);
-  if (clients_.size() + departed_.size() >= options_.max_clients)
+  disconnect(link, "attached again", now);
+  if (clients_.size() + disconnected_.size() >= options_.max_clients)
     return tl::unexpected(too_many());
   auto owner = options_.draw();
-  while (owner == 0 || clients_.contains(owner) || departed_.contains(owner))
+  while (owner == 0 || clients_.contains(owner) || disconnected_.contains(owner))
     owner = options_.draw();
   clients_.emplace(owner, client{link, who.name, *space});
   return arrival{owner, *space};
@@ -140,18 +141,18 @@ result<void> node_state::leave(owner_id owner, link_number link, timestamp now) 
   const auto i = clients_.find(owner);
   if (i == clients_.end() || i->second.link != link)
     return fail(errc::not_found, "no client with this owner id is attached by this link");
-  depart(link, "detached", now);
+  disconnect(link, "detached", now);
   return {};
 }
 
-void node_state::depart(link_number link, const char* why, timestamp now) {
+void node_state::disconnect(link_number link, const char* why, timestamp now) {
   const auto i = std::ranges::find_if(clients_, [&](const auto& x) { return x.second.link == link; });
   if (i == clients_.end())
     return;
   const auto owner = i->first;
-  departures_.push_back({owner, i->second.name, why});
+  disconnected_clients_.push_back({owner, i->second.name, why});
   if (options_.end_asking(owner))
-    departed_.emplace(owner, departed_client{std::move(i->second.name), now});
+    disconnected_.emplace(owner, disconnected_client{std::move(i->second.name), now});
   else
     quiesced_owners_.push_back(owner);
   clients_.erase(i);
@@ -161,27 +162,27 @@ result<void> node_state::owner_quiesced(owner_id owner) {
   if (clients_.contains(owner))
     return fail(errc::busy,
                 "this client is attached; it can be quiesced only after it has detached and its transfers have ended");
-  if (departed_.erase(owner) > 0)
+  if (disconnected_.erase(owner) > 0)
     quiesced_owners_.push_back(owner);
   return {};
 }
 
 std::vector<owner_id> node_state::take_quiesced() {
-  if (!departures_.empty())
+  if (!disconnected_clients_.empty())
     return {};
   return std::exchange(quiesced_owners_, {});
 }
 
-std::vector<owner_id> node_state::departed() const {
+std::vector<owner_id> node_state::disconnected() const {
   std::vector<owner_id> out;
-  for (const auto& [owner, x] : departed_)
+  for (const auto& [owner, x] : disconnected_)
     out.push_back(owner);
   return out;
 }
 
 std::vector<node_state::departure> node_state::take_overdue(timestamp now) {
   std::vector<departure> out;
-  for (auto& [owner, x] : departed_)
+  for (auto& [owner, x] : disconnected_)
     if (!x.overdue_notified && now >= later(x.since, quiesce_expected)) {
       x.overdue_notified = true;
       out.push_back({owner, x.name, "not quiesced"});

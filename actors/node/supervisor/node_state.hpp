@@ -95,16 +95,16 @@ public:
 
   /// Attaches a client. Errors, with a sentence: unsupported, unknown_namespace, identity_mismatch, limit_exceeded or
   /// shutting_down. A link that was already attached is detached first, also when it is rejected for the limit: see
-  /// `take_departures`.
+  /// `take_disconnected`.
   result<arrival> attach(const caller& who, link_number link, timestamp now);
 
   /// Detaches a client. not_found unless this link attached as this owner, so that no client can detach another one.
   result<void> leave(owner_id owner, link_number link, timestamp now);
 
   /// Handles the end of the link.
-  void link_gone(link_number link, timestamp now) { depart(link, "connection ended", now); }
+  void link_disconnected(link_number link, timestamp now) { disconnect(link, "connection ended", now); }
 
-  std::vector<departure> take_departures() { return std::exchange(departures_, {}); }
+  std::vector<departure> take_disconnected() { return std::exchange(disconnected_clients_, {}); }
 
   /// Marks a client as quiesced: it does not access the node's memory any more. `busy` if it is attached. No effect for
   /// a client that is already quiesced or unknown.
@@ -114,13 +114,13 @@ public:
   std::vector<owner_id> take_quiesced();
 
   /// Disconnected clients that are not quiesced, in no order.
-  std::vector<owner_id> departed() const;
+  std::vector<owner_id> disconnected() const;
 
   /// Disconnected clients that should be quiesced by now and are not; each once.
   std::vector<departure> take_overdue(timestamp now);
 
   std::size_t clients() const noexcept { return clients_.size(); }
-  std::size_t departed_clients() const noexcept { return departed_.size(); }
+  std::size_t disconnected_clients() const noexcept { return disconnected_.size(); }
 
   /// Stops attachments. Returns true the first time; then `parts` parts have to be drained.
   bool drain(std::size_t parts) noexcept;
@@ -143,7 +143,7 @@ private:
     bool own = false;
   };
 
-  struct departed_client {
+  struct disconnected_client {
     std::string name;
     timestamp since{};
     bool overdue_notified = false;
@@ -153,13 +153,13 @@ private:
   result<std::size_t> space_named(const std::string& name) const;
   bool fits(const caller& who) const { return !draining_ && who.protocol == options_.protocol; }
   error too_many() const;
-  void depart(link_number link, const char* why, timestamp now);
+  void disconnect(link_number link, const char* why, timestamp now);
 
   options options_;
   std::vector<space_entry> spaces_;
   std::unordered_map<owner_id, client> clients_;
-  std::unordered_map<owner_id, departed_client> departed_;
-  std::vector<departure> departures_;
+  std::unordered_map<owner_id, disconnected_client> disconnected_;
+  std::vector<departure> disconnected_clients_;
   std::vector<owner_id> quiesced_owners_;
   std::size_t busy_parts_ = 0;
   bool draining_ = false;

@@ -51,8 +51,8 @@ std::string node_watch::lack_of_extents(timestamp now) {
 std::vector<std::string> node_watch::look(const places& of_clients) {
   std::vector<std::string> changes;
   const auto& x = of_clients;
-  note(trouble::clients_full, x.departed > 0 && x.attached + x.departed >= x.most,
-       "no new client can attach: " + std::to_string(x.departed) + " of " + std::to_string(x.most) +
+  note(trouble::clients_full, x.disconnected > 0 && x.attached + x.disconnected >= x.most,
+       "no new client can attach: " + std::to_string(x.disconnected) + " of " + std::to_string(x.most) +
            " places (io.max_clients) are taken by clients that have disconnected while their processes still run and "
            "may "
            "write to memory of the node; end these processes (" +

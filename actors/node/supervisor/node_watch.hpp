@@ -41,7 +41,7 @@ public:
   /// The client slots. Disconnected clients that may still access the node's memory occupy slots as well.
   struct places {
     std::size_t attached = 0;
-    std::size_t departed = 0;
+    std::size_t disconnected = 0;
     std::size_t most = 0;
     /// The processes of the disconnected clients, as text.
     std::string processes;
