@@ -11,7 +11,7 @@ enum class page_origin : std::uint8_t {
   /// Another node, from which it was fetched. Its key is not new to the cluster.
   fetched,
   /// As `fetched`, and the other node is its home: here it is evicted first once it has been read.
-  guest,
+  transient,
 };
 
 } // namespace troupe

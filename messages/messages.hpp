@@ -49,7 +49,7 @@ TROUPE_INSPECT(release_progress, x.shard, x.released, x.keys)
 TROUPE_INSPECT(evict_reply, x.slots, x.more, x.progress)
 TROUPE_INSPECT(registry_stats, x.keys, x.complete_keys, x.leases, x.reservations, x.evicted_keys, x.invalidated_pages,
                x.expired_leases, x.expired_reservations, x.refused, x.resident_bytes, x.reclaimed_pages, x.erased_pages,
-               x.withheld_slots, x.invalidated_in_memory, x.invalidated_on_disk, x.spare_keys)
+               x.withheld_slots, x.invalidated_in_memory, x.invalidated_on_disk, x.evict_first_keys)
 TROUPE_INSPECT(result_codes, x.results)
 TROUPE_INSPECT(reuse_request, x.space)
 TROUPE_INSPECT(reuse_reply, x.clock, x.counts)

@@ -560,7 +560,7 @@ struct registry_stats {
   std::uint64_t invalidated_in_memory = 0;
   std::uint64_t invalidated_on_disk = 0;
   /// Keys that are evicted first, because another node has them as well.
-  std::uint64_t spare_keys = 0;
+  std::uint64_t evict_first_keys = 0;
 };
 
 } // namespace troupe

@@ -68,8 +68,8 @@ bool played_cluster::wanted_prefix(std::size_t node, std::span<const key_digest>
     return false;
   auto& from = *nodes_[best.peer];
   from.load(keys.subspan(first), best.keys);
-  const auto made =
-      nodes_[node]->save(keys, first, first + best.keys, how_.keep_copies ? page_origin::fetched : page_origin::guest);
+  const auto made = nodes_[node]->save(keys, first, first + best.keys,
+                                       how_.keep_copies ? page_origin::fetched : page_origin::transient);
   fetched_ += made.size();
   from.end(best.lease, how_.keep_copies ? std::span<const key_digest>(made) : std::span<const key_digest>());
   used = {best.peer};

@@ -252,7 +252,7 @@ void fetching::move(round_number number, round& x, std::uint32_t rank, std::vect
   effect.work.blocks.items = blocks;
   effect.work.parent = first > 0 ? x.keys[first - 1] : x.parent;
   effect.work.deadline = std::max<duration>(x.until - now, std::chrono::milliseconds(1));
-  effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::guest;
+  effect.work.origin = options_.keep_copies ? page_origin::fetched : page_origin::transient;
   x.ranks[rank].next += static_cast<std::uint32_t>(blocks.size());
   ++x.calls;
   calls_.emplace(effect.call, call{number, x.space, x.source.peer, rank, first, std::move(blocks)});

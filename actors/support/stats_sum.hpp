@@ -24,7 +24,7 @@ inline registry_stats& operator+=(registry_stats& a, const registry_stats& b) {
   a.withheld_slots += b.withheld_slots;
   a.invalidated_in_memory += b.invalidated_in_memory;
   a.invalidated_on_disk += b.invalidated_on_disk;
-  a.spare_keys += b.spare_keys;
+  a.evict_first_keys += b.evict_first_keys;
   return a;
 }
 

@@ -57,7 +57,7 @@ node_stats some_stats() {
   out.registry = {2, 3, 4, 5, 6, 77, 8, 9, 10, 11};
   out.registry.invalidated_in_memory = 70;
   out.registry.invalidated_on_disk = 5;
-  out.registry.spare_keys = 33;
+  out.registry.evict_first_keys = 33;
   out.remote = {501, 502, 503, 504, 505, 506, 507};
   out.ranks.push_back({{1, 1}, "a", 0, {100, 20, 30, 40, 10, 12}, {13, 14, 15, 16, 17, 18, 19, 21, 100, 7,  90, 34,
                                                                    35, 36, 37, 38, 39, 1,  51, 52, 53,  54, 55, 56}});

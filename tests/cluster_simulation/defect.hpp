@@ -43,11 +43,11 @@ enum class defect : std::uint8_t {
   /// Pages that were here before count as made from those of the peer.
   report_what_was_here,
   /// Copies that a peer keeps are evicted first even without its lease.
-  spare_without_lease,
+  evict_first_without_lease,
   /// Copies that a peer keeps are not recorded.
-  forget_to_spare,
+  forget_evict_first,
   /// Transient keys are not recorded either.
-  forget_guests,
+  forget_transient,
   /// Nodes that are not in the list are left out although they answer.
   drop_the_unlisted,
   /// When etcd does not answer, the list is empty.
@@ -95,9 +95,9 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 33> defect_name
     {"keep-leases-of-the-dead", defect::keep_leases_of_the_dead},
     {"save-unfinished", defect::save_unfinished},
     {"tell-of-what-was-here", defect::report_what_was_here},
-    {"spare-without-lease", defect::spare_without_lease},
-    {"forget-to-spare", defect::forget_to_spare},
-    {"forget-guests", defect::forget_guests},
+    {"evict-first-without-lease", defect::evict_first_without_lease},
+    {"forget-evict-first", defect::forget_evict_first},
+    {"forget-transient", defect::forget_transient},
     {"drop-the-unlisted", defect::drop_the_unlisted},
     {"forget-list-with-etcd", defect::forget_list_with_etcd},
     {"wait-for-etcd", defect::wait_for_etcd},

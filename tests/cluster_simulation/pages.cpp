@@ -121,25 +121,25 @@ void world::on_kept_there(std::size_t at, const ticket& lease, const namespace_i
   const auto held = n.has.leases().find(lease);
   if (!kept.empty() && held == n.has.leases().end())
     count("notified too late");
-  if (has(defect::forget_to_spare))
+  if (has(defect::forget_evict_first))
     return;
   for (const auto& key : kept) {
     const bool listed = held != n.has.leases().end() && std::ranges::count(held->second.keys, key) > 0;
     const auto copy = n.has.find(space, key);
-    if (!copy || (!listed && !has(defect::spare_without_lease)))
+    if (!copy || (!listed && !has(defect::evict_first_without_lease)))
       continue;
     count("spare");
-    if (!copy->guest && copy->made >= made_last_[{n.of_cluster, space, key}])
+    if (!copy->transient && copy->made >= made_last_[{n.of_cluster, space, key}])
       broken("last", n.name + " is to let a page go first that no node has made since");
-    n.has.make_spare(space, key);
+    n.has.mark_evict_first(space, key);
   }
 }
 
 void world::put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
-                bool guest) {
+                bool transient) {
   auto& n = nodes_[i];
-  n.has.put(space, key, rank, what, ++puts_, guest);
-  if (const auto copy = n.has.find(space, key); copy && !copy->guest)
+  n.has.put(space, key, rank, what, ++puts_, transient);
+  if (const auto copy = n.has.find(space, key); copy && !copy->transient)
     made_last_[{n.of_cluster, space, key}] = puts_;
 }
 
@@ -279,7 +279,7 @@ void world::save(std::size_t i, const cluster::fetch_move& x, transfer_result co
     } else {
       if (bytes != truth(i, x.space, key, x.rank))
         broken("bytes", n.name + " saves other bytes under a key");
-      put(i, x.space, key, x.rank, bytes, x.work.origin == page_origin::guest && !has(defect::forget_guests));
+      put(i, x.space, key, x.rank, bytes, x.work.origin == page_origin::transient && !has(defect::forget_transient));
     }
     codes.results[k] = as_byte(code);
   }

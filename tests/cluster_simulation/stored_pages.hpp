@@ -31,10 +31,10 @@ public:
 
   /// `made`: a number that grows. `guest`: a key whose first page this is is evicted first once it has been read.
   void put(const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what, std::uint64_t made,
-           bool guest = false) {
+           bool transient = false) {
     auto& x = keys_[{space, key}];
     if (x.pages.empty())
-      x.guest = guest;
+      x.transient = transient;
     x.pages.resize(ranks_);
     x.pages[rank] = what;
     x.made = made;
@@ -45,23 +45,23 @@ public:
   /// The known facts about a copy of a key.
   struct copy {
     std::uint64_t made = 0;
-    bool spare = false;
-    bool guest = false;
+    bool evict_first = false;
+    bool transient = false;
   };
   std::optional<copy> find(const namespace_id& space, const key_digest& key) const {
     const auto found = keys_.find({space, key});
     if (found == keys_.end())
       return std::nullopt;
-    return copy{found->second.made, found->second.spare, found->second.guest};
+    return copy{found->second.made, found->second.evict_first, found->second.transient};
   }
   /// An engine has read it.
   void read(const namespace_id& space, const key_digest& key) {
-    if (const auto found = keys_.find({space, key}); found != keys_.end() && found->second.guest)
-      found->second.spare = true;
+    if (const auto found = keys_.find({space, key}); found != keys_.end() && found->second.transient)
+      found->second.evict_first = true;
   }
-  void make_spare(const namespace_id& space, const key_digest& key) {
+  void mark_evict_first(const namespace_id& space, const key_digest& key) {
     if (const auto found = keys_.find({space, key}); found != keys_.end())
-      found->second.spare = true;
+      found->second.evict_first = true;
   }
 
   /// The number of leading keys that have pages of all ranks.
@@ -77,7 +77,7 @@ public:
       if (!whole)
         break;
       found->second.used = ++clock_;
-      found->second.spare = false;
+      found->second.evict_first = false;
       ++out;
     }
     return out;
@@ -137,15 +137,15 @@ private:
     std::uint32_t holders = 0;
     std::uint64_t used = 0;
     std::uint64_t made = 0;
-    bool spare = false;
-    bool guest = false;
+    bool evict_first = false;
+    bool transient = false;
   };
 
   std::map<ticket, lease>::iterator end(std::map<ticket, lease>::iterator which) {
     for (const auto& key : which->second.keys)
       if (const auto found = keys_.find({which->second.space, key}); found != keys_.end() && found->second.holders > 0)
-        if (--found->second.holders == 0 && found->second.guest)
-          found->second.spare = true;
+        if (--found->second.holders == 0 && found->second.transient)
+          found->second.evict_first = true;
     return leases_.erase(which);
   }
   void make_room() {
@@ -153,8 +153,8 @@ private:
       auto oldest = keys_.end();
       for (auto i = keys_.begin(); i != keys_.end(); ++i)
         if (i->second.holders == 0 &&
-            (oldest == keys_.end() ||
-             std::pair(!i->second.spare, i->second.used) < std::pair(!oldest->second.spare, oldest->second.used)))
+            (oldest == keys_.end() || std::pair(!i->second.evict_first, i->second.used) <
+                                          std::pair(!oldest->second.evict_first, oldest->second.used)))
           oldest = i;
       if (oldest == keys_.end())
         return;

@@ -432,7 +432,8 @@ void world::check_copies() {
         for (const auto& key : calm_keys(from, to)) {
           const auto home = nodes_[from].has.find(space, key);
           const auto fetched = nodes_[to].has.find(space, key);
-          if (!home || !fetched || home->spare != nodes_[to].keeps_copies || fetched->spare == home->spare)
+          if (!home || !fetched || home->evict_first != nodes_[to].keeps_copies ||
+              fetched->evict_first == home->evict_first)
             return broken("copies", "of a page that " + nodes_[to].name + " has fetched from " + nodes_[from].name +
                                         ", not one copy goes first, or it is the other one");
         }

@@ -266,7 +266,7 @@ private:
   void on_kept_there(std::size_t at, const ticket& lease, const namespace_id& space,
                      const std::vector<key_digest>& kept);
   void put(std::size_t i, const namespace_id& space, const key_digest& key, std::uint32_t rank, contents what,
-           bool guest = false);
+           bool transient = false);
   /// Takes a call out: false if it has been answered.
   bool take(std::size_t i, cluster::fetch_call which);
   void land(std::size_t i, const cluster::fetch_move& x, const std::shared_ptr<memory>& into,

@@ -114,11 +114,11 @@ enum class defect : std::uint8_t {
   /// Keys that another node keeps are not evicted first.
   forget_kept,
   /// Nor are transient keys.
-  forget_guests,
+  forget_transient,
   /// Keys that another node keeps are evicted first even if its lease does not have them, or has ended.
-  spare_without_lease,
+  evict_first_without_lease,
   /// Used keys stay evict-first.
-  spare_for_ever,
+  evict_first_for_ever,
   /// A shard evicts for each rank by itself, although a key that goes frees a slot on all of them.
   evict_for_each,
 
@@ -211,9 +211,9 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"early-written", defect::early_written},
     {"scrub-slot", defect::scrub_slot},
     {"forget-kept", defect::forget_kept},
-    {"forget-guests", defect::forget_guests},
-    {"spare-without-lease", defect::spare_without_lease},
-    {"spare-for-ever", defect::spare_for_ever},
+    {"forget-transient", defect::forget_transient},
+    {"evict-first-without-lease", defect::evict_first_without_lease},
+    {"evict-first-for-ever", defect::evict_first_for_ever},
     {"evict-for-each", defect::evict_for_each},
     {"forget-quiesce", defect::forget_quiesce},
     {"forget-protection", defect::forget_protection},

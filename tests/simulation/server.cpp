@@ -289,9 +289,9 @@ void server::kill() {
   frames_.begin({}, {});
   pages_.clear();
   book_ = lease_book(world_.p.shards);
-  spares_.clear();
+  evict_first_.clear();
   words_left_out_.clear();
-  guests_left_out_.clear();
+  transient_left_out_.clear();
 }
 
 void server::add_line(std::shared_ptr<line> x) {
@@ -384,7 +384,7 @@ void server::ask_what_is_held() {
                world_.fail("leases", "shard " + std::to_string(i) + " has " + std::to_string(stats->leases) +
                                          " leases, and there are " + std::to_string(least) + " to " +
                                          std::to_string(most));
-             check_spares(i, *stats);
+             check_evict_first(i, *stats);
              book_.forget(i, before);
            });
     if (const auto held = book_.any_key(i, random_.next()))

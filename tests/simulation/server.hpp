@@ -8,13 +8,13 @@
 #include "tests/eviction_ledger.hpp"
 #include "tests/simulation/asked_ledger.hpp"
 #include "tests/simulation/disk_store.hpp"
+#include "tests/simulation/evict_first_ledger.hpp"
 #include "tests/simulation/frame_ledger.hpp"
 #include "tests/simulation/lease_book.hpp"
 #include "tests/simulation/memory_host.hpp"
 #include "tests/simulation/page_ledger.hpp"
 #include "tests/simulation/process.hpp"
 #include "tests/simulation/process_table.hpp"
-#include "tests/simulation/spare_ledger.hpp"
 #include "tests/simulation/tap.hpp"
 #include "tests/simulation/wires.hpp"
 
@@ -113,12 +113,12 @@ private:
   void play_other_node();
   void say_kept_there(std::uint32_t i, const ticket& lease, std::vector<key_digest> kept);
   /// Messages about transient keys and about keys that another node keeps, and their effects.
-  void to_shard_of_spares(std::uint32_t i, passing& x);
+  void to_shard_of_evict_first(std::uint32_t i, passing& x);
   void kept_there(std::uint32_t i, const release_request& x);
   void used(std::uint32_t i, const ticket& lease, std::span<const key_digest> keys);
-  void check_spares(std::uint32_t i, const registry_stats& stats);
+  void check_evict_first(std::uint32_t i, const registry_stats& stats);
   /// Sends the shard an invented lease of the other node, for a defect.
-  void forge_spares(std::uint32_t i, const std::vector<key_digest>& keys);
+  void forge_evict_first(std::uint32_t i, const std::vector<key_digest>& keys);
   /// Leases that had ended then have been noticed by shards.
   timestamp noticed_before() const;
   /// The shard has answered that it has evicted.
@@ -168,12 +168,12 @@ private:
   process_table processes_;
   page_ledger pages_;
   lease_book book_;
-  spare_ledger spares_{book_, pages_};
+  evict_first_ledger evict_first_{book_, pages_};
   /// Leases of the other node so far; and messages about evict-first and transient keys that were left out, for a
   /// defect.
   std::uint64_t leases_of_other_ = 0;
   std::map<ticket, std::vector<key_digest>> words_left_out_;
-  std::set<ticket> guests_left_out_;
+  std::set<ticket> transient_left_out_;
   std::uint64_t run_ = 0;
   bool draining_ = false;
 

@@ -23,7 +23,7 @@ bool ok(std::uint8_t code) {
 bool server::to_shard(std::uint32_t i, passing& x) {
   trace_message(world_, "to shard", i, x.content);
   may_go(x.content, 1);
-  to_shard_of_spares(i, x);
+  to_shard_of_evict_first(i, x);
   if (x.content.match_elements<owner_died_atom, owner_id>()) {
     book_.may_end(i, x.content.get_as<owner_id>(1));
     if (world_.has(defect::outlive_owner) || world_.has(defect::forget_death)) {
@@ -136,7 +136,7 @@ void server::evicted(std::uint32_t i, rank_number rank) {
     if (const auto writer = pages_.writer_of(key); !writer.empty())
       wrong(writer);
     // Keys behind an evict-first key are found all the same, through the other node.
-    if (spares_.may_be_spare(i, key, world_.now())) {
+    if (evict_first_.may_be_evict_first(i, key, world_.now())) {
       world_.count("evicted page of a spare key");
       continue;
     }
@@ -169,7 +169,7 @@ bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& ans
   const auto& x = asked.content;
   may_go(x, -1);
   if (x.match_elements<reserve_request>())
-    spares_.answered(x.get_as<reserve_request>(0).keys.items);
+    evict_first_.answered(x.get_as<reserve_request>(0).keys.items);
   if (x.match_elements<evict_request>())
     evicted(i, x.get_as<evict_request>(0).rank);
   else if (x.match_elements<children_request>())
@@ -275,9 +275,9 @@ void server::committed(std::uint32_t i, const finish_request& x, const finish_re
     const bool is_new = !pages_.is_committed(page.key);
     if (!pages_.committed(x.rank, page))
       continue; // asked again, and answered as before
-    const bool guest = x.origin == page_origin::guest || guests_left_out_.contains(x.ticket);
-    world_.count(guest ? "committed page of a transient key" : "committed page of a client");
-    spares_.committed(i, page.key, is_new, guest, world_.now(), noticed_before());
+    const bool transient = x.origin == page_origin::transient || transient_left_out_.contains(x.ticket);
+    world_.count(transient ? "committed page of a transient key" : "committed page of a client");
+    evict_first_.committed(i, page.key, is_new, transient, world_.now(), noticed_before());
     if (const auto said = said_parents_.find({x.ticket, page.key});
         said != said_parents_.end() && !said->second.is_null())
       parents_.emplace(page.key, said->second);

@@ -229,7 +229,7 @@ void workload::save(rank_number rank, keys what, const key_digest& parent, then 
   work.parent = parent;
   work.deadline = make_deadline();
   if (world_.p.other_node && random_.one_in(3))
-    work.origin = random_.one_in(4) ? page_origin::fetched : page_origin::guest;
+    work.origin = random_.one_in(4) ? page_origin::fetched : page_origin::transient;
   for (std::size_t i = 0; i < work.keys.size(); ++i)
     client_.device_of(rank).fill(work.blocks[i], work.keys[i]);
   const auto how = watch(work);

@@ -197,7 +197,7 @@ TEST_CASE("fetching: copies that are evicted first here are transient, and the p
   x.state.wanted_prefix(wanted(3), t0);
   x.has(x.one<fetch_ask>(), 3);
   const auto save = x.one<fetch_move>();
-  CHECK(save.work.origin == page_origin::guest);
+  CHECK(save.work.origin == page_origin::transient);
   x.state.on_moved(save.call, harness::all_of(save.work), {}, t0);
   CHECK(x.one<fetch_release>().kept_here.empty());
 }

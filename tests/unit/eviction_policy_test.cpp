@@ -142,11 +142,11 @@ TEST_CASE("a policy proposes evict-first entries before others, from the last on
   const auto policy = made(policies[GENERATE(range(0, 3))]);
   policy->inserted(up_to(100));
   policy->touched(entries_t{40, 41, 42, 43}, {});
-  policy->spared(entries_t{40, 41, 42, 43});
-  policy->spared(entries_t{7, 8});
+  policy->marked_evict_first(entries_t{40, 41, 42, 43});
+  policy->marked_evict_first(entries_t{7, 8});
   CHECK(proposed(*policy, 4) == entries_t{43, 42, 41, 40});
   // Marking again moves it to the front.
-  policy->spared(entries_t{42});
+  policy->marked_evict_first(entries_t{42});
   policy->touched(entries_t{41}, {});
   entries_t order;
   for (auto left = 5; left > 0; --left) {

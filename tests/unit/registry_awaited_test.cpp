@@ -39,7 +39,7 @@ struct home : one_registry {
 } // namespace
 
 TEST_CASE("fetched pages are not evicted before their first use while another page can be evicted", "[registry]") {
-  const auto origin = GENERATE(page_origin::fetched, page_origin::guest);
+  const auto origin = GENERATE(page_origin::fetched, page_origin::transient);
   home r(GENERATE(make_lru_policy, make_reuse_policy, make_s3_fifo_policy));
   const auto keys = some_keys(1, 6);
   r.fetch(keys, 0, 0, origin);

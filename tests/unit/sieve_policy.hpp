@@ -57,7 +57,7 @@ public:
     return n;
   }
 
-  void spared(std::span<const entry_index> entries) override {
+  void marked_evict_first(std::span<const entry_index> entries) override {
     for (const auto entry : entries)
       places_.at(entry)->used = false;
   }

@@ -99,14 +99,14 @@ TEST_CASE("save: a key that is stored, being written or without a slot needs no 
 TEST_CASE("save: transient pages are committed as such", "[save_state]") {
   saver s;
   auto work = test_task(3);
-  work.origin = page_origin::guest;
+  work.origin = page_origin::transient;
   REQUIRE(s.state.start(work, t0));
   s.grant(s.one<save_reserve>(), t0);
   s.state.on_place(s.one<save_place>().call, s.worker.give(3), t0);
   s.gathered(s.one<save_gather>(), t0);
   s.filled(s.one<save_fill>(), t0);
   const auto commit = s.one<save_commit>();
-  CHECK(commit.request.origin == page_origin::guest);
+  CHECK(commit.request.origin == page_origin::transient);
   s.committed(commit, t0);
   CHECK(results_of(s.one<task_finished>().result) == std::vector<errc>(3, errc::ok));
 }

@@ -23,7 +23,7 @@ void show(metrics_state& to, const registry_stats& r) {
   to.set("troupe_keys", "Keys with at least one page.", {}, number(r.keys));
   to.set("troupe_complete_keys", "Keys with a page on every rank.", {}, number(r.complete_keys));
   to.set("troupe_spare_keys", "Keys that are evicted first because another node has them too.", {},
-         number(r.spare_keys));
+         number(r.evict_first_keys));
   to.set("troupe_leases", "Leases held.", {}, number(r.leases));
   to.set("troupe_reservations", "Reservations open.", {}, number(r.reservations));
   to.count("troupe_evicted_keys_total", "Keys evicted.", {}, number(r.evicted_keys));

@@ -84,7 +84,7 @@ public:
 
   /// The entries are evicted before all others except the freed ones, in the order they were spared, until they are
   /// touched. Sparing an entry again moves it to the end of that order.
-  virtual void spared(std::span<const entry_index> entries) = 0;
+  virtual void marked_evict_first(std::span<const entry_index> entries) = 0;
 
   /// What the policy has observed, and its own clock; nothing if the policy does not learn.
   virtual std::optional<reuse_knowledge> knowledge() const { return std::nullopt; }

@@ -142,19 +142,19 @@ void key_space::give_back(std::span<const entry_index> entries) {
     takes_awaited_ = false;
     e.made_under_lease = false;
     // Only now: the reader that fetched a transient key must be able to find and read it first.
-    if (e.guest)
-      make_spare(i);
+    if (e.transient)
+      mark_evict_first(i);
     // Its place in the policy was not changed while it was leased.
-    if (e.spare)
-      spared_.push_back(i);
+    if (e.evict_first)
+      evict_first_entries_.push_back(i);
     if (e.withheld)
       release_withheld(i);
     if (e.live == 0)
       settle(i);
   }
-  if (!spared_.empty())
-    policy_->spared(spared_);
-  spared_.clear();
+  if (!evict_first_entries_.empty())
+    policy_->marked_evict_first(evict_first_entries_);
+  evict_first_entries_.clear();
 }
 
 void key_space::touch(std::span<const entry_index> entries, std::uint64_t missing, std::uint32_t own, coarse_time now,
@@ -166,7 +166,7 @@ void key_space::touch(std::span<const entry_index> entries, std::uint64_t missin
       // A use ends the wait for children: the key has its regular turn again.
       if (e.awaits_children)
         await_no_more(e);
-      spare_no_more(e);
+      unmark_evict_first(e);
       return e.leases > own || e.is_protected(now);
     };
     const bool again = is_again(entries[end - 1]);
@@ -184,7 +184,7 @@ void key_space::touch_again(std::span<const entry_index> entries) {
   for (auto end = entries.size(); end > 0;) {
     const auto last = end;
     // Spare keys keep their place, because a save by another rank is not a use.
-    while (end > 0 && !table_.entry(entries[end - 1]).spare)
+    while (end > 0 && !table_.entry(entries[end - 1]).evict_first)
       --end;
     if (end < last)
       policy_->touched(entries.subspan(end, last - end), {.again = true});
@@ -376,8 +376,8 @@ void key_space::unpublish(entry_index i, rank_number rank, leave_reason why) {
   // Without a page the key leaves the policy, and marks that concern eviction end.
   if (--e.live == 0) {
     policy_->left(i, why);
-    spare_no_more(e);
-    e.guest = false;
+    unmark_evict_first(e);
+    e.transient = false;
     e.hold_back_no_more();
     if (e.awaits_children)
       await_no_more(e);

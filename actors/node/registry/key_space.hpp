@@ -29,7 +29,7 @@ struct key_info {
   std::uint32_t reserved = 0;
   bool complete = false;
   bool ghost = false;
-  bool spare = false;
+  bool evict_first = false;
   /// 0 if there is no protection, or if it is known to have expired.
   coarse_time protected_until = 0;
 };
@@ -133,7 +133,7 @@ public:
   /// Marks keys with a live page here as evicted first, because another node has made new pages of them and keeps
   /// those. They do not wait for their children. Local use ends the mark. It is only advice: leased, protected or
   /// reserved keys stay as before.
-  void spare(std::span<const entry_index> entries);
+  void evict_first(std::span<const entry_index> entries);
 
   /// Announces to the policy that these keys have a reservation of one request and will be passed to `inserted`.
   void announce(std::span<const entry_index> entries) {
@@ -192,9 +192,9 @@ public:
   void inserted(std::span<const entry_index> entries);
 
   /// As `inserted`, for pages that were fetched from another node. A local request waits for them and has no lease yet,
-  /// so until they are leased, or until `until`, they are evicted only if nothing else can be. With `as_guests` the
+  /// so until they are leased, or until `until`, they are evicted only if nothing else can be. With `as_transient` the
   /// keys are transient: ordinary until the first lease, and evicted first whenever no lease holds them any more.
-  void fetched(std::span<const entry_index> entries, bool as_guests, coarse_time now, coarse_time until);
+  void fetched(std::span<const entry_index> entries, bool as_transient, coarse_time now, coarse_time until);
 
   /// Unpublishes a live page. Its slot is released once the key has no lease and the protection it has now has expired.
   /// `suspect`: the page's bytes are the reason, so that an unknown writer may still be writing there.
@@ -245,7 +245,7 @@ public:
   std::uint64_t complete_keys() const noexcept { return ranks().empty() ? 0 : keys_by_live_[ranks().size()]; }
   std::uint64_t withheld_slots() const noexcept;
   std::uint64_t evicted_keys() const noexcept { return evicted_keys_; }
-  std::uint64_t spare_keys() const noexcept { return spare_keys_; }
+  std::uint64_t evict_first_keys() const noexcept { return evict_first_keys_; }
 
   /// Counts a lookup of `asked` keys that found `found` of them.
   void count_lookup(std::uint64_t asked, std::uint64_t found) noexcept {
@@ -301,8 +301,8 @@ private:
   /// Called when an entry loses its last child: if it was kept for its children, it is evicted next.
   void note_childless(entry_index i);
   void await_no_more(key_entry& e) noexcept;
-  void make_spare(entry_index i) noexcept;
-  void spare_no_more(key_entry& e) noexcept;
+  void mark_evict_first(entry_index i) noexcept;
+  void unmark_evict_first(key_entry& e) noexcept;
   hold held_by(entry_index i, coarse_time now) const noexcept;
   /// Notes when the entry was held back, and when another check may have another result.
   void hold_back(entry_index i, hold by, coarse_time now) noexcept;
@@ -356,9 +356,9 @@ private:
   std::uint32_t complete_at_ = nothing_complete;
   std::uint64_t evicted_keys_ = 0;
   /// Entries with `spare`.
-  std::uint64_t spare_keys_ = 0;
+  std::uint64_t evict_first_keys_ = 0;
   /// Entries about to be passed to `policy_->spared`. Kept between calls for its memory.
-  std::vector<entry_index> spared_;
+  std::vector<entry_index> evict_first_entries_;
   lookup_counts lookups_;
 
   /// Entries with `awaits_children`.

@@ -9,44 +9,44 @@ namespace troupe {
 
 // -- spare keys -----------------------------------------------------------------------------------------------------
 
-void key_space::make_spare(entry_index i) noexcept {
+void key_space::mark_evict_first(entry_index i) noexcept {
   auto& e = table_.entry(i);
   // It is counted already.
-  if (e.spare)
+  if (e.evict_first)
     return;
-  e.spare = true;
-  ++spare_keys_;
+  e.evict_first = true;
+  ++evict_first_keys_;
   // Children do not keep it any more, so it may be evictable now.
   if (e.awaits_children)
     await_no_more(e);
   chance_ = true;
 }
 
-void key_space::spare_no_more(key_entry& e) noexcept {
-  spare_keys_ -= e.spare ? 1 : 0;
-  e.spare = false;
+void key_space::unmark_evict_first(key_entry& e) noexcept {
+  evict_first_keys_ -= e.evict_first ? 1 : 0;
+  e.evict_first = false;
 }
 
-void key_space::spare(std::span<const entry_index> entries) {
+void key_space::evict_first(std::span<const entry_index> entries) {
   // Leased keys are passed to the policy when their last lease ends: until then the policy could only skip them.
   for (const auto i : entries) {
-    make_spare(i);
+    mark_evict_first(i);
     if (table_.entry(i).leases == 0)
-      spared_.push_back(i);
+      evict_first_entries_.push_back(i);
   }
-  policy_->spared(spared_);
-  spared_.clear();
+  policy_->marked_evict_first(evict_first_entries_);
+  evict_first_entries_.clear();
 }
 
 void key_space::inserted(std::span<const entry_index> entries) {
   policy_->inserted(entries);
 }
 
-void key_space::fetched(std::span<const entry_index> entries, bool as_guests, coarse_time now, coarse_time until) {
+void key_space::fetched(std::span<const entry_index> entries, bool as_transient, coarse_time now, coarse_time until) {
   policy_->fetched(entries);
   for (const auto i : entries) {
     auto& e = table_.entry(i);
-    e.guest = as_guests;
+    e.transient = as_transient;
     // A key that is leased or protected is held already and need not be awaited.
     if (e.leases == 0 && !e.is_protected(now))
       e.await(until);
@@ -67,7 +67,7 @@ key_space::hold key_space::held_by(entry_index i, coarse_time now) const noexcep
   // for a limited time.
   const bool in_vain = e.held_back && !e.is_awaited(now) && now - e.protected_until >= children_hold_;
   // The keys that follow a spare key are still found, because another node has the spare key too.
-  return e.children > 0 && !in_vain && !e.spare ? hold::children : hold::none;
+  return e.children > 0 && !in_vain && !e.evict_first ? hold::children : hold::none;
 }
 
 void key_space::hold_back(entry_index i, hold by, coarse_time now) noexcept {

@@ -33,9 +33,9 @@ struct key_entry {
   /// Ranks whose page is being written.
   std::uint16_t reserved : 13 = 0;
   /// Evicted first, with or without children, because another node has the key too and will keep it longer.
-  bool spare : 1 = false;
+  bool evict_first : 1 = false;
   /// Transient: `spare` is set again whenever the last lease has ended, because the key serves only current readers.
-  bool guest : 1 = false;
+  bool transient : 1 = false;
   /// The key's turn to be evicted came while it had children, and it has not been used since.
   bool awaits_children : 1 = false;
   /// Until then the key is not evicted, and slots of unpublished pages are not released. With `held_back` the time is

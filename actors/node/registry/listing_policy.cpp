@@ -3,7 +3,7 @@
 namespace troupe {
 
 listing_policy::listing_policy(position lists, position fixed)
-    : lists_(lists + lists_here, fixed + lists_here), own_lists_(lists), freed_(lists), spare_(lists + 1),
+    : lists_(lists + lists_here, fixed + lists_here), own_lists_(lists), freed_(lists), evict_first_(lists + 1),
       aside_(lists + 2) {}
 
 void listing_policy::displace(position at) noexcept {
@@ -65,7 +65,7 @@ void listing_policy::left(entry_index entry, leave_reason why) {
 std::size_t listing_policy::propose(std::span<entry_index> out) {
   if (const auto n = take_oldest(freed_, out); n > 0)
     return n;
-  if (const auto n = take_oldest(spare_, out); n > 0)
+  if (const auto n = take_oldest(evict_first_, out); n > 0)
     return n;
   if (const auto n = next(out); n > 0)
     return n;
@@ -82,11 +82,11 @@ void listing_policy::freed(entry_index entry) {
   lists_.link_oldest(freed_, lists_.of(entry));
 }
 
-void listing_policy::spared(std::span<const entry_index> entries) {
+void listing_policy::marked_evict_first(std::span<const entry_index> entries) {
   // Backwards, so that the last key of a prefix is evicted first.
   for (auto i = entries.size(); i-- > 0;) {
     displace(lists_.of(entries[i]));
-    lists_.link_youngest(spare_, lists_.of(entries[i]));
+    lists_.link_youngest(evict_first_, lists_.of(entries[i]));
   }
 }
 
@@ -94,7 +94,7 @@ void listing_policy::for_each(const std::function<void(entry_index)>& f) const {
   for (position list = 0; list < own_lists_; ++list)
     lists_.for_each(list, f);
   lists_.for_each(freed_, f);
-  lists_.for_each(spare_, f);
+  lists_.for_each(evict_first_, f);
   lists_.for_each(aside_, f);
 }
 

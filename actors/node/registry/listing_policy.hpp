@@ -22,7 +22,7 @@ public:
   std::size_t propose(std::span<entry_index> out) final;
   void kept(entry_index entry) final;
   void freed(entry_index entry) final;
-  void spared(std::span<const entry_index> entries) final;
+  void marked_evict_first(std::span<const entry_index> entries) final;
   std::uint64_t size() const noexcept final { return size_; }
   std::uint64_t resident_bytes() const noexcept override { return lists_.resident_bytes(); }
   void for_each(const std::function<void(entry_index)>& f) const final;
@@ -73,7 +73,7 @@ private:
   /// Evicted first.
   position freed_;
   /// Evicted after `freed_`.
-  position spare_;
+  position evict_first_;
   position aside_;
 };
 

@@ -29,7 +29,7 @@ void key_space::for_each_key(const std::function<void(const key_info&)>& f) cons
   for (entry_index i = 0; i < table_.end(); ++i) {
     const auto& e = table_.entry(i);
     if (e.in_use())
-      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(), e.spare,
+      f({e.key, table_.parent(i), e.children, e.leases, e.live, e.reserved, complete(i), e.ghost(), e.evict_first,
          e.held_back ? coarse_time{0} : coarse_time{e.protected_until}});
   }
 }
@@ -67,7 +67,7 @@ std::string key_space::check_entry(entry_index i, const std::unordered_map<entry
     return what + "counts " + number(e.leases) + " leases, but " + number(held) + " list it";
   if (e.ghost() && (e.children == 0 || !table_.parent(i).is_null()))
     return what + "nothing holds the entry, but it was not removed";
-  if (e.live == 0 ? e.spare || e.guest : e.spare && e.awaits_children)
+  if (e.live == 0 ? e.evict_first || e.transient : e.evict_first && e.awaits_children)
     return what + "it is spare without a page, or spare while it awaits children";
   if (e.made_under_lease && e.leases == 0)
     return what + "made_under_lease is set without a lease";

@@ -125,7 +125,7 @@ registry_stats registry_state::stats() const {
     s.keys += space.keys();
     s.complete_keys += space.complete_keys();
     s.evicted_keys += space.evicted_keys();
-    s.spare_keys += space.spare_keys();
+    s.evict_first_keys += space.evict_first_keys();
     s.withheld_slots += space.withheld_slots();
     s.resident_bytes += space.resident_bytes();
   });

@@ -302,7 +302,7 @@ result<locate_reply> shard_leases::locate(const locate_request& request, timesta
   return reply;
 }
 
-void shard_leases::spare(lease& l, std::span<const key_digest> keys) {
+void shard_leases::evict_first(lease& l, std::span<const key_digest> keys) {
   // Only keys whose page is the one that the other node read. During a lease its keys stay, but a page may be found
   // corrupt and be saved again. That page is newer, and the newest copy must stay.
   auto& space = spaces_.at(l.space);
@@ -319,7 +319,7 @@ void shard_leases::spare(lease& l, std::span<const key_digest> keys) {
       used_.push_back(entry);
   }
   space.end_request(l.entries);
-  space.spare(used_);
+  space.evict_first(used_);
 }
 
 result<void> shard_leases::release(const release_request& request, timestamp now) {
@@ -345,7 +345,7 @@ result<void> shard_leases::release(const release_request& request, timestamp now
     return {};
   }
   if (request.keep == 0 && !request.kept_there.empty())
-    spare(l, request.kept_there.items);
+    evict_first(l, request.kept_there.items);
   if (request.keep == 0)
     end_lease(*number);
   else if (request.keep < l.entries.size())

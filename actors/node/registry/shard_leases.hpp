@@ -89,7 +89,7 @@ private:
   /// Gives back the entries that the lease holds from position `first` on.
   void give_back_from(lease& l, std::size_t first);
   /// Marks keys of the lease as evicted first, because another node keeps them too.
-  void spare(lease& l, std::span<const key_digest> keys);
+  void evict_first(lease& l, std::span<const key_digest> keys);
   /// Gives back what the last use of a lease added beyond its first `keep` keys.
   void trim_last_use(lease_number number, std::uint32_t keep);
   /// Opens a lease unless a limit is reached; `keys` is how many it is about to hold.

@@ -36,7 +36,7 @@ void shard_writes::note_written(key_space& space, page_origin origin, timestamp 
   if (origin == page_origin::client)
     space.inserted(inserted_);
   else
-    space.fetched(inserted_, origin == page_origin::guest, spaces_.clock().now(now),
+    space.fetched(inserted_, origin == page_origin::transient, spaces_.clock().now(now),
                   spaces_.clock().after(now, spaces_.options().await_fetched));
   // Existing keys lie between new ones: all of them must move for the whole to be in prefix order.
   if (inserted_.size() < used_.size())

@@ -25,7 +25,7 @@ void server::plan_other_node() {
 
 void server::play_other_node() {
   const auto i = static_cast<std::uint32_t>(random_.below(world_.p.shards));
-  const ticket lease{spare_ledger::other_node, ++leases_of_other_};
+  const ticket lease{evict_first_ledger::other_node, ++leases_of_other_};
   // The keys of one shard in a path: it looks up at each of them by itself, as all do.
   match_request ask{space_, lease, random_.skewed_time(milliseconds(1), world_.p.lease_max), {}};
   ask.lease_for = std::min(ask.lease_for, world_.p.lease_max);
@@ -71,23 +71,23 @@ void server::say_kept_there(std::uint32_t i, const ticket& lease, std::vector<ke
 
 // -- what comes of it -------------------------------------------------------------------------------------------------
 
-void server::to_shard_of_spares(std::uint32_t i, passing& x) {
+void server::to_shard_of_evict_first(std::uint32_t i, passing& x) {
   if (x.content.match_elements<release_request>()) {
     const auto& notified = x.content.get_as<release_request>(0);
     if (notified.kept_there.empty())
       return;
-    if (world_.has(defect::spare_without_lease))
-      forge_spares(i, notified.kept_there.items);
+    if (world_.has(defect::evict_first_without_lease))
+      forge_evict_first(i, notified.kept_there.items);
     if (world_.has(defect::forget_kept)) {
       words_left_out_[notified.lease] = notified.kept_there.items;
       x.content.get_mutable_as<release_request>(0).kept_there = {};
     }
   } else if (x.content.match_elements<reserve_request>()) {
-    spares_.wanted(x.content.get_as<reserve_request>(0).keys.items);
-  } else if (x.content.match_elements<commit_atom, finish_request>() && world_.has(defect::forget_guests)) {
+    evict_first_.wanted(x.content.get_as<reserve_request>(0).keys.items);
+  } else if (x.content.match_elements<commit_atom, finish_request>() && world_.has(defect::forget_transient)) {
     auto& what = x.content.get_mutable_as<finish_request>(1);
-    if (what.origin == page_origin::guest)
-      guests_left_out_.insert(what.ticket);
+    if (what.origin == page_origin::transient)
+      transient_left_out_.insert(what.ticket);
     what.origin = page_origin::client;
   }
 }
@@ -103,21 +103,22 @@ void server::kept_there(std::uint32_t i, const release_request& x) {
       world_.count(book_.lasts(i, x.lease, world_.now()) ? "other node: keeps what its lease does not have"
                                                          : "other node: speaks too late");
   }
-  spares_.kept_there(i, x.lease, kept, world_.now());
+  evict_first_.kept_there(i, x.lease, kept, world_.now());
 }
 
 void server::used(std::uint32_t i, const ticket& lease, std::span<const key_digest> keys) {
-  std::vector<key_digest> spare;
-  if (world_.has(defect::spare_for_ever))
-    std::copy_if(keys.begin(), keys.end(), std::back_inserter(spare),
-                 [&](const key_digest& key) { return spares_.is_spare(i, key, world_.now(), noticed_before()); });
-  spares_.used(lease, keys);
-  if (!spare.empty())
-    forge_spares(i, spare);
+  std::vector<key_digest> evict_first;
+  if (world_.has(defect::evict_first_for_ever))
+    std::copy_if(keys.begin(), keys.end(), std::back_inserter(evict_first), [&](const key_digest& key) {
+      return evict_first_.is_evict_first(i, key, world_.now(), noticed_before());
+    });
+  evict_first_.used(lease, keys);
+  if (!evict_first.empty())
+    forge_evict_first(i, evict_first);
 }
 
-void server::forge_spares(std::uint32_t i, const std::vector<key_digest>& keys) {
-  const ticket lease{spare_ledger::other_node, ++leases_of_other_};
+void server::forge_evict_first(std::uint32_t i, const std::vector<key_digest>& keys) {
+  const ticket lease{evict_first_ledger::other_node, ++leases_of_other_};
   const auto tell = [&](caf::message what) {
     tap_of(shards_[i]).behind()->enqueue(nullptr, caf::make_message_id(), std::move(what), nullptr);
   };
@@ -131,11 +132,11 @@ void server::forge_spares(std::uint32_t i, const std::vector<key_digest>& keys) 
   tell(caf::make_message(std::move(notified)));
 }
 
-void server::check_spares(std::uint32_t i, const registry_stats& stats) {
-  const auto [least, most] = spares_.count(i, world_.now(), noticed_before());
-  world_.count("spare keys", stats.spare_keys);
-  if (stats.spare_keys < least || stats.spare_keys > most)
-    world_.fail("spare", "shard " + std::to_string(i) + " has " + std::to_string(stats.spare_keys) +
+void server::check_evict_first(std::uint32_t i, const registry_stats& stats) {
+  const auto [least, most] = evict_first_.count(i, world_.now(), noticed_before());
+  world_.count("spare keys", stats.evict_first_keys);
+  if (stats.evict_first_keys < least || stats.evict_first_keys > most)
+    world_.fail("spare", "shard " + std::to_string(i) + " has " + std::to_string(stats.evict_first_keys) +
                              " keys that go before others, and there are " + std::to_string(least) + " to " +
                              std::to_string(most));
 }

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace registry_spare_test {
+namespace registry_evict_first_test {
 
 /// Keys of which a peer has pages too, and which are therefore evicted first.
 
@@ -34,7 +34,7 @@ struct home : one_registry {
     x.kept_there.items = keys;
     return state.release(x, at(now));
   }
-  void save_guests(const keys_t& keys, rank_number rank = 0) { save(keys, rank, {}, 0, page_origin::guest); }
+  void save_transient(const keys_t& keys, rank_number rank = 0) { save(keys, rank, {}, 0, page_origin::transient); }
 };
 
 constexpr eviction_factory policies[] = {make_lru_policy, make_s3_fifo_policy, make_reuse_policy};
@@ -49,7 +49,7 @@ TEST_CASE("keys that a peer keeps are evicted before all others, from the end of
   r.save(taken, 0, chain_parents(taken));
   CHECK(r.match(theirs, taken) == 6);
   must(r.kept_there(theirs, taken));
-  CHECK(r.state.stats().spare_keys == 6);
+  CHECK(r.state.stats().evict_first_keys == 6);
   CHECK(r.state.check_invariants() == "");
   CHECK(r.evict(2).slots == 2);
   CHECK(r.count_of(taken) == 4);
@@ -58,7 +58,7 @@ TEST_CASE("keys that a peer keeps are evicted before all others, from the end of
   CHECK(r.evict(4).slots == 4);
   CHECK(r.count_of(taken) == 0);
   CHECK(r.count_of(old) == 10);
-  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.state.stats().evict_first_keys == 0);
   CHECK(r.evict(10).slots == 10);
   CHECK(r.state.check_invariants() == "");
 }
@@ -96,7 +96,7 @@ TEST_CASE("an evict-first key that is used becomes a normal one", "[registry]") 
   CHECK(r.match(theirs, taken) == 4);
   must(r.kept_there(theirs, taken));
   CHECK(r.count({taken[1]}) == 1);
-  CHECK(r.state.stats().spare_keys == 3);
+  CHECK(r.state.stats().evict_first_keys == 3);
   CHECK(r.evict(3).slots == 3);
   CHECK(r.has(taken[1]));
   CHECK(r.count_of(old) == 4);
@@ -129,16 +129,16 @@ TEST_CASE("only keys of an existing lease become evict-first", "[registry]") {
   CHECK(r.match(theirs, {keys[0], keys[1]}) == 2);
   CHECK(r.match(ours, {keys[2]}) == 1);
   must(r.kept_there(theirs, keys));
-  CHECK(r.info(keys[0])->spare);
-  CHECK(r.info(keys[1])->spare);
-  CHECK_FALSE(r.info(keys[2])->spare);
-  CHECK_FALSE(r.info(keys[3])->spare);
+  CHECK(r.info(keys[0])->evict_first);
+  CHECK(r.info(keys[1])->evict_first);
+  CHECK_FALSE(r.info(keys[2])->evict_first);
+  CHECK_FALSE(r.info(keys[3])->evict_first);
   // A repeated message, or one after the lease has expired, succeeds without effect.
   must(r.kept_there(theirs, keys));
   CHECK(r.match({7, 2}, {keys[3]}) == 1);
   must(r.kept_there({7, 2}, {keys[3]}, 60));
-  CHECK_FALSE(r.info(keys[3])->spare);
-  CHECK(r.state.stats().spare_keys == 2);
+  CHECK_FALSE(r.info(keys[3])->evict_first);
+  CHECK(r.state.stats().evict_first_keys == 2);
   // Not a key at all.
   CHECK(r.match({7, 3}, {keys[3]}) == 1);
   CHECK(r.kept_there({7, 3}, {key_digest{}}).error().code == errc::invalid_argument);
@@ -152,15 +152,15 @@ TEST_CASE("a page that is erased under the lease is not evict-first when it is s
   CHECK(r.match(theirs, keys) == 2);
   REQUIRE(r.state.invalidate({r.space, 0, {pages}, {}}, at(0)));
   must(r.kept_there(theirs, keys));
-  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.state.stats().evict_first_keys == 0);
   r.save(keys);
-  CHECK_FALSE(r.info(keys[0])->spare);
+  CHECK_FALSE(r.info(keys[0])->evict_first);
   // An evict-first page that is evicted is normal when it is stored again.
   CHECK(r.match({7, 2}, keys) == 2);
   must(r.kept_there({7, 2}, keys));
   CHECK(r.evict(2).slots == 2);
   r.save(keys);
-  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.state.stats().evict_first_keys == 0);
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -172,49 +172,49 @@ TEST_CASE("a page that is replaced under the lease is not made evict-first by th
   REQUIRE(r.state.invalidate({r.space, 0, {{pages[0]}}, {}}, at(0)));
   r.save({keys[0]});
   must(r.kept_there(theirs, keys));
-  CHECK_FALSE(r.info(keys[0])->spare);
-  CHECK(r.info(keys[1])->spare);
+  CHECK_FALSE(r.info(keys[0])->evict_first);
+  CHECK(r.info(keys[1])->evict_first);
   // Later reads by a peer concern the new page.
   CHECK(r.match({7, 2}, keys) == 2);
   must(r.kept_there({7, 2}, keys));
-  CHECK(r.info(keys[0])->spare);
+  CHECK(r.info(keys[0])->evict_first);
   CHECK(r.state.check_invariants() == "");
 }
 
 TEST_CASE("a transient key stays until it is read, is evicted first afterwards, and stays transient", "[registry]") {
   home r(policies[GENERATE(range(0, 3))]);
   const auto old = some_keys(100, 4);
-  const auto guests = some_keys(1, 4);
+  const auto transients = some_keys(1, 4);
   r.save(old);
-  r.save_guests(guests);
-  CHECK(r.state.stats().spare_keys == 0);
-  CHECK(r.match(ours, guests) == 4);
-  CHECK(r.state.stats().spare_keys == 0);
+  r.save_transient(transients);
+  CHECK(r.state.stats().evict_first_keys == 0);
+  CHECK(r.match(ours, transients) == 4);
+  CHECK(r.state.stats().evict_first_keys == 0);
   r.release(ours);
-  CHECK(r.state.stats().spare_keys == 4);
-  CHECK(r.count(guests) == 4);
-  CHECK(r.state.stats().spare_keys == 4);
+  CHECK(r.state.stats().evict_first_keys == 4);
+  CHECK(r.count(transients) == 4);
+  CHECK(r.state.stats().evict_first_keys == 4);
   CHECK(r.evict(4).slots == 4);
   CHECK(r.count_of(old) == 4);
   CHECK(r.state.check_invariants() == "");
   // A new key in the entry of an evict-first one is normal.
-  r.save(guests);
-  CHECK(r.count(guests) == 4);
-  CHECK(r.state.stats().spare_keys == 0);
+  r.save(transients);
+  CHECK(r.count(transients) == 4);
+  CHECK(r.state.stats().evict_first_keys == 0);
 }
 
 TEST_CASE("a key with a page of its own is not transient, whoever stores the other ranks", "[registry]") {
   home r(make_lru_policy, 2);
   const auto keys = some_keys(1, 3);
   r.save(keys, 0);
-  r.save_guests(keys, 1);
+  r.save_transient(keys, 1);
   CHECK(r.count(keys) == 3);
-  CHECK(r.state.stats().spare_keys == 0);
-  const auto guests = some_keys(10, 3);
-  r.save_guests(guests, 0);
-  r.save_guests(guests, 1);
-  CHECK(r.count(guests) == 3);
-  CHECK(r.state.stats().spare_keys == 3);
+  CHECK(r.state.stats().evict_first_keys == 0);
+  const auto transients = some_keys(10, 3);
+  r.save_transient(transients, 0);
+  r.save_transient(transients, 1);
+  CHECK(r.count(transients) == 3);
+  CHECK(r.state.stats().evict_first_keys == 3);
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("any order of saving, reading, marking and evicting leaves nothing beh
       r.save(keys, 0, chain_parents(keys));
       break;
     case 1:
-      r.save_guests(keys);
+      r.save_transient(keys);
       break;
     case 2: {
       const ticket lease{7, ++sequence};
@@ -258,7 +258,7 @@ TEST_CASE("any order of saving, reading, marking and evicting leaves nothing beh
   while (r.evict(64, 0, 10).slots > 0) {
   }
   CHECK(r.state.keys() == 0);
-  CHECK(r.state.stats().spare_keys == 0);
+  CHECK(r.state.stats().evict_first_keys == 0);
   CHECK(r.state.check_invariants() == "");
 }
 
@@ -298,4 +298,4 @@ TEST_CASE("a shard exports its statistics and imports those of others where its 
   CHECK(plain.state.learn_reuse({plain.space, notified.counts}));
 }
 
-} // namespace registry_spare_test
+} // namespace registry_evict_first_test

@@ -16,12 +16,12 @@ namespace troupe::simulation {
 /// Tracks which keys may be evicted first, by the requests to shards and their answers: keys whose pages another node
 /// has read under its lease and keeps, until they are used; and transient keys whenever they are not being read. Where
 /// this cannot be known, as at the moment at which a lease expires, a key may be evict-first, and need not.
-class spare_ledger {
+class evict_first_ledger {
 public:
   /// The owner id of the node that the world plays.
   static constexpr owner_id other_node = 0x6e6f64652d32;
 
-  spare_ledger(const lease_book& book, const page_ledger& pages) : book_(book), pages_(pages) {}
+  evict_first_ledger(const lease_book& book, const page_ledger& pages) : book_(book), pages_(pages) {}
 
   void clear() {
     keys_.clear();
@@ -31,7 +31,8 @@ public:
 
   /// A page of the key was committed; whether it is its first one, and whether it was fetched to go. `before`: a lease
   /// that was over by then has been ended.
-  void committed(std::uint32_t shard, const key_digest& key, bool first, bool guest, timestamp now, timestamp before);
+  void committed(std::uint32_t shard, const key_digest& key, bool first, bool transient, timestamp now,
+                 timestamp before);
   /// A lookup or a locate has found them, under this lease.
   void used(const ticket& lease, std::span<const key_digest> keys);
   /// A client is about to save these keys, which uses those that exist already, and may take no lease on them: some
@@ -41,8 +42,8 @@ public:
   /// Another node has given this lease back, which held them before, and keeps pages of those.
   void kept_there(std::uint32_t shard, const ticket& lease, std::span<const key_digest> keys, timestamp now);
 
-  bool may_be_spare(std::uint32_t shard, const key_digest& key, timestamp now) const;
-  bool is_spare(std::uint32_t shard, const key_digest& key, timestamp now, timestamp before) const;
+  bool may_be_evict_first(std::uint32_t shard, const key_digest& key, timestamp now) const;
+  bool is_evict_first(std::uint32_t shard, const key_digest& key, timestamp now, timestamp before) const;
   /// How many are, at least and at most. Forgets keys that do not exist.
   std::pair<std::size_t, std::size_t> count(std::uint32_t shard, timestamp now, timestamp before);
 
@@ -53,8 +54,8 @@ private:
   struct record {
     std::uint32_t shard = 0;
     /// Whether it is transient, for certain and perhaps: the shard may have forgotten an earlier page of it.
-    bool guest = false;
-    bool perhaps_guest = false;
+    bool transient = false;
+    bool perhaps_transient = false;
     /// Whether another node has reported it since it was used; and whether the report must be believed.
     bool notified = false;
     bool for_sure = false;
