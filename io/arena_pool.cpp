@@ -24,7 +24,7 @@ std::uint32_t arena_pool::default_threads() noexcept {
 arena_pool::arena_pool(std::shared_ptr<arena> memory, std::uint32_t threads) : memory_(std::move(memory)) {
   facts_ = {memory_->bytes().size(), memory_->extent_bytes(), encode(memory_->name())};
   counts_.extents = facts_.bytes / facts_.extent_bytes;
-  lent_.resize(counts_.extents);
+  assigned_.resize(counts_.extents);
   for (std::uint32_t number = 0; number < counts_.extents; ++number) {
     fresh_.push_back(number);
     free_list_.expect(memory_->numa_node_of(number));
@@ -82,25 +82,25 @@ result<extent> arena_pool::lend(std::optional<numa_node> wish) {
       return fail(errc::busy, "the memory of the arena is still being allocated");
     return fail(errc::full, "all " + std::to_string(counts_.extents) + " extents of the arena are assigned");
   }
-  lent_[*number] = true;
-  ++counts_.lent;
+  assigned_[*number] = true;
+  ++counts_.assigned;
   const auto offset = *number * facts_.extent_bytes;
   return extent{*number, offset, memory_->bytes().subspan(offset, facts_.extent_bytes)};
 }
 
 bool arena_pool::take_back(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  if (number >= lent_.size() || !lent_[number])
+  if (number >= assigned_.size() || !assigned_[number])
     return false;
-  lent_[number] = false;
-  --counts_.lent;
+  assigned_[number] = false;
+  --counts_.assigned;
   free_list_.come_back(number, memory_->numa_node_of(number));
   return true;
 }
 
 std::uint32_t arena_pool::available() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::uint32_t>(counts_.extents - counts_.lent);
+  return static_cast<std::uint32_t>(counts_.extents - counts_.assigned);
 }
 
 std::string arena_pool::refusal() const {

@@ -58,7 +58,7 @@ private:
   /// There is a fresh extent again, or a pause has ended.
   std::condition_variable_any wake_;
   /// Whether each extent is assigned, by number.
-  std::vector<bool> lent_;
+  std::vector<bool> assigned_;
   /// The extents that can be assigned at once.
   extent_free_list free_list_;
   /// The extents without memory yet, in their order.

@@ -38,7 +38,7 @@ struct arena_facts {
 /// Counts for metrics: `lent` is at most `ready`, and `ready` at most `extents`.
 struct extent_counts {
   std::uint64_t extents = 0;
-  std::uint64_t lent = 0;
+  std::uint64_t assigned = 0;
   /// Extents whose memory is allocated, for good.
   std::uint64_t ready = 0;
   /// How often the host had no memory for an extent.

@@ -71,7 +71,7 @@ struct client_parts;
 struct add_rank_request;
 struct retire_rank_request;
 struct register_rank_request;
-struct memory_borrower;
+struct memory_holder;
 struct served_space;
 struct make_namespace_request;
 struct open_space_request;
@@ -163,7 +163,7 @@ using io_worker_actor =
 /// Assigns the extents of the arena to ranks, and reassigns them when all are in use.
 using memory_broker_actor = caf::typed_actor<
     /// A rank that extents can be assigned to, until its io worker ends. Answered before the worker sends reports.
-    caf::replies_to<memory_borrower>::with<void>, caf::replies_to<memory_report>::with<void>>;
+    caf::replies_to<memory_holder>::with<void>, caf::replies_to<memory_report>::with<void>>;
 
 /// Verifies pages in memory that an io worker is about to write.
 using page_checker_actor = caf::typed_actor<caf::replies_to<check_order>::with<io_reply>>;

@@ -162,7 +162,7 @@ struct register_rank_request {
 };
 
 /// The io worker of a rank, to which extents of the arena can be assigned.
-struct memory_borrower {
+struct memory_holder {
   namespace_id space;
   rank_number rank = 0;
   io_worker_actor worker;

@@ -27,15 +27,15 @@ public:
     if (failure != errc::ok)
       return fail(failure, "the test says so");
     for (std::uint32_t number = 0; number < total_; ++number)
-      if (lent_.size() < left_ && lent_.insert(number).second)
+      if (assigned_.size() < left_ && assigned_.insert(number).second)
         return io::extent{number, number * facts_.extent_bytes,
                           memory().subspan(number * facts_.extent_bytes, facts_.extent_bytes)};
     return fail(errc::full, "all extents are assigned");
   }
 
-  bool take_back(std::uint32_t number) override { return lent_.erase(number) > 0; }
-  std::uint32_t available() const override { return left_ - static_cast<std::uint32_t>(lent_.size()); }
-  io::extent_counts counts() const override { return {total_, lent_.size(), lent_.size(), 0}; }
+  bool take_back(std::uint32_t number) override { return assigned_.erase(number) > 0; }
+  std::uint32_t available() const override { return left_ - static_cast<std::uint32_t>(assigned_.size()); }
+  io::extent_counts counts() const override { return {total_, assigned_.size(), assigned_.size(), 0}; }
   std::span<std::byte> memory() noexcept override { return {memory_.get(), facts_.bytes}; }
   const io::arena_facts& info() const noexcept override { return facts_; }
 
@@ -60,7 +60,7 @@ private:
   io::arena_facts facts_;
   std::uint32_t left_;
   std::uint32_t total_;
-  std::set<std::uint32_t> lent_;
+  std::set<std::uint32_t> assigned_;
 };
 
 } // namespace troupe::test

@@ -211,7 +211,7 @@ function tiers(x) {
   const t = x.tiers;
   return table(["tier", "pages", "bytes", "of", "used", ""], [
     ["memory", count(t.memory.pages), bytes(t.memory.bytes), bytes(t.memory.limit_bytes),
-     share(t.memory.lent_bytes, t.memory.limit_bytes), `${count(t.memory.dirty_pages)} dirty; ${x.node.memory}`],
+     share(t.memory.assigned_bytes, t.memory.limit_bytes), `${count(t.memory.dirty_pages)} dirty; ${x.node.memory}`],
     ["disk", count(t.disk.pages), bytes(t.disk.bytes), bytes(t.disk.limit_bytes),
      share(t.disk.bytes, t.disk.limit_bytes), "slabs: " + x.node.slabs],
     ["index", count(x.registry.keys) + " keys", bytes(t.index.bytes), bytes(t.index.limit_bytes),

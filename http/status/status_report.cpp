@@ -101,7 +101,7 @@ void append_tiers(std::string& out, const status_report& x) {
       .add("pages", sums.memory_pages)
       .add("bytes", sums.memory_page_bytes)
       .add("dirty_pages", sums.dirty_pages)
-      .add("lent_bytes", x.extents.lent * x.extent_bytes)
+      .add("assigned_bytes", x.extents.assigned * x.extent_bytes)
       .add("limit_bytes", x.arena_bytes)
       .end();
   json_members(m.key("disk"))
@@ -153,7 +153,7 @@ void append_rank(std::string& out, const status_report& x, const namespace_id& s
       .add("bytes", known->io.resident_pages * known->io.frame_bytes)
       .add("dirty_pages", known->io.dirty_pages)
       .add("pinned_pages", known->io.pinned_frames)
-      .add("lent_bytes", known->io.frames * known->io.frame_bytes)
+      .add("assigned_bytes", known->io.frames * known->io.frame_bytes)
       .end();
   json_members(m.key("disk"))
       .add("pages", pages_on_disk(*known))

@@ -39,7 +39,7 @@ struct world : sim {
     parts->options.deadline_max = seconds(10);
     parts->options.pinned_bytes_max = 16 * slot_size;
     const auto out = spawn<io_worker>(std::move(parts));
-    CHECK(ask(broker, memory_borrower{{1, 2}, rank, out}).code() == errc::ok);
+    CHECK(ask(broker, memory_holder{{1, 2}, rank, out}).code() == errc::ok);
     if (slots != nullptr) {
       const registry_peers peers{{}, {slots->as<allocator_actor>()}, {namespace_id{1, 2}}, {rank}};
       CHECK(ask(out, bind_atom_v, peers).code() == errc::ok);

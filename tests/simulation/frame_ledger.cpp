@@ -34,7 +34,7 @@ void frame_ledger::wrong(const std::string& property, rank_number rank, std::uin
 
 // -- arena ------------------------------------------------------------------------------------------------------------
 
-void frame_ledger::lent(rank_number rank, std::uint64_t offset, std::uint64_t bytes) {
+void frame_ledger::assigned(rank_number rank, std::uint64_t offset, std::uint64_t bytes) {
   loans_.push_back({rank, offset, bytes});
 }
 

@@ -38,7 +38,7 @@ public:
 
   // -- arena ---------------------------------------------------------------------------------------------------------
 
-  void lent(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
+  void assigned(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
   void taken_back(rank_number rank, std::uint64_t offset, std::uint64_t bytes);
   /// The rank is asked to empty an extent: from now on its pages may be elsewhere than they were.
   void empties(rank_number rank) { ranks_[rank].may_move = true; }

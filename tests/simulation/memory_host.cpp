@@ -43,9 +43,10 @@ public:
   std::uint32_t available() const override { return host_.left(); }
 
   io::extent_counts counts() const override {
-    const auto lent = host_.lent_to_.size() -
-                      static_cast<std::size_t>(std::count(host_.lent_to_.begin(), host_.lent_to_.end(), nobody));
-    return {host_.lent_to_.size(), lent, lent, 0};
+    const auto assigned =
+        host_.assigned_to_.size() -
+        static_cast<std::size_t>(std::count(host_.assigned_to_.begin(), host_.assigned_to_.end(), nobody));
+    return {host_.assigned_to_.size(), assigned, assigned, 0};
   }
 
   /// Called when a page is verified before it is written.
@@ -93,12 +94,12 @@ void memory_host::begin_run() {
     extents = world_.p.ranks * (2 * world_.p.slots / world_.p.memory.frames_per_extent + 2);
   arena_ = std::make_shared<shared_memory>(++last_, extents * extent_bytes_);
   known_.emplace(last_, arena_);
-  lent_to_.assign(extents, nobody);
+  assigned_to_.assign(extents, nobody);
 }
 
 void memory_host::end_run() {
   arena_ = nullptr;
-  lent_to_.clear();
+  assigned_to_.clear();
   std::erase_if(known_, [](const auto& x) { return x.second.expired(); });
 }
 
@@ -134,7 +135,7 @@ io::extent memory_host::extent_at(std::uint32_t number) const {
 }
 
 std::uint32_t memory_host::left() const {
-  return static_cast<std::uint32_t>(std::count(lent_to_.begin(), lent_to_.end(), nobody));
+  return static_cast<std::uint32_t>(std::count(assigned_to_.begin(), assigned_to_.end(), nobody));
 }
 
 result<io::extent> memory_host::lend(rank_number rank) {
@@ -146,36 +147,36 @@ result<io::extent> memory_host::lend(rank_number rank) {
     return fail(errc::full, "all extents are assigned");
   std::vector<std::uint32_t> free;
   std::vector<std::uint32_t> others;
-  for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
-    if (lent_to_[i] == nobody)
+  for (std::uint32_t i = 0; i < assigned_to_.size(); ++i)
+    if (assigned_to_[i] == nobody)
       free.push_back(i);
-    else if (lent_to_[i] != rank && lent_to_[i] != broker)
+    else if (assigned_to_[i] != rank && assigned_to_[i] != broker)
       others.push_back(i);
   const bool twice = world_.has(defect::lend_twice) && !others.empty();
   const auto number = random_.pick(twice ? others : free);
-  lent_to_[number] = rank;
+  assigned_to_[number] = rank;
   const auto out = extent_at(number);
   world_.trace("extent is assigned", {rank, number});
   world_.count("extent: assigned");
   if (!twice)
-    frames_.lent(rank, out.offset, extent_bytes_);
+    frames_.assigned(rank, out.offset, extent_bytes_);
   return out;
 }
 
 bool memory_host::take_back(std::uint32_t number) {
-  if (number >= lent_to_.size() || lent_to_[number] == nobody)
+  if (number >= assigned_to_.size() || assigned_to_[number] == nobody)
     return false;
-  world_.trace("extent comes back", {lent_to_[number], number});
+  world_.trace("extent comes back", {assigned_to_[number], number});
   world_.count("extent: came back");
-  if (lent_to_[number] != broker)
-    frames_.taken_back(lent_to_[number], number * extent_bytes_, extent_bytes_);
-  lent_to_[number] = nobody;
+  if (assigned_to_[number] != broker)
+    frames_.taken_back(assigned_to_[number], number * extent_bytes_, extent_bytes_);
+  assigned_to_[number] = nobody;
   return true;
 }
 
 bool memory_host::passes(std::uint32_t number, rank_number from, rank_number to) {
-  if (number < lent_to_.size() && lent_to_[number] == from) {
-    lent_to_[number] = to;
+  if (number < assigned_to_.size() && assigned_to_[number] == from) {
+    assigned_to_[number] = to;
     return true;
   }
   world_.fail("extents", "extent " + std::to_string(number) + " goes to " + std::to_string(to) +
@@ -194,7 +195,7 @@ void memory_host::handed_over(rank_number rank, std::uint32_t number) {
   world_.trace("extent is handed over", {rank, number});
   world_.count("extent: handed over");
   if (passes(number, broker, rank))
-    frames_.lent(rank, number * extent_bytes_, extent_bytes_);
+    frames_.assigned(rank, number * extent_bytes_, extent_bytes_);
 }
 
 void memory_host::not_taken(rank_number rank, std::uint32_t number) {
@@ -204,15 +205,15 @@ void memory_host::not_taken(rank_number rank, std::uint32_t number) {
 }
 
 void memory_host::scribble() {
-  std::vector<std::uint32_t> lent;
-  for (std::uint32_t i = 0; i < lent_to_.size(); ++i)
-    if (lent_to_[i] != nobody && lent_to_[i] != broker)
-      lent.push_back(i);
-  if (lent.empty())
+  std::vector<std::uint32_t> assigned;
+  for (std::uint32_t i = 0; i < assigned_to_.size(); ++i)
+    if (assigned_to_[i] != nobody && assigned_to_[i] != broker)
+      assigned.push_back(i);
+  if (assigned.empty())
     return;
   world_.count("fault: corrupted memory");
   const auto frame = random_.below(world_.p.memory.frames_per_extent);
-  auto offset = random_.pick(lent) * extent_bytes_ + frame * slot_bytes_;
+  auto offset = random_.pick(assigned) * extent_bytes_ + frame * slot_bytes_;
   if (const auto unwritten = frames_.unwritten_frame(random_.next()); unwritten && random_.one_in(2))
     offset = *unwritten;
   frames_.notice_moves(offset);

@@ -77,7 +77,7 @@ private:
   std::uint64_t extent_bytes_;
   std::shared_ptr<shared_memory> arena_;
   /// By number: the rank that has it.
-  std::vector<rank_number> lent_to_;
+  std::vector<rank_number> assigned_to_;
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, std::weak_ptr<shared_memory>> known_;
   std::map<std::uint64_t, owner_id> copies_;

@@ -135,7 +135,7 @@ void server::spawn_rank(rank_number rank, const metrics_actor& meters) {
                      [this, rank](const passing& x, caf::message& a) { return from_worker(rank, x, a); }});
   if (r.store != nullptr)
     r.store->on_other_page = [this, rank](const page_ref& page) { say_unsound(rank, page); };
-  caf::anon_send(broker_, memory_borrower{space_, rank, r.worker});
+  caf::anon_send(broker_, memory_holder{space_, rank, r.worker});
   allocator_options slots;
   slots.slots = p.slots;
   slots.low_watermark = p.low_watermark;

@@ -6,38 +6,38 @@
 namespace troupe::simulation {
 
 space_memory::space_memory(environment& world, std::uint32_t extents, std::uint64_t extent_bytes)
-    : world_(world), info_{extents * extent_bytes, extent_bytes, {1, 2, 3}}, bytes_(info_.bytes), lent_(extents) {}
+    : world_(world), info_{extents * extent_bytes, extent_bytes, {1, 2, 3}}, bytes_(info_.bytes), assigned_(extents) {}
 
-std::uint32_t space_memory::lent() const {
-  return static_cast<std::uint32_t>(std::count(lent_.begin(), lent_.end(), true));
+std::uint32_t space_memory::assigned() const {
+  return static_cast<std::uint32_t>(std::count(assigned_.begin(), assigned_.end(), true));
 }
 
 std::uint32_t space_memory::available() const {
-  return static_cast<std::uint32_t>(lent_.size()) - lent();
+  return static_cast<std::uint32_t>(assigned_.size()) - assigned();
 }
 
 io::extent_counts space_memory::counts() const {
-  return {lent_.size(), lent(), lent(), 0};
+  return {assigned_.size(), assigned(), assigned(), 0};
 }
 
 result<io::extent> space_memory::lend(std::optional<io::numa_node>) {
-  const auto free = std::find(lent_.begin(), lent_.end(), false);
-  if (free == lent_.end())
+  const auto free = std::find(assigned_.begin(), assigned_.end(), false);
+  if (free == assigned_.end())
     return fail(errc::full, "all extents are assigned");
   *free = true;
   world_.count("extent: assigned");
-  return at(static_cast<std::uint32_t>(free - lent_.begin()));
+  return at(static_cast<std::uint32_t>(free - assigned_.begin()));
 }
 
 bool space_memory::take_back(std::uint32_t number) {
-  if (number >= lent_.size() || !lent_[number])
+  if (number >= assigned_.size() || !assigned_[number])
     return false;
   world_.count("extent: came back");
   for (const auto& [id, x] : copies_)
     if (x.offset / info_.extent_bytes == number && (!x.lasts || x.lasts()))
       world_.fail("memory", "extent " + std::to_string(number) + " comes back, and " + x.what);
   if (!world_.has(defect::keep_extents))
-    lent_[number] = false;
+    assigned_[number] = false;
   return true;
 }
 

@@ -25,7 +25,7 @@ public:
   std::span<std::byte> memory() noexcept override { return bytes_; }
   const io::arena_facts& info() const noexcept override { return info_; }
 
-  std::uint32_t lent() const;
+  std::uint32_t assigned() const;
 
   /// Bytes move there from now on, until the copy ends or `lasts` returns false. `what`: for people.
   std::uint64_t begin_copy(std::uint64_t offset, std::string what, std::function<bool()> lasts = {});
@@ -42,7 +42,7 @@ private:
   environment& world_;
   io::arena_facts info_;
   std::vector<std::byte> bytes_;
-  std::vector<bool> lent_;
+  std::vector<bool> assigned_;
   std::map<std::uint64_t, copy_under_way> copies_;
   std::uint64_t last_copy_ = 0;
 };

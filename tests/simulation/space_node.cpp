@@ -333,9 +333,9 @@ void space_node::check_counts() {
       world_.fail("slots", "slots by state do not add up to all slots of an allocator");
     bytes += x.io.extents;
   }
-  if (bytes > memory_->lent())
-    world_.fail("extents", "ranks have " + std::to_string(bytes) + " extents, and " + std::to_string(memory_->lent()) +
-                               " are assigned");
+  if (bytes > memory_->assigned())
+    world_.fail("extents", "ranks have " + std::to_string(bytes) + " extents, and " +
+                               std::to_string(memory_->assigned()) + " are assigned");
 }
 
 std::string space_node::check_empty() {
@@ -351,8 +351,8 @@ std::string space_node::check_empty() {
     if (!s || s->leases + s->reservations + s->withheld_slots + s->keys > 0)
       return "a shard has keys, leases or reservations of a namespace that is removed";
   }
-  if (const auto lent = memory_->lent(); lent > 0 && !p_.unknown_processes)
-    return std::to_string(lent) + " extents are assigned to no rank";
+  if (const auto assigned = memory_->assigned(); assigned > 0 && !p_.unknown_processes)
+    return std::to_string(assigned) + " extents are assigned to no rank";
   if (folder_.files() > 0)
     return std::to_string(folder_.files()) + " files are left of namespaces that are removed";
   if (disk_->left() != disk_->limit())

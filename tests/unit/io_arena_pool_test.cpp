@@ -28,9 +28,9 @@ constexpr std::uint64_t mebibyte = 1U << 20U;
 /// The next extent, once the host has provided it.
 result<extent> lend(arena_pool& pool) {
   for (;;) {
-    auto lent = pool.lend();
-    if (lent || lent.error().code != errc::busy)
-      return lent;
+    auto assigned = pool.lend();
+    if (assigned || assigned.error().code != errc::busy)
+      return assigned;
     std::this_thread::yield();
   }
 }
@@ -49,13 +49,13 @@ TEST_CASE("each extent is assigned once until none is left", "[io][arena]") {
   make_ready(pool);
   CHECK(pool.available() == 4);
   for (std::uint32_t number = 0; number < 4; ++number) {
-    const auto lent = pool.lend();
-    REQUIRE(lent);
-    CHECK(lent->number == number);
-    CHECK(lent->offset == number * 8192);
-    CHECK(lent->bytes.data() == memory->bytes().data() + lent->offset);
-    CHECK(lent->bytes.size() == 8192);
-    std::ranges::fill(lent->bytes, std::byte{1});
+    const auto assigned = pool.lend();
+    REQUIRE(assigned);
+    CHECK(assigned->number == number);
+    CHECK(assigned->offset == number * 8192);
+    CHECK(assigned->bytes.data() == memory->bytes().data() + assigned->offset);
+    CHECK(assigned->bytes.size() == 8192);
+    std::ranges::fill(assigned->bytes, std::byte{1});
     CHECK(pool.available() == 3 - number);
     CHECK(pool.counts() == extent_counts{4, number + 1, 4, 0});
   }
@@ -94,9 +94,9 @@ TEST_CASE("a preferred NUMA node is served first, and then the others", "[io][ar
     near += memory->numa_node_of(number) == usable.back() ? 1 : 0;
   CHECK(near > 0);
   for (std::uint32_t i = 0; i < 8; ++i) {
-    const auto lent = pool.lend(usable.back());
-    REQUIRE(lent);
-    CHECK((memory->numa_node_of(lent->number) == usable.back()) == (i < near));
+    const auto assigned = pool.lend(usable.back());
+    REQUIRE(assigned);
+    CHECK((memory->numa_node_of(assigned->number) == usable.back()) == (i < near));
   }
   CHECK(pool.lend(usable.back()).error().code == errc::full);
   CHECK(pool.take_back(3));
@@ -124,9 +124,9 @@ TEST_CASE("an extent for which the host has no memory is retried later", "[io][a
   arena_pool pool(memory_of(1, kilobytes * 1024 / 4096 * 4096));
   while (pool.counts().failed == 0)
     std::this_thread::yield();
-  const auto lent = pool.lend();
-  REQUIRE_FALSE(lent);
-  CHECK(lent.error().code == errc::busy);
+  const auto assigned = pool.lend();
+  REQUIRE_FALSE(assigned);
+  CHECK(assigned.error().code == errc::busy);
   CHECK(pool.available() == 1);
   CHECK(pool.counts() == extent_counts{1, 0, 0, 1});
 }
@@ -172,29 +172,29 @@ TEST_CASE("a pool is destroyed while the host still provides memory", "[io][aren
 
 TEST_CASE("a client finds the arena by the information from the pool", "[io][arena]") {
   arena_pool pool(memory_of(4));
-  const auto lent = lend(pool);
-  REQUIRE(lent);
+  const auto assigned = lend(pool);
+  REQUIRE(assigned);
   CHECK(pool.info().bytes == 4 * 8192);
   CHECK(pool.info().extent_bytes == 8192);
   CHECK(pool.describe() == "4 KiB pages");
   auto found = arena_finder{}.find(pool.info().bytes, pool.info().name);
   REQUIRE(found);
-  (*found)->bytes()[lent->offset] = std::byte{7};
-  CHECK(lent->bytes.front() == std::byte{7});
+  (*found)->bytes()[assigned->offset] = std::byte{7};
+  CHECK(assigned->bytes.front() == std::byte{7});
 }
 
 TEST_CASE("no two threads own an extent at once", "[io][arena]") {
-  constexpr int borrowers = 4;
+  constexpr int holders = 4;
   constexpr std::uint32_t extents = 3;
   arena_pool pool(memory_of(extents, 4096));
   make_ready(pool);
   std::array<std::atomic<int>, extents> users{};
   std::atomic<int> shared{0};
-  std::atomic<int> lent{0};
+  std::atomic<int> assigned{0};
   std::atomic<int> refused{0};
   {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < borrowers; ++i)
+    for (int i = 0; i < holders; ++i)
       threads.emplace_back([&] {
         for (int round = 0; round < 2000; ++round) {
           const auto x = pool.lend();
@@ -202,7 +202,7 @@ TEST_CASE("no two threads own an extent at once", "[io][arena]") {
             refused += x.error().code == errc::full ? 1 : 0;
             continue;
           }
-          ++lent;
+          ++assigned;
           shared += ++users[x->number] == 1 ? 0 : 1;
           --users[x->number];
           shared += pool.take_back(x->number) ? 0 : 1;
@@ -210,10 +210,10 @@ TEST_CASE("no two threads own an extent at once", "[io][arena]") {
       });
   }
   CHECK(shared == 0);
-  CHECK(lent + refused == borrowers * 2000);
-  CHECK(lent > 0);
+  CHECK(assigned + refused == holders * 2000);
+  CHECK(assigned > 0);
   CHECK(pool.available() == extents);
-  CHECK(pool.counts().lent == 0);
+  CHECK(pool.counts().assigned == 0);
   CHECK(pool.counts().ready <= extents);
 }
 

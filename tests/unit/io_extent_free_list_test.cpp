@@ -24,7 +24,7 @@ extent_free_list with(const std::vector<node>& nodes) {
 }
 
 /// Takes extents for these preferences in order, until the first one that gets none.
-std::vector<std::uint32_t> lent(extent_free_list& free_list, const std::vector<node>& wishes) {
+std::vector<std::uint32_t> assigned(extent_free_list& free_list, const std::vector<node>& wishes) {
   std::vector<std::uint32_t> out;
   for (const auto& wish : wishes) {
     const auto number = free_list.take(wish);
@@ -43,34 +43,34 @@ constexpr std::optional<numa_node> any;
 TEST_CASE("without a preferred NUMA node the latest returned extent is assigned first, then fresh ones in order",
           "[io][shelf]") {
   auto free_list = with({0, 1, 0, 1, 0});
-  CHECK(lent(free_list, {any, any, any}) == numbers{0, 1, 2});
+  CHECK(assigned(free_list, {any, any, any}) == numbers{0, 1, 2});
   free_list.come_back(0, 0);
   free_list.come_back(2, 0);
-  CHECK(lent(free_list, {any, any, any, any, any}) == numbers{2, 0, 3, 4});
+  CHECK(assigned(free_list, {any, any, any, any, any}) == numbers{2, 0, 3, 4});
   CHECK(free_list.take(any) == std::nullopt);
 }
 
 TEST_CASE("with a preferred NUMA node its returned extents are assigned first, then its fresh ones, then the rest",
           "[io][shelf]") {
   auto free_list = with({0, 1, 0, 1, 0, 1});
-  CHECK(lent(free_list, {any, any, any, any}) == numbers{0, 1, 2, 3});
+  CHECK(assigned(free_list, {any, any, any, any}) == numbers{0, 1, 2, 3});
   free_list.come_back(1, 1);
   free_list.come_back(3, 1);
   free_list.come_back(0, 0);
-  CHECK(lent(free_list, {1, 1, 1}) == numbers{3, 1, 5});
-  CHECK(lent(free_list, {1, 1, 1}) == numbers{0, 4});
+  CHECK(assigned(free_list, {1, 1, 1}) == numbers{3, 1, 5});
+  CHECK(assigned(free_list, {1, 1, 1}) == numbers{0, 4});
 }
 
 TEST_CASE("ranks of two NUMA nodes get extents of their own while there are any", "[io][shelf]") {
   auto free_list = with({0, 1, 0, 1, 0, 1});
-  CHECK(lent(free_list, {1, 0, 1, 0, 1, 0}) == numbers{1, 0, 3, 2, 5, 4});
+  CHECK(assigned(free_list, {1, 0, 1, 0, 1, 0}) == numbers{1, 0, 3, 2, 5, 4});
 }
 
 TEST_CASE("a preferred NUMA node without extents does not prevent an assignment", "[io][shelf]") {
   auto free_list = with({0, 1});
-  CHECK(lent(free_list, {7, 7, 7}) == numbers{0, 1});
+  CHECK(assigned(free_list, {7, 7, 7}) == numbers{0, 1});
   auto unknown = with({any, any});
-  CHECK(lent(unknown, {0, 1}) == numbers{0, 1});
+  CHECK(assigned(unknown, {0, 1}) == numbers{0, 1});
 }
 
 TEST_CASE("a request with a preferred NUMA node waits for memory that the host is about to provide there",

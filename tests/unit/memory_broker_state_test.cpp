@@ -26,20 +26,20 @@ memory_broker_options rules() {
 }
 
 struct harness {
-  explicit harness(int borrowers) {
-    for (int i = 1; i <= borrowers; ++i)
-      state.add(static_cast<broker::borrower>(i));
+  explicit harness(int holders) {
+    for (int i = 1; i <= holders; ++i)
+      state.add(static_cast<broker::holder>(i));
   }
 
   broker state{rules()};
   timestamp now{std::chrono::hours(1)};
 
   /// `age`: of its oldest page.
-  void has(broker::borrower who, std::uint32_t extents, duration age, bool wants = false, std::uint64_t free = 0) {
+  void has(broker::holder who, std::uint32_t extents, duration age, bool wants = false, std::uint64_t free = 0) {
     state.notified(who, {wants, extents, free, now - age}, now);
     CHECK(state.check() == "");
   }
-  void wants_first(broker::borrower who) {
+  void wants_first(broker::holder who) {
     state.notified(who, {true, 0, 0, std::nullopt}, now);
     CHECK(state.check() == "");
   }
@@ -52,7 +52,7 @@ struct harness {
 
 TEST_CASE("broker: the rank with the clearly oldest page gives an extent", "[memory]") {
   harness d(4);
-  for (broker::borrower x = 1; x <= 4; ++x)
+  for (broker::holder x = 1; x <= 4; ++x)
     d.has(x, 4, seconds(0));
   d.rest();
   d.has(1, 4, seconds(30));
@@ -219,17 +219,17 @@ TEST_CASE("broker: every extent has exactly one place, whatever happens", "[memo
   std::mt19937 random(seed);
   const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
   harness d(0);
-  std::map<broker::borrower, std::set<std::uint32_t>> has;
+  std::map<broker::holder, std::set<std::uint32_t>> has;
   std::set<std::uint32_t> free;
   for (std::uint32_t x = 0; x < 12; ++x)
     free.insert(x);
-  std::set<broker::borrower> asked;
+  std::set<broker::holder> asked;
   std::vector<broker::loan> under_way;
-  broker::borrower last = 0;
+  broker::holder last = 0;
   std::uint64_t first_ones = 0;
   for (int i = 0; i < 5000; ++i) {
     d.pass(std::chrono::milliseconds(draw(500)));
-    const auto some = [&]() -> broker::borrower {
+    const auto some = [&]() -> broker::holder {
       return has.empty() ? 0 : std::next(has.begin(), draw(static_cast<std::uint32_t>(has.size())))->first;
     };
     const auto who = some();

@@ -226,19 +226,19 @@ void io_worker::flush() {
 }
 
 result<frame_table::extent> io_worker::lend() {
-  auto lent = parts_->extents->lend(parts_->numa_node);
-  if (!lent) {
-    if (lent.error().code == errc::full && parts_->broker && now() >= next_wish_) {
+  auto assigned = parts_->extents->lend(parts_->numa_node);
+  if (!assigned) {
+    if (assigned.error().code == errc::full && parts_->broker && now() >= next_wish_) {
       next_wish_ = now() + wish_pause;
       wants_until_ = now() + wish_holds;
       reported_.wants = false; // so that it is reported again in any case
       report();
     }
-    return tl::unexpected(std::move(lent.error()));
+    return tl::unexpected(std::move(assigned.error()));
   }
-  auto out = make_known(*lent);
+  auto out = make_known(*assigned);
   if (!out)
-    parts_->extents->take_back(lent->number);
+    parts_->extents->take_back(assigned->number);
   else
     wants_until_ = timestamp::min();
   return out;
@@ -259,10 +259,10 @@ result<frame_table::extent> io_worker::make_known(const io::extent& x) {
 
 void io_worker::borrow() {
   while (state_.wants_extent())
-    if (const auto lent = lend())
-      state_.add_extent(*lent, now());
+    if (const auto assigned = lend())
+      state_.add_extent(*assigned, now());
     else
-      state_.no_extent(lent.error().code == errc::busy, now());
+      state_.no_extent(assigned.error().code == errc::busy, now());
   while (!growers_.empty() && grown(growers_.front())) {
     auto x = std::move(growers_.front());
     growers_.pop_front();
@@ -273,15 +273,15 @@ void io_worker::borrow() {
 
 bool io_worker::grown(const waiting_grower& x) {
   while (state_.frames().lasting() < x.frames) {
-    const auto lent = lend();
-    if (!lent) {
+    const auto assigned = lend();
+    if (!assigned) {
       // A rank that has memory continues without more: its pages can make room. Otherwise the request is repeated with
       // the next tick.
-      const bool may_come = lent.error().code == errc::busy ||
-                            (parts_->broker && lent.error().code == errc::full && state_.frames().lasting() == 0);
+      const bool may_come = assigned.error().code == errc::busy ||
+                            (parts_->broker && assigned.error().code == errc::full && state_.frames().lasting() == 0);
       return !may_come || now() >= x.until;
     }
-    state_.add_extent(*lent, now());
+    state_.add_extent(*assigned, now());
   }
   return true;
 }

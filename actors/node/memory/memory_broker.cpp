@@ -30,7 +30,7 @@ memory_broker::memory_broker(caf::actor_config& config, std::shared_ptr<io::exte
 
 memory_broker::behavior_type memory_broker::make_behavior() {
   return {
-      [this](const memory_borrower& x) -> caf::result<void> {
+      [this](const memory_holder& x) -> caf::result<void> {
         auto& number = numbers_[{x.space, x.rank}];
         if (number != 0) // its earlier worker has ended, but the notification has not arrived yet
           forget(std::exchange(number, 0));
@@ -56,7 +56,7 @@ memory_broker::behavior_type memory_broker::make_behavior() {
   };
 }
 
-void memory_broker::forget(borrower x) {
+void memory_broker::forget(holder x) {
   demonitor(workers_.at(x).address());
   workers_.erase(x);
   std::erase_if(numbers_, [&](const auto& y) { return y.second == x; });

@@ -25,20 +25,20 @@ protected:
   behavior_type make_behavior() override;
 
 private:
-  using borrower = memory_broker_state::borrower;
+  using holder = memory_broker_state::holder;
 
   timestamp now() const { return clock().now(); }
   void flush();
   void ask_back(const memory_broker_state::order& x);
   void lend(const memory_broker_state::loan& x);
-  void forget(borrower x);
+  void forget(holder x);
 
   std::shared_ptr<io::extent_source> extents_;
   duration patience_;
   memory_broker_state state_;
-  std::map<std::pair<namespace_id, rank_number>, borrower> numbers_;
-  std::map<borrower, io_worker_actor> workers_;
-  borrower last_ = 0;
+  std::map<std::pair<namespace_id, rank_number>, holder> numbers_;
+  std::map<holder, io_worker_actor> workers_;
+  holder last_ = 0;
 };
 
 } // namespace troupe

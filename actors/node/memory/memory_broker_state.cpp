@@ -11,11 +11,11 @@ constexpr auto unused = duration::max();
 
 } // namespace
 
-void memory_broker_state::add(borrower x) {
+void memory_broker_state::add(holder x) {
   all_.try_emplace(x);
 }
 
-void memory_broker_state::remove(borrower x, timestamp now) {
+void memory_broker_state::remove(holder x, timestamp now) {
   const auto gone = all_.extract(x);
   if (gone.empty())
     return;
@@ -27,7 +27,7 @@ void memory_broker_state::remove(borrower x, timestamp now) {
   settle(now);
 }
 
-void memory_broker_state::notified(borrower x, const report& what, timestamp now) {
+void memory_broker_state::notified(holder x, const report& what, timestamp now) {
   const auto found = all_.find(x);
   if (found == all_.end())
     return;
@@ -50,11 +50,11 @@ duration memory_broker_state::age(const entry& x, timestamp now) const noexcept 
   return std::max(now - *x.said.oldest_use, duration::zero());
 }
 
-bool memory_broker_state::may_give(borrower who, const entry& x, borrower to, timestamp now) const noexcept {
+bool memory_broker_state::may_give(holder who, const entry& x, holder to, timestamp now) const noexcept {
   return who != to && x.said.extents > 0 && !x.gives_for && now >= x.refused_until;
 }
 
-memory_broker_state::borrower memory_broker_state::choose_giver(borrower to, timestamp now) const {
+memory_broker_state::holder memory_broker_state::choose_giver(holder to, timestamp now) const {
   const auto& needy = all_.at(to);
   const auto own = age(needy, now);
   const auto rested = [&](const entry& x) { return now >= later(x.grown, options_.keep_at_least); };
@@ -64,7 +64,7 @@ memory_broker_state::borrower memory_broker_state::choose_giver(borrower to, tim
   };
   // Returns the oldest of those that may be asked.
   const auto oldest = [&](auto may_ask) {
-    borrower best = 0;
+    holder best = 0;
     for (const auto& [who, x] : all_)
       if (may_give(who, x, to, now) && may_ask(x) && (best == 0 || age(x, now) > age(all_.at(best), now)))
         best = who;
@@ -78,8 +78,8 @@ memory_broker_state::borrower memory_broker_state::choose_giver(borrower to, tim
   return out;
 }
 
-memory_broker_state::borrower memory_broker_state::next_in_need(timestamp now) const {
-  borrower out = 0;
+memory_broker_state::holder memory_broker_state::next_in_need(timestamp now) const {
+  holder out = 0;
   for (const auto who : wishes_) {
     const auto& x = all_.at(who);
     if (x.served || !wants(x, now))
@@ -93,7 +93,7 @@ memory_broker_state::borrower memory_broker_state::next_in_need(timestamp now) c
 }
 
 void memory_broker_state::settle(timestamp now) {
-  std::erase_if(wishes_, [&](borrower x) { return !wants(all_.at(x), now); });
+  std::erase_if(wishes_, [&](holder x) { return !wants(all_.at(x), now); });
   const auto ask = [&](bool destitute_ones) {
     for (const auto who : wishes_) {
       auto& x = all_.at(who);
@@ -111,12 +111,12 @@ void memory_broker_state::settle(timestamp now) {
   ask(false);
 }
 
-void memory_broker_state::end_service(borrower x) {
+void memory_broker_state::end_service(holder x) {
   if (const auto found = all_.find(x); found != all_.end())
     found->second.served = false;
 }
 
-void memory_broker_state::pass_on(extent_number extent, borrower preferred, timestamp now) {
+void memory_broker_state::pass_on(extent_number extent, holder preferred, timestamp now) {
   auto to = preferred;
   if (const auto found = all_.find(to); found == all_.end() || !wants(found->second, now))
     to = next_in_need(now);
@@ -132,8 +132,8 @@ void memory_broker_state::pass_on(extent_number extent, borrower preferred, time
   loans_.push_back({to, extent});
 }
 
-void memory_broker_state::given_back(borrower from, extent_number extent, timestamp now) {
-  borrower preferred = 0;
+void memory_broker_state::given_back(holder from, extent_number extent, timestamp now) {
+  holder preferred = 0;
   if (const auto found = all_.find(from); found != all_.end()) {
     auto& x = found->second;
     preferred = x.gives_for.value_or(0);
@@ -146,7 +146,7 @@ void memory_broker_state::given_back(borrower from, extent_number extent, timest
   settle(now);
 }
 
-void memory_broker_state::refused(borrower from, timestamp now) {
+void memory_broker_state::refused(holder from, timestamp now) {
   const auto found = all_.find(from);
   if (found == all_.end())
     return;

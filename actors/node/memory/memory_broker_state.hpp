@@ -43,7 +43,7 @@ struct memory_broker_options {
 /// results.
 class memory_broker_state {
 public:
-  using borrower = std::uint64_t;
+  using holder = std::uint64_t;
   using extent_number = std::uint32_t;
 
   /// The state that a borrower reports of itself.
@@ -56,7 +56,7 @@ public:
   };
   /// A request that `from` give back one extent; `given_back` or `refused` follows, once.
   struct order {
-    borrower from = 0;
+    holder from = 0;
     /// Whether it is for a rank without extents.
     bool must = false;
 
@@ -64,7 +64,7 @@ public:
   };
   /// The extent is assigned to `to`; `accepted` follows, once.
   struct loan {
-    borrower to = 0;
+    holder to = 0;
     extent_number extent = 0;
 
     friend bool operator==(const loan&, const loan&) = default;
@@ -72,14 +72,14 @@ public:
 
   explicit memory_broker_state(const memory_broker_options& options) : options_(options) {}
 
-  void add(borrower x);
+  void add(holder x);
   /// Removes a borrower that has ended, with its extents. An extent that is being assigned to it goes elsewhere, when
   /// `accepted` reports that it was not taken.
-  void remove(borrower x, timestamp now);
-  void notified(borrower x, const report& what, timestamp now);
+  void remove(holder x, timestamp now);
+  void notified(holder x, const report& what, timestamp now);
 
-  void given_back(borrower from, extent_number extent, timestamp now);
-  void refused(borrower from, timestamp now);
+  void given_back(holder from, extent_number extent, timestamp now);
+  void refused(holder from, timestamp now);
   void accepted(const loan& x, bool taken, timestamp now);
 
   std::vector<order> take_orders() { return std::exchange(orders_, {}); }
@@ -87,7 +87,7 @@ public:
   /// Extents that no rank wants, to be returned to the arena.
   std::vector<extent_number> take_returns() { return std::exchange(returns_, {}); }
 
-  std::size_t borrowers() const noexcept { return all_.size(); }
+  std::size_t holders() const noexcept { return all_.size(); }
   /// Number of extents that moved from one rank to another.
   std::uint64_t moved() const noexcept { return moved_; }
   /// The first inconsistency, or an empty text. For tests.
@@ -101,7 +101,7 @@ private:
     timestamp refused_until = timestamp::min();
     timestamp wants_until = timestamp::min();
     /// The borrower that it is giving an extent to; 0 if that one has ended.
-    std::optional<borrower> gives_for;
+    std::optional<holder> gives_for;
     /// An extent is being requested for it, or assigned to it.
     bool served = false;
   };
@@ -109,18 +109,18 @@ private:
   bool wants(const entry& x, timestamp now) const noexcept { return x.said.wants && now < x.wants_until; }
   static bool destitute(const entry& x) noexcept { return x.said.extents == 0; }
   duration age(const entry& x, timestamp now) const noexcept;
-  bool may_give(borrower who, const entry& x, borrower to, timestamp now) const noexcept;
-  borrower choose_giver(borrower to, timestamp now) const;
+  bool may_give(holder who, const entry& x, holder to, timestamp now) const noexcept;
+  holder choose_giver(holder to, timestamp now) const;
   /// The borrower that has waited longest, those without extents first; 0 if there is none.
-  borrower next_in_need(timestamp now) const;
+  holder next_in_need(timestamp now) const;
   void settle(timestamp now);
-  void pass_on(extent_number extent, borrower preferred, timestamp now);
-  void end_service(borrower x);
+  void pass_on(extent_number extent, holder preferred, timestamp now);
+  void end_service(holder x);
 
   memory_broker_options options_;
-  std::map<borrower, entry> all_;
+  std::map<holder, entry> all_;
   /// Borrowers that want extents, in the order in which they began to.
-  std::vector<borrower> wishes_;
+  std::vector<holder> wishes_;
   std::vector<order> orders_;
   std::vector<loan> loans_;
   std::vector<extent_number> returns_;

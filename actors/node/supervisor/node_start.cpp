@@ -201,9 +201,9 @@ std::vector<known_rank> spawn_ranks(caf::actor_system& system, const config::nod
     x.worker->broker = broker;
     condition->add_slab(x.worker->name);
     x.worker->options.resident = residence.add(x.worker->name.space, x.rank, x.slots);
-    const auto borrower = x.worker->name;
+    const auto holder = x.worker->name;
     const auto worker = spawn_actor<io_worker>(system, x.worker);
-    caf::anon_send(broker, memory_borrower{borrower.space, borrower.rank, worker});
+    caf::anon_send(broker, memory_holder{holder.space, holder.rank, worker});
     const auto slot_owner = spawn_allocator(system, options, x, worker, std::move(memory));
     children.add_rank({x.space, x.rank, x.slots, worker, slot_owner, x.worker->options.listens(), x.slab});
     out.push_back(

@@ -227,7 +227,7 @@ result<served_rank> space_keeper::open_one(const open_space_request& wanted, ran
   try {
     const bool listens = parts->worker->options.listens();
     const auto worker = spawn_actor<io_worker>(system(), parts->worker);
-    caf::anon_send(options_.broker, memory_borrower{id, rank, worker});
+    caf::anon_send(options_.broker, memory_holder{id, rank, worker});
     opened.push_back({rank, worker, {}, parts->growth, parts->slots, disk_bytes});
     auto& entry = opened.back();
     entry.memory = std::make_shared<std::vector<memory_share>>();
