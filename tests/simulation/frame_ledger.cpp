@@ -76,8 +76,8 @@ bool frame_ledger::moved(rank_number rank, const page_ref& page, std::uint64_t t
     if (!before.holders.empty() || disks_[rank]->uses(bytes(known->second)) || before.is == content::placed)
       return false;
     now.is = before.is;
-    now.scribbled = before.scribbled;
-    now.scribbled_early = before.scribbled_early;
+    now.corrupted = before.corrupted;
+    now.corrupted_early = before.corrupted_early;
   } else if (!disks_[rank]->written(page.where) && !may_be_gone(rank, page.where)) {
     return false; // it was nowhere
   }
@@ -124,10 +124,10 @@ void frame_ledger::notice_moves(std::uint64_t offset) {
   }
 }
 
-void frame_ledger::scribbled(std::uint64_t offset) {
+void frame_ledger::corrupted(std::uint64_t offset) {
   auto& f = at(offset);
-  f.scribbled = world_.now() - paused_();
-  f.scribbled_early |= f.is == content::placed;
+  f.corrupted = world_.now() - paused_();
+  f.corrupted_early |= f.is == content::placed;
   for (auto& r : ranks_)
     if (const auto found = r.where.find(f.page.where); found != r.where.end() && found->second == offset)
       r.damaged.insert(f.page.where);
@@ -197,8 +197,8 @@ void frame_ledger::take(rank_number rank, std::uint64_t offset, const page_ref& 
   }
   f.is = as;
   f.page = page;
-  f.scribbled.reset();
-  f.scribbled_early = false;
+  f.corrupted.reset();
+  f.corrupted_early = false;
   r.where[page.where] = offset;
 }
 
@@ -359,9 +359,9 @@ void frame_ledger::fills(rank_number rank, owner_id owner, const fill_request& x
     const bool gathered = i < x.gathered.size() && x.gathered[i] == 0;
     if (f.page.where == ended->pages[i].where && f.is == content::placed)
       f.is = gathered ? content::filled : content::none;
-    if (f.scribbled && gathered && f.page.where == ended->pages[i].where && holds(rank, *offset, f.page)) {
-      f.scribbled.reset(); // the corrupted page has been overwritten by a gather since
-      f.scribbled_early = false;
+    if (f.corrupted && gathered && f.page.where == ended->pages[i].where && holds(rank, *offset, f.page)) {
+      f.corrupted.reset(); // the corrupted page has been overwritten by a gather since
+      f.corrupted_early = false;
     }
     if (gathered && disks_[rank]->damaged())
       ranks_[rank].damaged.insert(f.page.where); // it may be refused
@@ -474,8 +474,8 @@ void frame_ledger::transfers(rank_number rank, const io::page_request& x) {
     return wrong("frames", rank, offset, text_of(x.where) + " is written from there, and does not lie in it");
   const auto& f = known->second;
   const io::page_identity is{world_.p.space.id(), f.page.key, rank, x.where, world_.p.space.geometry.page_bytes()};
-  const bool long_ago = f.scribbled && world_.now() - paused_() - *f.scribbled > check_takes;
-  if ((f.scribbled_early || long_ago) && io::verify_page(bytes(offset), is) != errc::ok)
+  const bool long_ago = f.corrupted && world_.now() - paused_() - *f.corrupted > check_takes;
+  if ((f.corrupted_early || long_ago) && io::verify_page(bytes(offset), is) != errc::ok)
     wrong("checks", rank, offset, text_of(x.where) + " is written, and was corrupted long before");
 }
 

@@ -45,7 +45,7 @@ public:
   /// Looks at the content before it is overwritten: a page may have been moved there.
   void notice_moves(std::uint64_t offset);
   /// Memory was overwritten by mistake: the pages there may be detected as corrupt, and dropped, at any time.
-  void scribbled(std::uint64_t offset);
+  void corrupted(std::uint64_t offset);
 
   /// Sets the function that knows which keys are leased now.
   void ask_of_leases(std::function<bool(const key_digest&)> is_leased) { is_leased_ = std::move(is_leased); }
@@ -128,9 +128,9 @@ private:
     content is = content::none;
     page_ref page;
     /// When, by a clock that stops while the node does.
-    std::optional<timestamp> scribbled;
+    std::optional<timestamp> corrupted;
     /// Before the io worker was notified that the page is there, and so before it could be verified.
-    bool scribbled_early = false;
+    bool corrupted_early = false;
     std::vector<holder> holders;
   };
 

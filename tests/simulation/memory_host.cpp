@@ -204,7 +204,7 @@ void memory_host::not_taken(rank_number rank, std::uint32_t number) {
     frames_.taken_back(rank, number * extent_bytes_, extent_bytes_);
 }
 
-void memory_host::scribble() {
+void memory_host::corrupt_memory() {
   std::vector<std::uint32_t> assigned;
   for (std::uint32_t i = 0; i < assigned_to_.size(); ++i)
     if (assigned_to_[i] != nobody && assigned_to_[i] != broker)
@@ -226,7 +226,7 @@ void memory_host::scribble() {
   for (std::uint64_t i = 0; i < length; ++i)
     arena_->memory[offset + first + i] = static_cast<std::byte>(random_.next());
   world_.trace("memory is corrupted", {offset, first, length});
-  frames_.scribbled(offset);
+  frames_.corrupted(offset);
 }
 
 void memory_host::sealed(std::uint64_t offset) {

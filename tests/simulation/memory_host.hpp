@@ -42,7 +42,7 @@ public:
   std::shared_ptr<io::shared_memory> keep(std::span<const std::uint8_t> name) const;
 
   /// A client writes by mistake: a few bytes somewhere in assigned memory.
-  void scribble();
+  void corrupt_memory();
 
   /// A page was gathered there, for the defect in which writes are not verified.
   void sealed(std::uint64_t offset);

@@ -154,7 +154,7 @@ void choose_faults(parameters& p, random_source& random) {
     *fault = random.one_in(3);
   for (auto* fault : {&n.kill_node, &n.drain_node})
     *fault = random.one_in(5);
-  n.scribble = random.one_in(4);
+  n.corrupt_memory = random.one_in(4);
   p.memory.short_host = random.one_in(6) ? random.number(100'000, 500'000) : 0;
 }
 
@@ -163,11 +163,11 @@ void choose_faults(parameters& p, random_source& random) {
 bool parameters::bytes_at_risk() const noexcept {
   return disk.read_error + disk.write_error + disk.lost_write + disk.misdirected_write + disk.flipped_read + disk.hang >
              0 ||
-         nemesis.flip || nemesis.truncate || nemesis.scribble;
+         nemesis.flip || nemesis.truncate || nemesis.corrupt_memory;
 }
 
 bool parameters::disks_lie() const noexcept {
-  return disk.lost_write + disk.misdirected_write > 0 || nemesis.flip || nemesis.truncate || nemesis.scribble;
+  return disk.lost_write + disk.misdirected_write > 0 || nemesis.flip || nemesis.truncate || nemesis.corrupt_memory;
 }
 
 std::string parameters::describe() const {
@@ -209,7 +209,7 @@ std::string parameters::describe() const {
   rate("flip", nemesis.flip);
   rate("truncate", nemesis.truncate);
   rate("erase", nemesis.erase);
-  rate("scribble", nemesis.scribble);
+  rate("scribble", nemesis.corrupt_memory);
   rate("hang-process", nemesis.hang_process);
   rate("stray-words", nemesis.stray_words);
   rate("short-host", memory.short_host);

@@ -78,7 +78,7 @@ struct nemesis_faults {
   /// Requests erase keys, which may be leased and read.
   bool erase = false;
   /// A client writes into the arena where it should not.
-  bool scribble = false;
+  bool corrupt_memory = false;
   /// A process that is killed stays for a while, and what its devices were copying still lands.
   bool hang_process = false;
   /// A client names pins of others.

@@ -72,7 +72,7 @@ void server::finds_unsound(rank_number rank, const page_ref& page) {
   world_.count("worker finds an unsound page");
   // A page that a client has corrupted in memory is found there, whatever the disk has.
   const auto* store = ranks_[rank].store;
-  if (store == nullptr || world_.p.nemesis.scribble || store->was_read_unsound(page.where))
+  if (store == nullptr || world_.p.nemesis.corrupt_memory || store->was_read_unsound(page.where))
     return;
   const io::page_identity is{space_, page.key, rank, page.where, world_.p.space.geometry.page_bytes()};
   if (pages_.is_committed(rank, page.key, page.where) &&

@@ -306,7 +306,7 @@ void workload::check_save(rank_number rank, const transfer_task& work, const tra
     const auto name = "save of " + to_string(work.keys[i]) + " on rank " + std::to_string(rank);
     world_.count("save", code);
     // A page that is verified before the answer may have been corrupted.
-    const bool found_out = world_.p.nemesis.scribble && world_.p.memory.kind == tier::strict &&
+    const bool found_out = world_.p.nemesis.corrupt_memory && world_.p.memory.kind == tier::strict &&
                            (code == errc::corrupt || code == errc::identity_mismatch);
     if ((!is_one_of(code, save_codes) && !found_out && !(how.cancelled && code == errc::cancelled)) ||
         (!world_.p.bytes_at_risk() && is_one_of(code, disk_codes)))

@@ -65,7 +65,7 @@ world::world(std::uint64_t seed, std::uint64_t steps, defect built_in, bool verb
     if (random_.one_in(4))
       node_.disk_of(random_.number(0, env_.p.ranks - 1)).truncate();
   });
-  add(n.scribble, [this] { node_.memory().scribble(); });
+  add(n.corrupt_memory, [this] { node_.memory().corrupt_memory(); });
   add(n.stray_words, [this] { node_.say_something_stray(); });
   add(n.erase, [this] {
     const auto owner = node_.erase_something();

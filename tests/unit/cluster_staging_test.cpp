@@ -3,7 +3,7 @@
 #include "gpu/host_page_mover.hpp"
 #include "io/page_checksum.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/scribbled_page.hpp"
+#include "tests/unit/corrupted_page.hpp"
 
 #include <array>
 #include <cstring>
@@ -161,7 +161,7 @@ TEST_CASE("staging buffer: a page that is overwritten while it lands is never ac
   std::memcpy(memory->blocks().data(), right.data(), size);
   bytes frame(size);
   int sound = 0;
-  const test::scribbled_page page(size);
+  const test::corrupted_page page(size);
   for (int i = 0; i < 2000 && sound < 300; ++i) {
     const auto target = std::make_shared<target_frame>(target_frame{frame.data()});
     memory->offset(1, target);
@@ -187,7 +187,7 @@ TEST_CASE("staging buffer: a page that is overwritten during a copy is whole or 
   const auto size = geometry.page_bytes();
   const auto right = numbered_bytes(size);
   std::memcpy(memory->blocks().data(), right.data(), size);
-  test::check_while_scribbled_on(*mover, right,
+  test::check_while_corrupted_on(*mover, right,
                                  [&] { return std::memcmp(memory->blocks().data() + size, right.data(), size) == 0; });
 }
 

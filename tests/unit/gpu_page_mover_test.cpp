@@ -1,7 +1,7 @@
 #include "gpu/host_page_mover.hpp"
 #include "gpu/page_mover.hpp"
 #include "tests/catch.hpp"
-#include "tests/unit/scribbled_page.hpp"
+#include "tests/unit/corrupted_page.hpp"
 
 #include <algorithm>
 #include <array>
@@ -340,7 +340,7 @@ TEST_CASE("A page that is overwritten during a copy is whole or corrupt, in both
   std::mt19937_64 random(7);
   const auto right = random_bytes(geometry.page_bytes(), random);
   cache.for_each_byte(0, [&](std::byte& at, std::size_t offset) { at = right[offset]; });
-  test::check_while_scribbled_on(*mover, right, [&] {
+  test::check_while_corrupted_on(*mover, right, [&] {
     std::size_t wrong = 0;
     cache.for_each_byte(1, [&](std::byte& at, std::size_t offset) { wrong += at == right[offset] ? 0 : 1; });
     return wrong == 0;

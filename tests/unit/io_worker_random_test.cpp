@@ -69,7 +69,7 @@ public:
       if (draw(6) == 0)
         die();
       else
-        scribble();
+        corrupt_memory();
       break;
     case 14:
       look_up();
@@ -249,7 +249,7 @@ private:
   }
 
   /// Clients overwrite the frames that they have to fill, even when the slots were reassigned.
-  void scribble() {
+  void corrupt_memory() {
     for (const auto& x : fills_)
       for (const auto& f : x.frames)
         if (f.code() == errc::ok)

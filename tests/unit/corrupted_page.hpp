@@ -16,27 +16,27 @@
 namespace troupe::test {
 
 /// Pages in memory that another process writes to all the time, as one does that has mapped it and is broken.
-class scribbled_page {
+class corrupted_page {
 public:
-  explicit scribbled_page(std::size_t size)
+  explicit corrupted_page(std::size_t size)
       : bytes_(
             static_cast<std::byte*>(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))),
         size_(size) {
     REQUIRE(bytes_ != MAP_FAILED);
-    scribbler_ = ::fork();
-    REQUIRE(scribbler_ >= 0);
-    if (scribbler_ > 0)
+    corrupter_ = ::fork();
+    REQUIRE(corrupter_ >= 0);
+    if (corrupter_ > 0)
       return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     volatile auto* const last = bytes_ + size_ - 1;
     for (;;)
       *last = *last ^ std::byte{1};
   }
-  scribbled_page(const scribbled_page&) = delete;
-  scribbled_page& operator=(const scribbled_page&) = delete;
-  ~scribbled_page() {
-    ::kill(scribbler_, SIGKILL);
-    ::waitpid(scribbler_, nullptr, 0);
+  corrupted_page(const corrupted_page&) = delete;
+  corrupted_page& operator=(const corrupted_page&) = delete;
+  ~corrupted_page() {
+    ::kill(corrupter_, SIGKILL);
+    ::waitpid(corrupter_, nullptr, 0);
     ::munmap(bytes_, size_);
   }
 
@@ -45,14 +45,14 @@ public:
 private:
   std::byte* bytes_;
   std::size_t size_;
-  pid_t scribbler_ = -1;
+  pid_t corrupter_ = -1;
 };
 
 /// Lets the mover gather block 0, which holds `right`, into such a page and scatter it to block 1, until that was found
 /// valid often enough. `is_right` checks block 1 each time.
 template <class IsRight>
-void check_while_scribbled_on(page_mover& mover, std::span<const std::byte> right, IsRight is_right) {
-  const scribbled_page page(right.size());
+void check_while_corrupted_on(page_mover& mover, std::span<const std::byte> right, IsRight is_right) {
+  const corrupted_page page(right.size());
   int sound = 0;
   for (int i = 0; i < 2000 && sound < 300; ++i) {
     // The checksum covers the gathered bytes of the block, not the later contents of the page.
