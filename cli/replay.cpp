@@ -181,9 +181,9 @@ private:
                             : '\n' + replay::to_table(x.report, trace_.name) + '\n' + replay::to_table(x.phases));
     if (!x.first_wrong.empty())
       std::cerr << "the first wrong byte: " << x.first_wrong << '\n';
-    if (x.given_up) {
+    if (x.abandoned) {
       std::cerr << "troupe replay: aborted after " << x.report.requests << " of " << trace_.requests.size()
-                << " requests: " << to_string(*x.given_up) << '\n';
+                << " requests: " << to_string(*x.abandoned) << '\n';
       return signals_.caught() != 0 ? interruption::exit_code(signals_.caught()) : exit_failed;
     }
     if (x.slab_damaged) {

@@ -42,12 +42,12 @@ struct client::core : std::enable_shared_from_this<core> {
 
   /// Actions of the rules, executed without the lock.
   struct work {
-    bool is_empty() const { return !way && orders.empty() && given_up.empty() && answers.empty(); }
+    bool is_empty() const { return !way && orders.empty() && cancelled.empty() && answers.empty(); }
 
     handshake_proxy_actor connection;
     std::optional<watch_state::order> way;
     std::vector<client_state::fetch_order> orders;
-    std::vector<give_up_function> given_up;
+    std::vector<cancel_function> cancelled;
     std::vector<std::pair<callback, result<resolution>>> answers;
   };
 
@@ -55,14 +55,14 @@ struct client::core : std::enable_shared_from_this<core> {
     work out;
     out.connection = connection;
     out.way = state.take_watch_order();
-    if (auto before = std::exchange(watch_given_up, nullptr); out.way && before)
-      out.given_up.push_back(std::move(before));
+    if (auto before = std::exchange(watch_cancelled, nullptr); out.way && before)
+      out.cancelled.push_back(std::move(before));
     else
-      watch_given_up = std::move(before);
+      watch_cancelled = std::move(before);
     out.orders = state.take_orders();
     for (const auto fetch : state.take_abandoned())
       if (auto node = fetching.extract(fetch); !node.empty())
-        out.given_up.push_back(std::move(node.mapped()));
+        out.cancelled.push_back(std::move(node.mapped()));
     for (auto& [who, what] : state.take_answers())
       if (auto node = waiting.extract(who); !node.empty())
         out.answers.emplace_back(std::move(node.mapped()), std::move(what));
@@ -98,7 +98,7 @@ struct client::core : std::enable_shared_from_this<core> {
     else if (x.way)
       watch(x.way->id, x.connection);
     for (auto& order : x.orders) {
-      auto give_up = ask_for_long<handshake_fetch_reply>(
+      auto cancel = ask_for_long<handshake_fetch_reply>(
           system, x.connection,
           [self = shared_from_this(), fetch = order.fetch](result<handshake_fetch_reply> answer) {
             self->with_state([&](timestamp now) {
@@ -110,12 +110,12 @@ struct client::core : std::enable_shared_from_this<core> {
       const std::lock_guard guard(mutex);
       // It may have been answered or cancelled meanwhile.
       if (state.is_under_way(order.fetch))
-        fetching.emplace(order.fetch, std::move(give_up));
+        fetching.emplace(order.fetch, std::move(cancel));
       else
-        x.given_up.push_back(std::move(give_up));
+        x.cancelled.push_back(std::move(cancel));
     }
-    for (const auto& give_up : x.given_up)
-      give_up();
+    for (const auto& cancel : x.cancelled)
+      cancel();
     for (auto& [then, what] : x.answers)
       then(std::move(what));
   }
@@ -190,7 +190,7 @@ struct client::core : std::enable_shared_from_this<core> {
   }
 
   void watch(number order, const handshake_proxy_actor& through) {
-    auto give_up = ask_for_long<std::uint64_t>(
+    auto cancel = ask_for_long<std::uint64_t>(
         system, through,
         [weak = weak_from_this(), order](const result<std::uint64_t>& watch) {
           if (const auto self = weak.lock())
@@ -200,12 +200,12 @@ struct client::core : std::enable_shared_from_this<core> {
     {
       const std::lock_guard guard(mutex);
       if (!is_stopped) {
-        watch_given_up = std::move(give_up);
+        watch_cancelled = std::move(cancel);
         return;
       }
     }
     // The client was destroyed meanwhile.
-    give_up();
+    cancel();
   }
 
   void hear(const handshake_update& x) {
@@ -232,12 +232,12 @@ struct client::core : std::enable_shared_from_this<core> {
   /// The open connection; null: none.
   handshake_proxy_actor connection;
   /// Cancels the most recently requested watch.
-  give_up_function watch_given_up;
+  cancel_function watch_cancelled;
   std::condition_variable changed;
   client_state state;
   std::unordered_map<number, callback> waiting;
   /// Functions that cancel the fetches in progress.
-  std::unordered_map<number, give_up_function> fetching;
+  std::unordered_map<number, cancel_function> fetching;
   number last = 0;
   bool is_stopped = false;
   std::thread timer;
@@ -262,13 +262,13 @@ client::~client() {
     core_->connection = nullptr;
   });
   core_->timer.join();
-  give_up_function give_up;
+  cancel_function cancel;
   {
     const std::lock_guard guard(core_->mutex);
-    give_up = std::exchange(core_->watch_given_up, nullptr);
+    cancel = std::exchange(core_->watch_cancelled, nullptr);
   }
-  if (give_up)
-    give_up();
+  if (cancel)
+    cancel();
 }
 
 client::number client::resolve(const resolve_request& x, callback then) {

@@ -254,10 +254,10 @@ std::vector<std::pair<directory_state::number, handshake_fetch_reply>> directory
   return out;
 }
 
-void directory_state::give_up(number who) {
+void directory_state::cancel(number who) {
   if (!waiters_.contains(who))
     return;
-  ++stats_.waits_given_up;
+  ++stats_.waits_cancelled;
   forget_waiter(who);
 }
 

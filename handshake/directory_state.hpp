@@ -118,7 +118,7 @@ public:
   /// yet is waited for beyond that, but not longer than `disk_patience`.
   std::optional<handshake_fetch_reply> fetch(const handshake_fetch_request& x, number who, timestamp now);
   /// Cancels a waiting fetch without an answer.
-  void give_up(number who);
+  void cancel(number who);
   /// Answers all waiting fetches with this error, and all that would wait from now on.
   void stop_waiting(const error& why);
 

@@ -94,11 +94,11 @@ progress judge_transfer(const request& what, std::int64_t outcome, std::uint64_t
   return {.status = status_of(code), .system_errno = code};
 }
 
-errc final_status(errc status, errc given_up) noexcept {
-  if (given_up == errc::timeout && (status == errc::ok || status == errc::cancelled))
+errc final_status(errc status, errc abandoned) noexcept {
+  if (abandoned == errc::timeout && (status == errc::ok || status == errc::cancelled))
     return errc::timeout;
-  if (given_up != errc::ok && status == errc::cancelled)
-    return given_up;
+  if (abandoned != errc::ok && status == errc::cancelled)
+    return abandoned;
   return status;
 }
 

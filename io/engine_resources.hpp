@@ -65,7 +65,7 @@ inline constexpr std::uint32_t max_fruitless_tries = 1000;
 /// Judges one outcome of read or write (`outcome`: bytes, or -errno) of `what`, and adds to `done` and `fruitless`.
 progress judge_transfer(const request& what, std::int64_t outcome, std::uint64_t& done, std::uint32_t& fruitless);
 
-/// The final status of a request that ended as `status`, if it was cancelled before that (`given_up` not `ok`).
-errc final_status(errc status, errc given_up) noexcept;
+/// The final status of a request that ended as `status`, if it was cancelled before that (`abandoned` not `ok`).
+errc final_status(errc status, errc abandoned) noexcept;
 
 } // namespace troupe::io

@@ -32,7 +32,7 @@ operation_table::index operation_table::add(const request& what, queue_name wher
   r.what = what;
   r.done = 0;
   r.fruitless = 0;
-  r.given_up = errc::ok;
+  r.abandoned = errc::ok;
   r.queue = where;
   ++used_;
   append(i);

@@ -35,7 +35,7 @@ public:
     /// Consecutive attempts without progress.
     std::uint32_t fruitless = 0;
     /// The status to complete a running row with after it was cancelled; `ok` if it was not.
-    errc given_up = errc::ok;
+    errc abandoned = errc::ok;
     operation_table::state state = operation_table::state::free;
     operation_table::queue_name queue = queue_name::concurrent;
     // Position in the heap of deadlines, and neighbours in the queue or the free list.

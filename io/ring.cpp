@@ -32,7 +32,7 @@ constexpr std::array flag_choices{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFE
 constexpr unsigned needed_features = IORING_FEAT_EXT_ARG | IORING_FEAT_NODROP;
 
 // The ring is unusable and the kernel may still own buffers: the process cannot continue safely.
-[[noreturn]] void give_up(std::string_view call, int code) {
+[[noreturn]] void abandon(std::string_view call, int code) {
   log::get("io")->critical("{}", system_error(code, std::string(call) + " failed").text);
   std::abort();
 }
@@ -285,7 +285,7 @@ void ring::prepare_cancel(std::uint64_t target, std::uint64_t user_data) {
 
 void ring::submit() {
   if (const auto outcome = io_uring_submit(&ring_); outcome < 0 && !passes(outcome))
-    give_up("io_uring_submit", -outcome);
+    abandon("io_uring_submit", -outcome);
 }
 
 void ring::submit_and_wait(std::optional<duration> patience) {
@@ -302,7 +302,7 @@ void ring::submit_and_wait(std::optional<duration> patience) {
     outcome = io_uring_submit_and_wait(&ring_, 1);
   }
   if (outcome < 0 && !passes(outcome))
-    give_up("io_uring_submit_and_wait", -outcome);
+    abandon("io_uring_submit_and_wait", -outcome);
 }
 
 std::string ring::features() const {

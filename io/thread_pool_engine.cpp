@@ -110,7 +110,7 @@ void thread_pool_engine::cancel(std::uint64_t tag) {
   std::lock_guard guard(mutex_);
   table_.for_each([&](index i, const operation_table::row& r) {
     if (r.what.tag == tag)
-      give_up(i, errc::cancelled);
+      abandon(i, errc::cancelled);
   });
 }
 
@@ -121,7 +121,7 @@ void thread_pool_engine::stop() {
   {
     std::lock_guard guard(mutex_);
     stopping_ = true;
-    table_.for_each([this](index i, const operation_table::row&) { give_up(i, errc::shutting_down); });
+    table_.for_each([this](index i, const operation_table::row&) { abandon(i, errc::shutting_down); });
     events_.notify_one();
   }
   deliverer_.join();
@@ -140,12 +140,12 @@ std::string thread_pool_engine::describe() const {
 
 // -- with the mutex held --
 
-void thread_pool_engine::give_up(index i, errc why) {
+void thread_pool_engine::abandon(index i, errc why) {
   auto& r = table_.at(i);
   if (r.state == operation_table::state::waiting)
     finish(i, why, 0);
-  else if (r.given_up == errc::ok)
-    r.given_up = why;
+  else if (r.abandoned == errc::ok)
+    r.abandoned = why;
 }
 
 void thread_pool_engine::finish(index i, errc status, int system_errno) {
@@ -159,7 +159,7 @@ void thread_pool_engine::expire() {
     return;
   const auto now = std::chrono::steady_clock::now();
   for (auto i = table_.take_expired(now); i != operation_table::none; i = table_.take_expired(now))
-    give_up(i, errc::timeout);
+    abandon(i, errc::timeout);
 }
 
 // -- threads --
@@ -189,9 +189,9 @@ void thread_pool_engine::carry_out(index i, lock& held) {
     auto& r = table_.at(i); // the table may have moved
     const auto judged = judge_transfer(what, outcome, r.done, r.fruitless);
     if (!judged.again)
-      return finish(i, final_status(judged.status, r.given_up), judged.system_errno);
-    if (r.given_up != errc::ok)
-      return finish(i, r.given_up, 0);
+      return finish(i, final_status(judged.status, r.abandoned), judged.system_errno);
+    if (r.abandoned != errc::ok)
+      return finish(i, r.abandoned, 0);
     ++counters_.continued;
   }
 }

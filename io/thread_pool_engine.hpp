@@ -52,7 +52,7 @@ private:
   void carry_out(index i, lock& held);
   void deliver();
   void expire();
-  void give_up(index i, errc why);
+  void abandon(index i, errc why);
   void finish(index i, errc status, int system_errno);
 
   const engine_options options_;

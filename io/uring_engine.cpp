@@ -135,7 +135,7 @@ private:
     // Requests that were submitted before `stop` are in the table by now, so one pass cancels all of them.
     if (taken_.stop && !stopping_) {
       stopping_ = true;
-      table_.for_each([this](index i, const operation_table::row&) { give_up(i, errc::shutting_down); });
+      table_.for_each([this](index i, const operation_table::row&) { abandon(i, errc::shutting_down); });
     }
   }
 
@@ -153,7 +153,7 @@ private:
     const std::unordered_set<std::uint64_t> tags(taken_.cancelled_tags.begin(), taken_.cancelled_tags.end());
     table_.for_each([&](index i, const operation_table::row& r) {
       if (tags.contains(r.what.tag))
-        give_up(i, errc::cancelled);
+        abandon(i, errc::cancelled);
     });
   }
 
@@ -161,13 +161,13 @@ private:
 
   // A waiting request ends now. A running one ends when the kernel completes it, since until then the kernel owns its
   // memory.
-  void give_up(index i, errc why) {
+  void abandon(index i, errc why) {
     auto& r = table_.at(i);
     if (r.state == operation_table::state::waiting)
       return finish(i, why, 0);
     // The first reason stays: later calls only repeat the cancellation.
-    if (r.given_up == errc::ok)
-      r.given_up = why;
+    if (r.abandoned == errc::ok)
+      r.abandoned = why;
     // The handle has the row's generation: if the row is reused by the time the kernel handles this, it matches
     // nothing.
     const auto handle = table_.handle_of(i);
@@ -181,7 +181,7 @@ private:
       return;
     const auto now = std::chrono::steady_clock::now();
     for (auto i = table_.take_expired(now); i != operation_table::none; i = table_.take_expired(now))
-      give_up(i, errc::timeout);
+      abandon(i, errc::timeout);
   }
 
   void start_waiting() {
@@ -204,7 +204,7 @@ private:
     const auto& r = table_.at(i);
     // The claim on the directory may have been lost while the request waited.
     if (!is_allowed(engine_.options_.gate, r.what.op))
-      return finish(i, final_status(errc::io_error, r.given_up), ESTALE);
+      return finish(i, final_status(errc::io_error, r.abandoned), ESTALE);
     ring_->prepare_transfer(r.what, r.done, resources_.descriptor(r.what.file),
                             tagged(kind::transfer, table_.handle_of(i)));
   }
@@ -254,10 +254,10 @@ private:
     const auto i = operation_table::index_of(handle);
     const auto judged = judge_transfer(r->what, outcome, r->done, r->fruitless);
     if (!judged.again)
-      return finish(i, final_status(judged.status, r->given_up), judged.system_errno);
+      return finish(i, final_status(judged.status, r->abandoned), judged.system_errno);
     // The kernel moved a part of a cancelled request: the rest is not requested.
-    if (r->given_up != errc::ok)
-      return finish(i, r->given_up, 0);
+    if (r->abandoned != errc::ok)
+      return finish(i, r->abandoned, 0);
     engine_.continued_.fetch_add(1, std::memory_order_relaxed);
     transfer(i);
   }

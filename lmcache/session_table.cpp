@@ -22,7 +22,7 @@ void session_table::end_lease(session& x) {
 session_table::session_map::iterator session_table::erase(session_map::iterator at) {
   end_lease(at->second);
   if (at->second.pending)
-    given_up_.push_back(at->second.order);
+    cancelled_.push_back(at->second.order);
   return sessions_.erase(at);
 }
 

@@ -87,7 +87,7 @@ public:
   void tick(timestamp now);
 
   /// Lookups without a result whose result is not needed any more, each once.
-  std::vector<std::uint64_t> take_given_up() { return std::exchange(given_up_, {}); }
+  std::vector<std::uint64_t> take_cancelled() { return std::exchange(cancelled_, {}); }
 
   /// Leases that are not needed any more, each once.
   std::vector<lease_number> take_ended() { return std::exchange(ended_, {}); }
@@ -123,7 +123,7 @@ private:
   options options_;
   session_map sessions_;
   std::vector<lease_number> ended_;
-  std::vector<std::uint64_t> given_up_;
+  std::vector<std::uint64_t> cancelled_;
   std::uint64_t locks_ = 0;
   std::uint64_t expired_ = 0;
   std::uint64_t last_order_ = 0;

@@ -154,7 +154,7 @@ void transfer_rules::prepare(const request_ptr& x, change_number of, const terms
   const auto name = name_of(*x);
   const bool stores = is_store(x->what);
   if (const auto old = names_.find({of, name}); old != names_.end())
-    give_up(old->second, now);
+    abandon(old->second, now);
   const auto open = std::ranges::count_if(
       names_, [&](const auto& y) { return y.first.first == of && std::get<4>(y.first.second) == stores; });
   const auto wanted = x->chunks.end - x->chunks.begin;
@@ -194,14 +194,14 @@ void transfer_rules::go_on_preparing(job_number number, timestamp now) {
   if (std::ranges::any_of(x.parts, [this](part_number y) { return !parts_.at(y).order && !parts_.at(y).ended; }))
     return;
   if (!goes_on(x, now) || (!x.stores && !x.good))
-    return give_up(number, now);
+    return abandon(number, now);
   if (!x.left.empty()) {
     const auto out = pages_out(x.of);
     const auto room = x.how.window_pages - std::min(x.how.window_pages, out);
     if (const auto most = std::min({x.how.keys_max, x.how.pages_max, room}); most > 0)
       return begin_part(number, x, most, x.stores ? x.how.reservation : requests_.time_left(x.request, now));
     if (!x.stores)
-      return give_up(number, now);
+      return abandon(number, now);
     x.left.clear();
     x.good = false;
   }
@@ -223,7 +223,7 @@ void transfer_rules::all_there(job_number number, job& x, timestamp now) {
     return;
   }
   if (!registrations_.begin_copy(x.of))
-    return give_up(number, now);
+    return abandon(number, now);
   x.counted = true;
   x.state = phase::verifying;
   outbox_.emplace_back(check{number, x.of, rank_of(x), false, std::move(pages)});
@@ -243,7 +243,7 @@ void transfer_rules::commit(const request_ptr& x, change_number of, timestamp no
   const bool may = y.state == phase::in_hands && in_time && !x->carries_tensors;
   if (!may || (y.stores && !registrations_.begin_copy(of))) {
     outbox_.emplace_back(refuse{x});
-    return give_up(number, now);
+    return abandon(number, now);
   }
   if (!y.stores) {
     end_orders(y, errc::ok);
@@ -271,7 +271,7 @@ void transfer_rules::checked(job_number number, const std::vector<errc>& codes, 
     return;
   const bool sound = std::ranges::all_of(codes, [](errc y) { return y == errc::ok; });
   const bool is_there = std::ranges::none_of(x.parts, [this](part_number y) { return parts_.at(y).ended; });
-  if (sound && is_there && !x.given_up && goes_on(x, now)) {
+  if (sound && is_there && !x.abandoned && goes_on(x, now)) {
     x.state = phase::in_hands;
     outbox_.emplace_back(prepared{x.request, x.of, pages_of(x)});
     return uncount(x, now);
@@ -311,10 +311,10 @@ void transfer_rules::end_orders(const job& x, const std::vector<errc>& codes) {
   }
 }
 
-void transfer_rules::give_up(job_number number, timestamp now) {
+void transfer_rules::abandon(job_number number, timestamp now) {
   auto& x = jobs_.at(number);
   std::erase_if(names_, [number](const auto& y) { return y.second == number; });
-  x.given_up = true;
+  x.abandoned = true;
   if (x.state == phase::verifying)
     return; // until lanes are done with its frames
   const bool is_answered = std::exchange(x.state, phase::ending) == phase::in_hands;
@@ -387,7 +387,7 @@ void transfer_rules::finish_ending(job_number number, timestamp now) {
 void transfer_rules::late(const request_ptr& x, timestamp now) {
   for (const auto& [number, y] : jobs_)
     if (y.request == x && (y.state == phase::preparing || y.state == phase::verifying))
-      return give_up(number, now);
+      return abandon(number, now);
 }
 
 void transfer_rules::ended(change_number of, timestamp now) {
@@ -410,7 +410,7 @@ void transfer_rules::ended(change_number of, timestamp now) {
       break;
     case phase::preparing:
     case phase::verifying:
-      give_up(number, now);
+      abandon(number, now);
       break;
     default:
       break;

@@ -214,7 +214,7 @@ private:
     /// It counts in `server_rules` as a copy.
     bool counted = false;
     /// Its request has been answered already.
-    bool given_up = false;
+    bool abandoned = false;
     std::size_t pages = 0;
   };
   struct line {
@@ -244,7 +244,7 @@ private:
   void cancel_parts(const job& x);
   std::vector<placed_page> pages_of(const job& x) const;
   /// Abandons a job before its worker knows of frames, or when the worker has abandoned it.
-  void give_up(job_number number, timestamp now);
+  void abandon(job_number number, timestamp now);
   void finish_ending(job_number number, timestamp now);
   void erase(job_number number);
   void uncount(job& x, timestamp now);

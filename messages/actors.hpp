@@ -87,7 +87,7 @@ using registry_actor = caf::typed_actor<
     caf::replies_to<abort_atom, finish_request>::with<finish_reply>,
     caf::replies_to<invalidate_request>::with<finish_reply>,
     /// From an io worker; clients do not send it.
-    caf::replies_to<give_up_request>::with<result_codes>, caf::replies_to<children_request>::with<void>,
+    caf::replies_to<dropped_pages_request>::with<result_codes>, caf::replies_to<children_request>::with<void>,
     caf::replies_to<evict_request>::with<evict_reply>, caf::replies_to<owner_died_atom, owner_id>::with<void>,
     caf::replies_to<bind_atom, registry_peers>::with<void>, caf::replies_to<stats_atom>::with<registry_stats>,
     caf::reacts_to<caf::tick_atom>, caf::replies_to<exists_request>::with<result_codes>,

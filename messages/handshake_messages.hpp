@@ -241,7 +241,7 @@ struct handshake_stats {
   /// Fetches that waited, those that timed out, and those whose requester disconnected.
   std::uint64_t waits = 0;
   std::uint64_t waits_timed_out = 0;
-  std::uint64_t waits_given_up = 0;
+  std::uint64_t waits_cancelled = 0;
   /// Publications and heartbeats of an ended incarnation, and other payloads for a live one.
   std::uint64_t refused_stale = 0;
   std::uint64_t refused_conflict = 0;

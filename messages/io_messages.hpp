@@ -153,7 +153,7 @@ struct io_stats {
   /// Dirty pages that have not been requested since they were saved, and are not written before that. Then how many
   /// such pages were dropped from memory, and were stored nowhere else.
   std::uint64_t unasked_pages = 0;
-  std::uint64_t given_up_pages = 0;
+  std::uint64_t dropped_pages = 0;
   /// Pages that were read because a lookup had found them, before they were fetched; those of them that were fetched
   /// then; and pages that were not read because their lease had ended, or too many waited.
   std::uint64_t prefetched_pages = 0;

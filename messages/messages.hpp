@@ -42,7 +42,7 @@ TROUPE_INSPECT(reserve_reply, x.results)
 TROUPE_INSPECT(finish_request, x.space, x.rank, x.ticket, x.pages, x.must_exist, x.origin)
 TROUPE_INSPECT(finish_reply, x.results)
 TROUPE_INSPECT(invalidate_request, x.space, x.rank, x.pages, x.reasons, x.tiers)
-TROUPE_INSPECT(give_up_request, x.space, x.rank, x.pages)
+TROUPE_INSPECT(dropped_pages_request, x.space, x.rank, x.pages)
 TROUPE_INSPECT(children_request, x.space, x.changes)
 TROUPE_INSPECT(evict_request, x.space, x.rank, x.wanted, x.force, x.seen)
 TROUPE_INSPECT(release_progress, x.shard, x.released, x.keys)
@@ -95,7 +95,7 @@ TROUPE_INSPECT(fill_request, x.pin, x.gathered, x.deadline)
 TROUPE_INSPECT(io_reply, x.results)
 TROUPE_INSPECT(io_stats, x.read_pages, x.written_pages, x.read_bytes, x.written_bytes, x.failed, x.timed_out, x.fenced,
                x.in_flight, x.frames, x.frame_bytes, x.resident_pages, x.dirty_pages, x.pinned_frames,
-               x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.given_up_pages,
+               x.orphaned_frames, x.memory_hits, x.demotions, x.damaged_pages, x.unasked_pages, x.dropped_pages,
                x.prefetched_pages, x.prefetch_hits, x.prefetches_cancelled, x.extents, x.returned_extents,
                x.scrubbed_pages, x.scrub_unsound_pages, x.scrub_passes, x.loaded_pages, x.saved_pages, x.slab_slots)
 TROUPE_INSPECT(prefetch_request, x.shard, x.lease, x.first, x.pages)
@@ -178,7 +178,7 @@ TROUPE_INSPECT(handshake_change, x.engine, x.now)
 TROUPE_INSPECT(handshake_update, x.watch, x.changes)
 TROUPE_INSPECT(handshake_seen_request, x.watch)
 TROUPE_INSPECT(handshake_stats, x.published, x.repeated, x.replaced, x.heartbeats, x.withdrawn, x.expired, x.found,
-               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.waits_given_up,
+               x.not_modified, x.not_found, x.gone, x.incompatible, x.waits, x.waits_timed_out, x.waits_cancelled,
                x.refused_stale, x.refused_conflict, x.refused_malformed, x.refused_engines, x.refused_bytes,
                x.refused_waiting, x.refused_watches, x.refused_answers, x.refused_disk, x.engines, x.ranks, x.bytes,
                x.waiting, x.watches, x.remembered)
@@ -267,7 +267,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::packed<std::uint64_t>))
 CAF_ADD_TYPE_ID(troupe, (troupe::client_shard_actor))
 CAF_ADD_TYPE_ID(troupe, (troupe::client_worker_actor))
 CAF_ADD_TYPE_ID(troupe, (troupe::reception_actor))
-CAF_ADD_TYPE_ID(troupe, (troupe::give_up_request))
+CAF_ADD_TYPE_ID(troupe, (troupe::dropped_pages_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::prefetch_request))
 CAF_ADD_TYPE_ID(troupe, (troupe::prefetch_end))
 CAF_ADD_TYPE_ID(troupe, (troupe::memory_report))

@@ -164,7 +164,7 @@ struct invalidate_request {
 
 /// From the io worker of the rank: these pages were in memory only and were dropped. They are unpublished, and their
 /// reservations end. One code per page in `result_codes`: ok, or not_found if the key has no such page.
-struct give_up_request {
+struct dropped_pages_request {
   namespace_id space;
   rank_number rank = 0;
   packed<page_ref> pages;

@@ -219,8 +219,8 @@ private:
     auto& found = into.found;
     auto opened = io::slab_reader::open(path);
     // No node runs, since its data directory is not locked; but the kernel may still complete its transfers.
-    const auto give_up = std::chrono::steady_clock::now() + dying_time;
-    while (!opened && opened.error().code == errc::busy && std::chrono::steady_clock::now() < give_up) {
+    const auto deadline = std::chrono::steady_clock::now() + dying_time;
+    while (!opened && opened.error().code == errc::busy && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       opened = io::slab_reader::open(path);
     }

@@ -17,7 +17,7 @@ constexpr unsigned limit_seconds = 600;
 
 std::array<char, 256> running{};
 
-extern "C" void give_up(int) {
+extern "C" void cancel(int) {
   constexpr char text[] = "\nthis test case hangs: ";
   if (::write(STDERR_FILENO, text, sizeof text - 1) < 0 ||
       ::write(STDERR_FILENO, running.data(), std::strlen(running.data())) < 0 || ::write(STDERR_FILENO, "\n", 1) < 0)
@@ -32,7 +32,7 @@ public:
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
     running.fill('\0');
     std::copy_n(info.name.begin(), std::min(info.name.size(), running.size() - 1), running.begin());
-    std::signal(SIGALRM, give_up);
+    std::signal(SIGALRM, cancel);
     ::alarm(limit_seconds);
   }
   void testCaseEnded(const Catch::TestCaseStats&) override { ::alarm(0); }

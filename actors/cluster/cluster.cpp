@@ -136,8 +136,8 @@ void cluster::end_idle_dialers() {
 void cluster::on_exit() {
   for (auto& [number, promise] : std::exchange(waiting_, {}))
     promise.deliver(prefix_fetch_reply{});
-  for (const auto& [call, give_up] : std::exchange(asked_shards_, {}))
-    give_up();
+  for (const auto& [call, cancel] : std::exchange(asked_shards_, {}))
+    cancel();
   for (const auto& [peer, x] : std::exchange(lines_, {}))
     caf::anon_send_exit(x.actor, caf::exit_reason::user_shutdown);
   idle_dialers_.clear();
@@ -561,7 +561,7 @@ void cluster::perform(const ask_shard& x) {
   ask_it(*parts_.outside, there->shards[x.who.shard]);
 }
 
-void cluster::perform(const give_up_shard& x) {
+void cluster::perform(const cancel_shard& x) {
   if (const auto asked = asked_shards_.extract(x.call); !asked.empty())
     asked.mapped()();
 }

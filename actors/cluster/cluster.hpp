@@ -146,7 +146,7 @@ private:
   void perform(const fetch_answer& x);
   void perform(const fetch_late& x);
   void perform(const ask_shard& x);
-  void perform(const give_up_shard& x);
+  void perform(const cancel_shard& x);
   void perform(const teach_shard& x);
 
   /// Requests the list of namespaces from this node, and updates the peer sessions.
@@ -198,7 +198,7 @@ private:
   std::map<session_name, session> sessions_;
   std::map<prefix_fetch_number, caf::response_promise> waiting_;
   /// Requests that a shard has not answered yet.
-  std::map<reuse_call, give_up_function> asked_shards_;
+  std::map<reuse_call, cancel_function> asked_shards_;
   timestamp next_look_{};
   next_tick tick_;
 };

@@ -254,7 +254,7 @@ std::size_t etcd_channel::chosen() {
   return at_;
 }
 
-void etcd_channel::give_up(std::size_t at) {
+void etcd_channel::cancel(std::size_t at) {
   const std::lock_guard guard(mutex_);
   // The other thread may have switched already.
   if (at_ == at)
@@ -308,7 +308,7 @@ result<etcd_reply> etcd_channel::perform(exchange& with, job what) {
     return out;
   }();
   if (!answer || answer->status >= first_of_servers)
-    give_up(at);
+    cancel(at);
   return answer;
 }
 
@@ -334,7 +334,7 @@ void etcd_channel::read_lines(exchange& with, const job& what) {
   const auto at = chosen();
   const auto status = with.begin(members_[at], what, access_, limit_);
   if (!status || *status != fine)
-    return give_up(at);
+    return cancel(at);
   with.read_without_end();
   std::string text;
   while (!with.is_done()) {

@@ -80,7 +80,7 @@ private:
   result<etcd_reply> perform(exchange& with, job what);
   void read_lines(exchange& with, const job& what);
   std::size_t chosen();
-  void give_up(std::size_t at);
+  void cancel(std::size_t at);
 
   const std::vector<member> members_;
   const etcd_access access_;

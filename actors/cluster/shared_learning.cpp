@@ -47,7 +47,7 @@ void shared_learning::forget(const namespace_id& space) {
 
 void shared_learning::break_off(space_entry& x) {
   for (const auto& [call, who] : std::exchange(x.asked, {}))
-    outbox_.emplace_back(give_up_shard{call});
+    outbox_.emplace_back(cancel_shard{call});
   x.to_ask.clear();
   x.in_round = false;
 }

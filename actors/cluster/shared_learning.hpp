@@ -37,7 +37,7 @@ struct ask_shard {
   learning_shard who;
 };
 /// Cancels a call: its answer is not needed any more.
-struct give_up_shard {
+struct cancel_shard {
   reuse_call call = 0;
 };
 /// Sends a shard of this node the statistics of the others.
@@ -47,7 +47,7 @@ struct teach_shard {
   reuse_counts counts;
 };
 
-using learning_effect = std::variant<ask_shard, give_up_shard, teach_shard>;
+using learning_effect = std::variant<ask_shard, cancel_shard, teach_shard>;
 
 struct learning_options {
   /// The pause between two rounds, at least, and the addition for each shard that is asked.

@@ -146,9 +146,9 @@ void lmcache_server::end_lookup(const lookup_ptr& run) {
   settle_waiting();
 }
 
-void lmcache_server::give_up(lookup_run& run) {
+void lmcache_server::cancel(lookup_run& run) {
   for (auto& x : run.finders) {
-    x.keys.give_up();
+    x.keys.cancel();
     for (auto& effect : x.keys.take_outbox())
       if (auto* release = std::get_if<transfer::prefix_fetch::release>(&effect))
         tell(x.node->node.shards[release->shard], std::move(release->request));
@@ -191,9 +191,9 @@ void lmcache_server::settle_waiting() {
 }
 
 void lmcache_server::end_unneeded() {
-  for (const auto number : sessions_.take_given_up())
+  for (const auto number : sessions_.take_cancelled())
     if (const auto node = lookups_.extract(number); !node.empty())
-      give_up(*node.mapped());
+      cancel(*node.mapped());
   for (const auto number : sessions_.take_ended())
     if (const auto node = leases_.extract(number); !node.empty())
       for (const auto& x : node.mapped().keys)

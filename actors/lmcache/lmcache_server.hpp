@@ -280,7 +280,7 @@ private:
   /// Answers the lookup if it has ended in all namespaces.
   void end_lookup(const lookup_ptr& run);
   /// Abandons a lookup whose result is not needed any more.
-  void give_up(lookup_run& run);
+  void cancel(lookup_run& run);
   /// Ends the fetches that have reached their time limit.
   void limit_lookups(timestamp time);
   void answer_status(const request_ptr& x, duration patience);

@@ -35,7 +35,7 @@ public:
   }
   /// Cancels the request: the function is not called, and actors that monitor the sender of the request are notified
   /// that it has ended. False if the function has been called, or is being called.
-  bool give_up() {
+  bool cancel() {
     if (answered_.exchange(true, std::memory_order_relaxed))
       return false;
     cleanup(caf::make_error(caf::exit_reason::user_shutdown), nullptr);
@@ -98,16 +98,16 @@ void ask(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   send_request<Reply>(system, to, std::move(then), std::forward<Ts>(xs)...);
 }
 
-/// Cancels a request, from any thread: see `answer_receiver::give_up`. Does not keep the receiver alive.
-using give_up_function = std::function<bool()>;
+/// Cancels a request, from any thread: see `answer_receiver::cancel`. Does not keep the receiver alive.
+using cancel_function = std::function<bool()>;
 
 /// As `ask`, for an answer that may take long; the returned function cancels the request.
 template <class Reply, class Handle, class Then, class... Ts>
-give_up_function ask_for_long(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
+cancel_function ask_for_long(caf::actor_system& system, const Handle& to, Then then, Ts&&... xs) {
   const auto receiver = send_request<Reply>(system, to, std::move(then), std::forward<Ts>(xs)...);
   return [weak = caf::actor_cast<caf::actor_addr>(receiver)] {
     const auto still_there = caf::actor_cast<caf::strong_actor_ptr>(weak);
-    return still_there && static_cast<answer_receiver<Reply, Then>*>(still_there->get())->give_up();
+    return still_there && static_cast<answer_receiver<Reply, Then>*>(still_there->get())->cancel();
   };
 }
 

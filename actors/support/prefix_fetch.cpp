@@ -124,7 +124,7 @@ void prefix_fetch::on_tick(timestamp now) {
   end(fail(errc::timeout, "the registry did not answer in time"));
 }
 
-void prefix_fetch::give_up() {
+void prefix_fetch::cancel() {
   if (at_ == phase::ended)
     return;
   if (at_ != phase::prefix_fetch)

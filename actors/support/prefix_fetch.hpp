@@ -85,7 +85,7 @@ public:
 
   /// Cancels the lookup: leases are released, and the outcome is the error `cancelled`. Has no effect after the lookup
   /// has ended.
-  void give_up();
+  void cancel();
   /// Keeps the first `count` keys of the outcome and releases the rest. Has no effect where nothing was found.
   void keep(std::uint32_t count);
 

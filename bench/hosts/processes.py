@@ -101,8 +101,8 @@ class Hosts:
                 for device in ("lo", "cable"):
                     self.ip("-n", name, "link", "set", device, "up")
             # UCX needs a device that is up, and a cable takes up to a second.
-            give_up = time.monotonic() + 10
-            while not all(self.is_up(name) for name in self.names) and time.monotonic() < give_up:
+            deadline = time.monotonic() + 10
+            while not all(self.is_up(name) for name in self.names) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
     @staticmethod

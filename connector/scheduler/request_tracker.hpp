@@ -53,7 +53,7 @@ public:
   /// Adds tokens and hashes. A gap in them excludes the request from loads and saves.
   void add(const token_range& tokens, const hash_range& hashes);
   bool usable() const noexcept { return usable_; }
-  void give_up() noexcept { usable_ = false; }
+  void abandon() noexcept { usable_ = false; }
 
   // Lookup.
 

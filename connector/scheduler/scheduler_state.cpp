@@ -477,7 +477,7 @@ bool scheduler_state::reset_cache() {
   ++epoch_;
   end_all_reads_ahead();
   for (auto& [session, x] : sessions_) {
-    x->give_up();
+    x->abandon();
     if (x->current_phase() == request_tracker::phase::asking)
       release_leases(*x);
   }

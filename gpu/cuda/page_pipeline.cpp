@@ -316,11 +316,11 @@ result<void> page_pipeline::wait() {
   };
   if (will_sleep_)
     note(cudaEventSynchronize(wake_up_.get()));
-  const auto give_up = std::chrono::steady_clock::now() + longest_spin;
+  const auto deadline = std::chrono::steady_clock::now() + longest_spin;
   for (auto* end : ends_) {
     auto code = end != nullptr ? cudaEventQuery(end) : cudaSuccess;
     for (; code == cudaErrorNotReady; code = cudaEventQuery(end))
-      if (std::chrono::steady_clock::now() >= give_up)
+      if (std::chrono::steady_clock::now() >= deadline)
         std::this_thread::sleep_for(spin_pause);
     note(code);
   }

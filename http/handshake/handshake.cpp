@@ -78,15 +78,15 @@ template <class Text>
 void answer_in_time(const parts_ptr& parts, const request& r, const shared_responder& reply, handshake_fetch_request x,
                     bool as_json, Text text) {
   const bool may_wait = x.wait > duration::zero();
-  const auto give_up = ask_for_long<handshake_fetch_reply>(
+  const auto cancel = ask_for_long<handshake_fetch_reply>(
       parts->system, parts->directory,
       [parts, reply, as_json, text = std::move(text)](const result<handshake_fetch_reply>& answer) {
         send(reply, answer ? text_in_budget(parts, *answer, as_json, text) : response::failure(answer.error()));
       },
       std::move(x));
   if (may_wait)
-    r.if_client_ends([give_up, reply] {
-      if (give_up())
+    r.if_client_ends([cancel, reply] {
+      if (cancel())
         send(reply, response::failure(status::not_found,
                                       "the client closed its side of the connection, which ended its wait"));
     });

@@ -152,7 +152,7 @@ private:
     if (taken_.stop && !stopping_) {
       stopping_ = true;
       stop_over_ = later(clock::now(), engine_.options_.usrbio.quarantine);
-      table_.for_each([this](index i, const operation_table::row&) { give_up(i, errc::shutting_down); });
+      table_.for_each([this](index i, const operation_table::row&) { abandon(i, errc::shutting_down); });
     }
   }
 
@@ -169,7 +169,7 @@ private:
     const std::unordered_set<std::uint64_t> tags(taken_.cancelled_tags.begin(), taken_.cancelled_tags.end());
     table_.for_each([&](index i, const operation_table::row& r) {
       if (tags.contains(r.what.tag))
-        give_up(i, errc::cancelled);
+        abandon(i, errc::cancelled);
     });
   }
 
@@ -177,12 +177,12 @@ private:
 
   bool is_under_way(index i) const noexcept { return i < flights_.size() && flights_[i].of != nullptr; }
 
-  void give_up(index i, errc why) {
+  void abandon(index i, errc why) {
     auto& r = table_.at(i);
     if (r.state == operation_table::state::waiting || !is_under_way(i))
       return finish(i, why, 0);
-    if (r.given_up == errc::ok)
-      r.given_up = why;
+    if (r.abandoned == errc::ok)
+      r.abandoned = why;
   }
 
   void expire() {
@@ -190,7 +190,7 @@ private:
       return;
     const auto now = clock::now();
     for (auto i = table_.take_expired(now); i != operation_table::none; i = table_.take_expired(now))
-      give_up(i, errc::timeout);
+      abandon(i, errc::timeout);
   }
 
   void finish(index i, errc status, int system_errno) {
@@ -207,8 +207,8 @@ private:
       bool room = true;
       while (room && !again.empty()) {
         const auto handle = again.back();
-        const bool given_up = table_.find_running(handle) == nullptr;
-        room = given_up || send(operation_table::index_of(handle));
+        const bool abandoned = table_.find_running(handle) == nullptr;
+        room = abandoned || send(operation_table::index_of(handle));
         if (room)
           again.pop_back();
       }
@@ -356,7 +356,7 @@ private:
       if (!is_under_way(i) || flights_[i].of != &of)
         return;
       flights_[i] = {};
-      finish(i, r.given_up == errc::ok ? errc::io_error : r.given_up, r.given_up == errc::ok ? ENOTCONN : 0);
+      finish(i, r.abandoned == errc::ok ? errc::io_error : r.abandoned, r.abandoned == errc::ok ? ENOTCONN : 0);
     });
     of.under_way = 0;
   }
@@ -406,9 +406,9 @@ private:
       engine_.mount_->look();
     const auto judged = judge_transfer(r->what, outcome, r->done, r->fruitless);
     if (!judged.again)
-      return finish(i, final_status(judged.status, r->given_up), judged.system_errno);
-    if (r->given_up != errc::ok)
-      return finish(i, r->given_up, 0);
+      return finish(i, final_status(judged.status, r->abandoned), judged.system_errno);
+    if (r->abandoned != errc::ok)
+      return finish(i, r->abandoned, 0);
     engine_.continued_.fetch_add(1, std::memory_order_relaxed);
     unsent_[static_cast<std::size_t>(r->what.op)].push_back(handle);
   }

@@ -95,12 +95,12 @@ class Directory:
                 return error.incarnation or 0
             raise
 
-    def fetch_patiently(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None):
+    def fetch_patiently(self, engine, rank, compat="", incarnation=0, patience=30.0, cancel=None):
         """Fetches with retries for up to `patience` seconds, so that engine and directory may start later. Errors that a
         retry cannot change are raised at once."""
-        return finish(self.fetch_steps(engine, rank, compat, incarnation, patience, give_up))
+        return finish(self.fetch_steps(engine, rank, compat, incarnation, patience, cancel))
 
-    def fetch_steps(self, engine, rank, compat="", incarnation=0, patience=30.0, give_up=None, places=None):
+    def fetch_steps(self, engine, rank, compat="", incarnation=0, patience=30.0, cancel=None, places=None):
         """The same as a generator that yields the seconds of its pauses. It waits at the directory only with one of
         `places`, so that fetches of published engines are not delayed."""
         deadline, pause = time.monotonic() + patience, self.patience.pause
@@ -121,7 +121,7 @@ class Directory:
             finally:
                 if places is not None and may_wait:
                     places.release()
-            if give_up is not None and give_up.is_set():
+            if cancel is not None and cancel.is_set():
                 raise Unreachable("cancelled")
             # Jitter, so that clients that lost the same directory do not all retry at once.
             yield min(pause * random.uniform(0.5, 1.0), max(0.0, deadline - time.monotonic()))

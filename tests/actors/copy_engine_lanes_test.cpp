@@ -149,8 +149,8 @@ TEST_CASE("copy engine: as many orders run in one direction as it has lanes", "[
   world w(3);
   for (std::uint32_t i = 0; i < 3; ++i)
     w.self->send(w.engine, gather_atom_v, w.order(i));
-  const auto give_up = std::chrono::steady_clock::now() + patience;
-  while (w.device->waiting() < 3 && std::chrono::steady_clock::now() < give_up)
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (w.device->waiting() < 3 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::yield();
   CHECK(w.device->waiting() == 3);
 }
@@ -181,8 +181,8 @@ TEST_CASE("copy engine: memory is registered with the device on first use and re
     REQUIRE(w.unbind(1) == errc::ok);
     CHECK(w.device->prepared() == 2);
     w.memory.reset();
-    const auto give_up = std::chrono::steady_clock::now() + patience;
-    while (w.device->prepared() > 0 && std::chrono::steady_clock::now() < give_up)
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (w.device->prepared() > 0 && std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
     CHECK(w.device->prepared() == 0);
     REQUIRE(w.bind(2) == errc::ok);

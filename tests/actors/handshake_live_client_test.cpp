@@ -95,9 +95,9 @@ TEST_CASE("handshake client, live: is notified when an engine has restarted", "[
   CHECK((*one.resolve({"a", 0, seconds(30)}).get())->incarnation == 7);
   w.publish("a", 8);
   // Pushed, so it takes its moment.
-  const auto give_up = std::chrono::steady_clock::now() + seconds(30);
+  const auto deadline = std::chrono::steady_clock::now() + seconds(30);
   incarnation_number seen = 0;
-  while (seen != 8 && std::chrono::steady_clock::now() < give_up) {
+  while (seen != 8 && std::chrono::steady_clock::now() < deadline) {
     seen = (*one.resolve({"a", 0, seconds(30)}).get())->incarnation;
     std::this_thread::yield();
   }

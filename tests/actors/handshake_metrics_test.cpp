@@ -158,7 +158,7 @@ TEST_CASE("handshake metrics: each sample counts exactly what its labels name", 
     CHECK(w.changes() == begun);
     asker.die();
     w.run();
-    CHECK(w.changes() == samples{{"waits_total{outcome=\"given_up\"}", 1}, {"waiting", -1}});
+    CHECK(w.changes() == samples{{"waits_total{outcome=\"cancelled\"}", 1}, {"waiting", -1}});
   }
   // Watching.
   probe watcher(w.system());

@@ -107,10 +107,10 @@ struct world {
 
   template <class... Ts>
   received await(probe& at) {
-    const auto give_up = std::chrono::steady_clock::now() + patience;
+    const auto deadline = std::chrono::steady_clock::now() + patience;
     for (;;) {
       auto all = at.take<Ts...>();
-      if (!all.empty() || std::chrono::steady_clock::now() > give_up) {
+      if (!all.empty() || std::chrono::steady_clock::now() > deadline) {
         REQUIRE(all.size() == 1);
         return std::move(all.front());
       }

@@ -96,12 +96,12 @@ TEST_CASE_METHOD(admitting_world, "io worker: shards are notified of dropped pag
   CHECK(shard.inbox_size() == 0);
   const auto placed = place({page(4), page(5)});
   CHECK(codes_of(placed) == std::vector{errc::ok, errc::ok});
-  const auto notified = shard.take_one<give_up_request>();
-  const auto& x = notified.get<give_up_request>(0);
+  const auto notified = shard.take_one<dropped_pages_request>();
+  const auto& x = notified.get<dropped_pages_request>(0);
   CHECK(x.space == namespace_id{1, 2});
   CHECK(x.rank == 0);
   CHECK(x.pages.items == std::vector{page(3), page(2)});
-  CHECK(stats().given_up_pages == 2);
+  CHECK(stats().dropped_pages == 2);
   CHECK(codes_of(fetch({page(3), page(0)})) == std::vector{errc::not_found, errc::ok});
   CHECK(stats().written_pages == 1);
 }
@@ -111,8 +111,8 @@ TEST_CASE_METHOD(admitting_world, "io worker: a drain waits until shards have co
   unpin(fetch({page(0)}).pin);
   const auto drained = begin(worker, drain_atom_v);
   run();
-  const auto notified = shard.take_one<give_up_request>();
-  CHECK(notified.get<give_up_request>(0).pages.items == std::vector{page(1)});
+  const auto notified = shard.take_one<dropped_pages_request>();
+  CHECK(notified.get<dropped_pages_request>(0).pages.items == std::vector{page(1)});
   CHECK_FALSE(client().answer_to(drained).came);
   shard.reply(notified, caf::make_message(all_ok(1)));
   run();
@@ -183,13 +183,13 @@ TEST_CASE_METHOD(telling_shard, "registry: a dropped page is no longer listed an
   bind();
   const auto page = store();
   slots.take<publish_page_atom, slot_batch>();
-  CHECK(ask(shard, give_up_request{space.id(), 0, std::vector{page}}).value<result_codes>().results.items ==
+  CHECK(ask(shard, dropped_pages_request{space.id(), 0, std::vector{page}}).value<result_codes>().results.items ==
         std::vector<std::uint8_t>{0});
   CHECK(slots.take_one<release_atom, slot_batch>().get<slot_batch>(1).slots.items == std::vector{page.where});
   CHECK(ask(shard, match_request{space.id(), {7, 2}, std::chrono::seconds(5), test_task(1, 0).keys})
             .value<match_reply>()
             .matched == 0);
-  CHECK(ask(shard, give_up_request{{9, 9}, 0, std::vector{page}}).code() == errc::unknown_namespace);
+  CHECK(ask(shard, dropped_pages_request{{9, 9}, 0, std::vector{page}}).code() == errc::unknown_namespace);
 }
 
 } // namespace prefetch_test

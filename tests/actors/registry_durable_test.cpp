@@ -193,7 +193,7 @@ TEST_CASE("durable registry: irreversible requests are accepted beyond the limit
   const auto waits = w.begin(w.shard, commit_atom_v, late);
   REQUIRE(w.ask(w.shard, commit_atom_v, refused).code() == errc::limit_exceeded);
   SECTION("the loss of a page") {
-    const auto number = w.begin(w.shard, give_up_request{w.space.id(), 0, gone.pages});
+    const auto number = w.begin(w.shard, dropped_pages_request{w.space.id(), 0, gone.pages});
     CHECK_FALSE(w.client().answer_to(number).came);
     CHECK_FALSE(w.complete(1));
     w.disk->write();

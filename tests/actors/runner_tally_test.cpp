@@ -34,10 +34,10 @@ TEST_CASE("tally: each request is issued once and in order until the last one or
     CHECK(sums.next() == 2U);
   }
   SECTION("cancelled") {
-    sums.note(run_given_up{{errc::unreachable, "first"}});
-    sums.give_up({errc::cancelled, "second"});
-    REQUIRE(sums.given_up().has_value());
-    CHECK(sums.given_up()->text == "first");
+    sums.note(run_abandoned{{errc::unreachable, "first"}});
+    sums.abandon({errc::cancelled, "second"});
+    REQUIRE(sums.abandoned().has_value());
+    CHECK(sums.abandoned()->text == "first");
   }
   CHECK_FALSE(sums.next().has_value());
   CHECK_FALSE(sums.next().has_value());
@@ -66,7 +66,7 @@ TEST_CASE("tally: failures of the warm-up count although its transfers do not", 
   CHECK(report.load_failures == 2);
   CHECK(sums.first_wrong() == "in front");
 
-  before.give_up({errc::cancelled, "no more"});
+  before.abandon({errc::cancelled, "no more"});
   tally after(2, 3, 100, true);
   after.begin_after(before);
   CHECK_FALSE(after.next().has_value());

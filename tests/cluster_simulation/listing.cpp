@@ -148,7 +148,7 @@ void world::serve(std::size_t i, number life, const cluster::etcd_request& x, co
 
 void world::perform(std::size_t i, const cluster::etcd_request& x) {
   const auto done = std::make_shared<bool>(false);
-  const auto given_up = std::make_shared<bool>(false);
+  const auto cancelled = std::make_shared<bool>(false);
   if (has(defect::forget_keep_alives) && x.path == "/v3/lease/keepalive")
     return later_on(i, refused_after, [this, i, x] {
       const auto made_up = "{\"result\":" + x.body.substr(0, x.body.size() - 1) + ",\"TTL\":\"9\"}}";
@@ -170,18 +170,18 @@ void world::perform(std::size_t i, const cluster::etcd_request& x) {
     n.listing->on_answer(number, answer, local(i));
     n.listing->on_time(local(i));
   };
-  later_on(i, by_world(i, etcd_limit()), [this, tell, done, given_up] {
+  later_on(i, by_world(i, etcd_limit()), [this, tell, done, cancelled] {
     if (*done)
       return;
     count("etcd not in time");
-    *given_up = true;
+    *cancelled = true;
     tell(fail(errc::timeout, "it takes too long"));
   });
   // A reply that comes after its deadline is delivered and must change nothing.
-  ask_etcd(i, x, [this, tell, done, given_up](const result<cluster::etcd_reply>& answer) {
+  ask_etcd(i, x, [this, tell, done, cancelled](const result<cluster::etcd_reply>& answer) {
     if (std::exchange(*done, true))
       count("answered twice by etcd");
-    else if (*given_up)
+    else if (*cancelled)
       count("answered late by etcd");
     tell(answer);
   });

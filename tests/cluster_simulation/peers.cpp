@@ -42,26 +42,26 @@ void world::perform(std::size_t i, const cluster::say_hello& x) {
   const auto whom = at_address(n.members->address(x.peer));
   n.lines[x.peer] = whom;
   n.last_hello[x.peer] = x.number;
-  const auto given_up = std::make_shared<bool>(false);
+  const auto cancelled = std::make_shared<bool>(false);
   const auto answered = std::make_shared<bool>(false);
-  later_on(i, hello_limit, [this, i, x, given_up, answered] {
-    *given_up = true;
+  later_on(i, hello_limit, [this, i, x, cancelled, answered] {
+    *cancelled = true;
     if (!*answered)
       on_hello(i, x.peer, x.number, fail(errc::unreachable, "it says nothing"));
   });
   if (!lives(whom)) {
-    later_on(i, milliseconds(1), [this, i, x, given_up, answered] {
+    later_on(i, milliseconds(1), [this, i, x, cancelled, answered] {
       *answered = true;
       on_hello(i, x.peer, x.number, fail(errc::unreachable, "connection refused"));
     });
     return;
   }
-  carry(i, whom, 0, [this, i, whom, life = n.life, x, given_up, answered] {
-    carry(whom, i, life, [this, i, x, given_up, answered, what = welcome(whom, i)] {
+  carry(i, whom, 0, [this, i, whom, life = n.life, x, cancelled, answered] {
+    carry(whom, i, life, [this, i, x, cancelled, answered, what = welcome(whom, i)] {
       if (*answered)
         return;
       *answered = true;
-      if (!*given_up)
+      if (!*cancelled)
         return on_hello(i, x.peer, x.number, what);
       count("late hello");
       if (has(defect::take_late_hellos))

@@ -42,7 +42,7 @@ public:
       const auto rank = static_cast<std::uint32_t>(random_() % rank_count);
       const auto dice = random_() % 16;
       if (dice == 0)
-        give_up(rank);
+        cancel(rank);
       else if (dice < 8)
         save(rank);
       else
@@ -91,7 +91,7 @@ private:
       complaints.push_back("a confirmation failed");
   }
 
-  void give_up(std::uint32_t rank) {
+  void cancel(std::uint32_t rank) {
     pages_t released;
     // Slots that are given back are missing for as long as they were promised.
     for (const auto& [key, to] : allocate(rank, {name_of(random_() % key_count)}))

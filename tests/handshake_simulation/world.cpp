@@ -355,18 +355,18 @@ void world::fetch(handshake_fetch_request x, std::function<void(handshake_fetch_
     if (random_.one_in(10))
       after(random_.time(milliseconds(1), wait), [this, who, life = directory_.life] {
         if (life == directory_.life)
-          serve([this, who] { give_up(who); });
+          serve([this, who] { cancel(who); });
       });
   });
 }
 
 /// The requester has disconnected and does not receive the answer.
-void world::give_up(number who) {
+void world::cancel(number who) {
   if (directory_.waiting.erase(who) == 0)
     return;
   count("given up");
   if (!has(defect::keep_the_gone))
-    directory_.state->give_up(who);
+    directory_.state->cancel(who);
 }
 
 // -- the course of it -------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ private:
   void heartbeat(const handshake_heartbeat_request& x, std::function<void(handshake_reply)> then);
   void withdraw(const handshake_withdraw_request& x, std::function<void(handshake_reply)> then);
   void fetch(handshake_fetch_request x, std::function<void(handshake_fetch_reply)> then);
-  void give_up(number who);
+  void cancel(number who);
   /// The directory's answer to a publication beyond its limits.
   errc limit_of(const handshake_publish_request& x) const;
   void check_limits();

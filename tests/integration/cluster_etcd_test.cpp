@@ -232,7 +232,7 @@ TEST_CASE("removed etcd entries of unreachable nodes leave no threads behind") {
     return;
   etcd_server etcd(*program);
   listed_cluster nodes(1, etcd);
-  nodes.gives_up_soon = true;
+  nodes.fails_soon = true;
   nodes.start(0);
   nodes.wait_for_list({0}, 1);
   const auto before = threads_of(nodes.node(0));

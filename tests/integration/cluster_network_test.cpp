@@ -25,7 +25,7 @@ constexpr double longest_lookup_us = 20e6;
 struct far_cluster : test_cluster {
   far_cluster(const network& over, node_shape of = {.page_bytes = 16384, .slots = 4096})
       : test_cluster(three, of, "far", &over) {
-    gives_up_soon = true;
+    fails_soon = true;
   }
 
   /// The trace on each host, at once.

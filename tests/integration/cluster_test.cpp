@@ -139,7 +139,7 @@ TEST_CASE("a peer killed during a replay costs only hits and is used again when 
 
 TEST_CASE("a frozen peer delays no lookup and is used again when it resumes") {
   test_cluster nodes(2, {.page_bytes = 65536, .slots = 2048});
-  nodes.gives_up_soon = true;
+  nodes.fails_soon = true;
   nodes.start_all();
   check_clean(nodes.replay(0, "loogle:30,2048,3,128"), nodes.shape);
   process engine(replay_command({"--attach", nodes.node(1).address(), "--trace", "loogle:30,2048,3,128"}));
@@ -187,7 +187,7 @@ TEST_CASE("a node of another cluster is refused and both log the reason") {
 
 TEST_CASE("the reason for an unreachable seed is logged exactly") {
   test_cluster nodes(1);
-  nodes.gives_up_soon = true;
+  nodes.fails_soon = true;
   nodes.change = [](std::size_t, nlohmann::json& config) {
     config["cluster"]["seeds"].push_back({{"host", "no-such-host.invalid"}, {"port", 7002}});
     config["cluster"]["seeds"].push_back({{"host", "127.0.0.1"}, {"port", 1}});

@@ -24,11 +24,11 @@ nlohmann::json test_cluster::config(std::size_t i) {
   out["remote"] = {{"enabled", true}, {"stall_time", "2 s"}};
   out["attach"] = {{"always_remote", true}, {"reconnect_backoff_max", "500 ms"}};
   out["caf"]["heartbeat_interval"] = "200 ms";
-  out["caf"]["connection_timeout"] = gives_up_soon ? "1 s" : "5 s";
+  out["caf"]["connection_timeout"] = fails_soon ? "1 s" : "5 s";
   out["cluster"] = {{"name", name},
-                    {"hello_interval", gives_up_soon ? "300 ms" : "2 s"},
-                    {"fetch_time", gives_up_soon ? "4 s" : "60 s"},
-                    {"ask_time", gives_up_soon ? "1 s" : "20 s"}};
+                    {"hello_interval", fails_soon ? "300 ms" : "2 s"},
+                    {"fetch_time", fails_soon ? "4 s" : "60 s"},
+                    {"ask_time", fails_soon ? "1 s" : "20 s"}};
   out["http"] = {{"enabled", true}, {"host", "127.0.0.1"}, {"port", 0}};
   for (std::size_t n = 0; n < ports.size(); ++n)
     out["cluster"]["seeds"].push_back({{"host", address_of(n)}, {"port", ports[n]}});

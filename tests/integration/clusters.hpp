@@ -44,7 +44,7 @@ struct test_cluster {
   std::string name;
   /// A silent peer counts as unreachable after a second or two, and no lookup waits for it longer. Otherwise lookups
   /// wait for as long as a busy machine may need, so that all existing pages are found.
-  bool gives_up_soon = false;
+  bool fails_soon = false;
   bool insecure = true;
   /// Their slab files lie in one directory, and they read each other's.
   bool shared = false;

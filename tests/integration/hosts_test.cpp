@@ -185,11 +185,11 @@ TEST_CASE("a client on another host attaches again after its node was killed") {
   const auto evicted = node->statistics().evicted;
   node->wait_for_statistics([&](const auto& s) { return s.clients > 0 && s.evicted > evicted + 100; });
   node->program().kill();
-  const auto given_up = result_of(last);
-  INFO(given_up.err);
-  CHECK(given_up.code == 1);
-  REQUIRE(given_up.report.is_object());
-  CHECK(given_up.count("verify_failures") == 0);
+  const auto cancelled = result_of(last);
+  INFO(cancelled.err);
+  CHECK(cancelled.code == 1);
+  REQUIRE(cancelled.report.is_object());
+  CHECK(cancelled.count("verify_failures") == 0);
 }
 
 namespace {

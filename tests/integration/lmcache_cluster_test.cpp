@@ -18,7 +18,7 @@ namespace {
 
 struct lmcache_nodes : test_cluster {
   explicit lmcache_nodes(bool soon = false) : test_cluster(2) {
-    gives_up_soon = soon;
+    fails_soon = soon;
     change = [](std::size_t, nlohmann::json& config) {
       config["lmcache"] = {{"enabled", true}, {"port", 0}, {"chunk_tokens", lmcache_chunk}};
       config["storage"] = {{"disk_bytes", "256 MiB"}, {"ranks", nlohmann::json::array()}};

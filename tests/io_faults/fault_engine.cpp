@@ -55,8 +55,8 @@ void fault_engine::set_now(timestamp now) {
   std::lock_guard guard(mutex_);
   now_ = now;
   for (auto& one : held_)
-    if (one.given_up == errc::ok && one.what.deadline <= now)
-      one.given_up = errc::timeout;
+    if (one.abandoned == errc::ok && one.what.deadline <= now)
+      one.abandoned = errc::timeout;
 }
 
 std::vector<std::uint64_t> fault_engine::held() const {
@@ -113,8 +113,8 @@ void fault_engine::submit(std::span<const io::request> requests) {
 void fault_engine::cancel(std::uint64_t tag) {
   std::lock_guard guard(mutex_);
   for (auto& one : held_)
-    if (one.what.tag == tag && one.given_up == errc::ok)
-      one.given_up = errc::cancelled;
+    if (one.what.tag == tag && one.abandoned == errc::ok)
+      one.abandoned = errc::cancelled;
 }
 
 void fault_engine::stop() {
@@ -122,8 +122,8 @@ void fault_engine::stop() {
     std::lock_guard guard(mutex_);
     stopped_ = true;
     for (auto& one : held_)
-      if (one.given_up == errc::ok)
-        one.given_up = errc::shutting_down;
+      if (one.abandoned == errc::ok)
+        one.abandoned = errc::shutting_down;
   }
   release_all();
 }
@@ -138,9 +138,9 @@ std::string fault_engine::describe() const {
 }
 
 io::completion fault_engine::carry_out(const held_request& one) {
-  const auto& [what, how, given_up] = one;
-  if (given_up != errc::ok)
-    return {what.tag, given_up, 0};
+  const auto& [what, how, abandoned] = one;
+  if (abandoned != errc::ok)
+    return {what.tag, abandoned, 0};
   const bool fails = how.status != errc::ok;
   const auto bytes = fails && how.bytes == ~std::uint64_t{0} ? 0 : std::min(what.length, how.bytes);
   auto part = what;

@@ -65,7 +65,7 @@ private:
   struct held_request {
     io::request what;
     fault how;
-    errc given_up = errc::ok;
+    errc abandoned = errc::ok;
   };
 
   io::completion carry_out(const held_request& one);

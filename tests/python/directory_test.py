@@ -142,10 +142,10 @@ class Fetching(with_server):
                 Patience(**wrong)
 
     def test_who_gives_up_does_not_wait(self):
-        given_up = threading.Event()
-        given_up.set()
+        cancelled = threading.Event()
+        cancelled.set()
         with self.assertRaises(Unreachable):
-            patient("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=1000, give_up=given_up)
+            patient("http://127.0.0.1:1").fetch_patiently("a", (0, 0, 0), patience=1000, cancel=cancelled)
 
     def test_who_has_no_place_does_not_wait_at_the_directory(self):
         server = self.serve(GET=[no(404), ok(b"x", Troupe_Incarnation="1")])

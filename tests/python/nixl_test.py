@@ -138,7 +138,7 @@ class FakeDirectory:
         self.away, self.looks, self.lock, self.last_known = set(), {}, threading.Lock(), 0
         self.patience = nixl._directory.Patience()
 
-    def fetch_steps(self, engine, rank, compat, incarnation, patience, give_up, places):
+    def fetch_steps(self, engine, rank, compat, incarnation, patience, cancel, places):
         while engine in self.away:
             with self.lock:
                 self.looks[engine] = self.looks.get(engine, 0) + 1

@@ -74,7 +74,7 @@ std::string asked_ledger::may_transfer(rank_number rank, const io::page_request&
              : "";
 }
 
-std::string asked_ledger::may_give_up(rank_number rank, slot_ref where) const {
+std::string asked_ledger::may_drop(rank_number rank, slot_ref where) const {
   if (!world_.p.memory.second_hit)
     return text_of(rank, where) + " is dropped although all pages are written";
   return fetched_.contains({rank, where}) ? text_of(rank, where) + " is dropped while it is fetched" : "";

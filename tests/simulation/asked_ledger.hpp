@@ -40,7 +40,7 @@ public:
   /// The error of a transfer that begins, or empty.
   std::string may_transfer(rank_number rank, const io::page_request& x) const;
   /// The error of a page that was dropped, or empty.
-  std::string may_give_up(rank_number rank, slot_ref where) const;
+  std::string may_drop(rank_number rank, slot_ref where) const;
   /// No request waits for the page.
   bool nobody_waits(rank_number rank, slot_ref where) const { return !waiting_.contains({rank, where}); }
   /// No lease that lasts has found it.

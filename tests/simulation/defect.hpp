@@ -98,7 +98,7 @@ enum class defect : std::uint8_t {
   /// Shards are not notified of dropped pages.
   silent_loss,
   /// A page with a pending fetch is dropped.
-  give_up_fetched,
+  drop_fetched,
   /// A page without a second request is written.
   write_unasked,
   /// An extent goes back although clients have frames of it pinned.
@@ -203,7 +203,7 @@ inline constexpr std::array<std::pair<std::string_view, defect>, 70> defect_name
     {"lose-prefetch", defect::lose_prefetch},
     {"endless-prefetch", defect::endless_prefetch},
     {"silent-loss", defect::silent_loss},
-    {"give-up-fetched", defect::give_up_fetched},
+    {"drop-fetched", defect::drop_fetched},
     {"write-unasked", defect::write_unasked},
     {"give-pinned", defect::give_pinned},
     {"hand-to-two", defect::hand_to_two},

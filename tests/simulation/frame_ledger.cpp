@@ -419,7 +419,7 @@ void frame_ledger::rests(rank_number rank, owner_id owner) {
   }
 }
 
-void frame_ledger::gives_up(rank_number rank, slot_ref where) {
+void frame_ledger::drops(rank_number rank, slot_ref where) {
   auto& r = ranks_[rank];
   const auto found = r.where.find(where);
   if (found != r.where.end() && !at(found->second).holders.empty())

@@ -68,7 +68,7 @@ public:
   void unpinned(rank_number rank, owner_id owner, pin_number pin, bool ok);
   void rests(rank_number rank, owner_id owner);
   /// The worker tells a shard that the page has left memory, and is nowhere else.
-  void gives_up(rank_number rank, slot_ref where);
+  void drops(rank_number rank, slot_ref where);
   void fences(rank_number rank, std::span<const slot_ref> slots);
   void fenced(rank_number rank, std::span<const slot_ref> slots);
 

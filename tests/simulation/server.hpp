@@ -107,7 +107,7 @@ private:
   /// The same in its name, for a defect.
   void say_unsound(rank_number rank, const page_ref& page);
   /// A worker notifies a shard of lost pages.
-  bool gives_up(passing& x);
+  bool drops(passing& x);
   /// Another node, which is attached as nodes are: finds pages, and says what it keeps of them.
   void plan_other_node();
   void play_other_node();

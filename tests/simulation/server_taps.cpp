@@ -31,8 +31,8 @@ bool server::to_shard(std::uint32_t i, passing& x) {
       tap::answer(x, caf::message{});
       return false;
     }
-  } else if (x.content.match_elements<give_up_request>()) {
-    return gives_up(x);
+  } else if (x.content.match_elements<dropped_pages_request>()) {
+    return drops(x);
   } else if (x.content.match_elements<children_request>()) {
     const auto from = shard_of_sender(x.sender);
     if (from && world_.has(defect::late_children)) {
@@ -102,13 +102,13 @@ void server::may_go(const caf::message& x, int change) {
   else if (x.match_elements<invalidate_request>())
     for (const auto& page : x.get_as<invalidate_request>(0).pages)
       note(page.key);
-  else if (x.match_elements<give_up_request>())
-    for (const auto& page : x.get_as<give_up_request>(0).pages)
+  else if (x.match_elements<dropped_pages_request>())
+    for (const auto& page : x.get_as<dropped_pages_request>(0).pages)
       note(page.key);
 }
 
-bool server::gives_up(passing& x) {
-  const auto& notified = x.content.get_as<give_up_request>(0);
+bool server::drops(passing& x) {
+  const auto& notified = x.content.get_as<dropped_pages_request>(0);
   if (world_.has(defect::silent_loss)) {
     may_go(x.content, -1);
     tap::answer(x, caf::make_message(result_codes{std::vector<std::uint8_t>(notified.pages.size(), 0)}));
@@ -117,9 +117,9 @@ bool server::gives_up(passing& x) {
   for (const auto& page : notified.pages) {
     const bool listed = pages_.is_committed(notified.rank, page.key, page.where);
     world_.count(listed ? "page is dropped" : "page is dropped before it is committed");
-    if (auto wrong = asked_pages_.may_give_up(notified.rank, page.where); !wrong.empty())
+    if (auto wrong = asked_pages_.may_drop(notified.rank, page.where); !wrong.empty())
       world_.fail("asked", std::move(wrong));
-    frames_.gives_up(notified.rank, page.where);
+    frames_.drops(notified.rank, page.where);
   }
   return true;
 }
@@ -199,8 +199,8 @@ bool server::from_shard(std::uint32_t i, const passing& asked, caf::message& ans
     for (std::size_t n = 0; n < results.size(); ++n)
       if (ok(results[n]))
         unpublished(i, request.rank, request.pages[n].key, request.pages[n].where);
-  } else if (x.match_elements<give_up_request>() && answer.match_elements<result_codes>()) {
-    const auto& request = x.get_as<give_up_request>(0);
+  } else if (x.match_elements<dropped_pages_request>() && answer.match_elements<result_codes>()) {
+    const auto& request = x.get_as<dropped_pages_request>(0);
     const auto& results = answer.get_as<result_codes>(0).results;
     for (std::size_t n = 0; n < results.size(); ++n)
       if (const auto& page = request.pages[n];

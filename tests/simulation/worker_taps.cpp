@@ -257,12 +257,12 @@ void server::gave_frames(rank_number rank, const passing& asked, caf::message& a
       }
   const auto& reply = answer.get_as<frame_reply>(0);
   frames_.fetched(rank, owner, when.mapped(), request, reply);
-  if (world_.has(defect::give_up_fetched) && world_.p.memory.second_hit && reply.pin != 0)
+  if (world_.has(defect::drop_fetched) && world_.p.memory.second_hit && reply.pin != 0)
     for (std::size_t i = 0; i < request.pages.size(); ++i)
       if (reply.frames[i].code() == errc::ok && random_.one_in(4))
         static_cast<asker*>(asker_->get())
             ->ask(caf::actor_cast<caf::strong_actor_ptr>(shards_[shard_of(request.pages[i].key, world_.p.shards)]),
-                  caf::make_message(give_up_request{space_, rank, std::vector{request.pages[i]}}),
+                  caf::make_message(dropped_pages_request{space_, rank, std::vector{request.pages[i]}}),
                   [](caf::message&) {});
 }
 

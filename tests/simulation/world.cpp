@@ -128,7 +128,7 @@ void world::plan_fault() {
 void world::strike() {
   if (env_.winding_down)
     return env_.schedule.idle();
-  restart_those_that_gave_up();
+  restart_those_that_failed();
   random_.pick(faults_)();
   plan_fault();
 }
@@ -174,7 +174,7 @@ std::string world::held() {
       return x->name() + " is paused";
   if (!node_.running())
     return "the node is not there";
-  restart_those_that_gave_up();
+  restart_those_that_failed();
   node_.ask_what_is_held();
   for (int i = 0; i < 50 && node_.running() && !node_.has_said_what_is_held() && turns_.run_for(milliseconds(1)); ++i) {
   }
@@ -184,7 +184,7 @@ std::string world::held() {
   return node_.check_quiesced();
 }
 
-void world::restart_those_that_gave_up() {
+void world::restart_those_that_failed() {
   const auto& n = env_.p.nemesis;
   // A link gives up when it cannot find the memory that it was named, also when that is lost with its node or
   // connection. The world then starts its process again.
@@ -214,7 +214,7 @@ void world::await_quiesced() {
     env_.fail("rest", "at the end: " + wrong);
   if (auto wrong = turns_.run_until(
           [this]() -> std::string {
-            restart_those_that_gave_up();
+            restart_those_that_failed();
             for (const auto& c : clients_)
               if (!c->attached())
                 return "client " + std::to_string(c->number()) + " does not come back" +

@@ -34,7 +34,7 @@ private:
   void restart_node();
   void kill_node();
 
-  void restart_those_that_gave_up();
+  void restart_those_that_failed();
   void await_answers();
   void await_quiesced();
   void dismiss_clients();

@@ -31,7 +31,7 @@ struct harness {
   shared_learning state;
   std::vector<ask_shard> asked;
   std::vector<teach_shard> taught;
-  std::set<reuse_call> given_up;
+  std::set<reuse_call> cancelled;
 
   explicit harness(learning_options how = {}) : state(how) {}
 
@@ -39,8 +39,8 @@ struct harness {
     for (auto& effect : state.take_outbox()) {
       if (const auto* const ask = std::get_if<ask_shard>(&effect))
         asked.push_back(*ask);
-      else if (const auto* const call = std::get_if<give_up_shard>(&effect))
-        given_up.insert(call->call);
+      else if (const auto* const call = std::get_if<cancel_shard>(&effect))
+        cancelled.insert(call->call);
       else
         taught.push_back(std::get<teach_shard>(effect));
     }
@@ -225,7 +225,7 @@ TEST_CASE("learning: when the last peer of a namespace is removed, each local sh
   x.take();
   CHECK(x.taught_to(0) == 0);
   CHECK(x.taught_to(1) == 0);
-  CHECK(x.given_up == std::set<reuse_call>{x.asked[0].call, x.asked[1].call, x.asked[2].call});
+  CHECK(x.cancelled == std::set<reuse_call>{x.asked[0].call, x.asked[1].call, x.asked[2].call});
   const auto before = x.taught.size();
   x.answer({{own0, reply(20, counts(1))}, {own1, reply(20, counts(20))}});
   x.state.follow(space, 2, {});
@@ -241,15 +241,15 @@ TEST_CASE("learning: requests without an answer are abandoned at the end of the 
   REQUIRE(x.asked.size() == 3);
   x.state.on_notified(x.asked[0].call, reply(1, {}));
   x.tick(t0 + std::chrono::seconds(9));
-  CHECK(x.given_up.empty());
+  CHECK(x.cancelled.empty());
   const std::set<reuse_call> open{x.asked[1].call, x.asked[2].call};
   x.tick(t0 + std::chrono::seconds(10));
-  CHECK(x.given_up == open);
+  CHECK(x.cancelled == open);
   x.asked.erase(x.asked.begin(), x.asked.begin() + 3);
   REQUIRE(x.asked.size() == 3);
   x.state.forget(space);
   x.take();
-  CHECK(x.given_up.size() == 5);
+  CHECK(x.cancelled.size() == 5);
 }
 
 TEST_CASE("learning: a namespace whose local shards do not learn is not asked about again", "[cluster]") {
@@ -259,7 +259,7 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   REQUIRE(x.asked.size() == 2);
   x.state.on_notified(x.asked[0].call, fail(errc::unsupported, "lru"));
   x.take();
-  CHECK(x.given_up == std::set<reuse_call>{x.asked[1].call});
+  CHECK(x.cancelled == std::set<reuse_call>{x.asked[1].call});
   CHECK(x.taught.empty());
   CHECK(x.state.next_event() == timestamp::max());
   x.asked.clear();
@@ -273,7 +273,7 @@ TEST_CASE("learning: a namespace whose local shards do not learn is not asked ab
   REQUIRE(y.asked.size() == 3);
   y.state.on_notified(y.asked[1].call, fail(errc::unsupported, "lru"));
   y.take();
-  CHECK(y.given_up.empty());
+  CHECK(y.cancelled.empty());
   CHECK(y.state.next_event() == t0 + std::chrono::seconds(10));
 }
 

@@ -246,14 +246,14 @@ TEST_CASE("frames: held-back pages are evicted in the order of the clean ones on
   SECTION("not before they are expendable") {
     CHECK(t.frames.take(t.page(3), frame_state::filling) == c);
     CHECK(t.frames.take(t.page(4), frame_state::filling) == no_frame);
-    CHECK(t.frames.take_given_up().empty());
+    CHECK(t.frames.take_dropped().empty());
   }
   SECTION("the oldest batch first, and the last page of a batch before the others") {
     t.frames.let_expend(std::array{a, b});
     CHECK(t.frames.take(t.page(3), frame_state::filling) == c);
     t.frames.touch(b);
     CHECK(t.frames.take(t.page(4), frame_state::filling) == a);
-    CHECK(t.frames.take_given_up() == std::vector{t.page(0)});
+    CHECK(t.frames.take_dropped() == std::vector{t.page(0)});
     CHECK(t.frames.find({0, 1}) == no_frame);
     CHECK(t.frames.evicted() == 1);
     CHECK(t.frames.held_back() == 1);
@@ -273,12 +273,12 @@ TEST_CASE("frames: held-back pages are evicted in the order of the clean ones on
     t.frames.drop(a);
     t.frames.drop(b);
     CHECK(t.frames.held_back() == 0);
-    CHECK(t.frames.take_given_up().empty());
+    CHECK(t.frames.take_dropped().empty());
   }
   SECTION("all are evicted at once") {
     t.frames.let_expend(std::array{a});
-    t.frames.give_up_all();
-    CHECK(t.frames.take_given_up().size() == 2);
+    t.frames.drop_all();
+    CHECK(t.frames.take_dropped().size() == 2);
     CHECK(t.frames.count(frame_state::free) == 2);
     CHECK(t.frames.resident() == 1);
   }
@@ -386,7 +386,7 @@ TEST_CASE("frames: held-back pages keep their turn when moved, or are evicted at
   REQUIRE(t.frames.begin_emptying());
   REQUIRE(t.frames.next_to_move() == leaves);
   REQUIRE(t.frames.evict());
-  CHECK(t.frames.take_given_up() == std::vector{t.page(0)});
+  CHECK(t.frames.take_dropped() == std::vector{t.page(0)});
   CHECK(t.frames.vacated().size() == 1);
   t.frames.forget_vacated();
   const auto to = t.frames.move(leaves);
@@ -402,7 +402,7 @@ TEST_CASE("frames: held-back pages keep their turn when moved, or are evicted at
   CHECK(t.frames.take(t.page(7), frame_state::filling) == to);
   CHECK(t.frames.take(t.page(8), frame_state::filling) == next);
   CHECK(t.frames.take(t.page(9), frame_state::filling) == no_frame);
-  CHECK(t.frames.take_given_up() == std::vector{t.page(3), t.page(2)});
+  CHECK(t.frames.take_dropped() == std::vector{t.page(3), t.page(2)});
   CHECK(t.frames.evicted() == 0);
   t.sound();
 }

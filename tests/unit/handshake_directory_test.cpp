@@ -396,8 +396,8 @@ TEST_CASE("handshake directory: waiting requests are answered when it stops", "[
 TEST_CASE("handshake directory: a cancelled request is not answered", "[handshake]") {
   world w;
   CHECK_FALSE(w.fetch(fetch_of("a", 0, 10s)).has_value());
-  w.state.give_up(w.last);
-  w.state.give_up(w.last);
+  w.state.cancel(w.last);
+  w.state.cancel(w.last);
   w.publish(rank_of("a", 0));
   w.pass(20s);
   CHECK(w.state.take_answers().empty());

@@ -61,7 +61,7 @@ TEST_CASE("admission: a page is written when a lookup has found it", "[io_worker
   // Nothing is promoted where that is off.
   save(w, {w.page(2), w.page(3)});
   save(w, {w.page(4)});
-  CHECK(w.given_up == std::vector{w.page(0)});
+  CHECK(w.dropped == std::vector{w.page(0)});
   w.look_up({w.page(0)});
   w.pass_checks();
   w.complete();
@@ -74,10 +74,10 @@ TEST_CASE("admission: unasked pages are evicted unwritten, the least recently us
   save(w, {w.page(3)});
   // Of pages that were saved together the last one is evicted first: it is not found without those before it.
   save(w, {w.page(4)});
-  CHECK(w.given_up == std::vector{w.page(2)});
+  CHECK(w.dropped == std::vector{w.page(2)});
   save(w, {w.page(5), w.page(6)});
-  CHECK(w.given_up == std::vector{w.page(2), w.page(1), w.page(0)});
-  CHECK(w.state.stats().given_up_pages == 3);
+  CHECK(w.dropped == std::vector{w.page(2), w.page(1), w.page(0)});
+  CHECK(w.state.stats().dropped_pages == 3);
   CHECK(w.state.stats().demotions == 0);
   CHECK(w.requests.empty());
   CHECK(w.checks.empty());
@@ -92,19 +92,19 @@ TEST_CASE("admission: pages in the slab and unasked pages are evicted in one ord
   save(w, {w.page(2)});
   save(w, {w.page(3)});
   save(w, {w.page(4)});
-  CHECK(w.given_up == std::vector{w.page(0)});
+  CHECK(w.dropped == std::vector{w.page(0)});
   save(w, {w.page(5)});
-  CHECK(w.given_up.size() == 1);
+  CHECK(w.dropped.size() == 1);
   CHECK(w.state.stats().demotions == 1);
   save(w, {w.page(6)});
-  CHECK(w.given_up == std::vector{w.page(0), w.page(2)});
+  CHECK(w.dropped == std::vector{w.page(0), w.page(2)});
 }
 
 TEST_CASE("admission: an evicted unwritten page is a miss until its slot is reused", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0)});
   save(w, {w.page(1), w.page(2), w.page(3), w.page(4)});
-  REQUIRE(w.given_up == std::vector{w.page(0)});
+  REQUIRE(w.dropped == std::vector{w.page(0)});
   // The slab has something else there.
   CHECK(w.codes_of(w.reply(w.fetch({w.page(0)}))) == codes{errc::not_found});
   CHECK(w.codes_of(w.reply(w.place({w.page(0)}))) == codes{errc::stale});
@@ -120,14 +120,14 @@ TEST_CASE("admission: a page that is pinned or being written is not evicted unwr
   save(w, {w.page(0), w.page(1), w.page(2), w.page(3)});
   const auto got = w.reply(w.fetch({w.page(0), w.page(1)}));
   const auto placed = w.place({w.page(4), w.page(5), w.page(6)});
-  CHECK(w.given_up.size() == 2);
+  CHECK(w.dropped.size() == 2);
   CHECK_FALSE(w.answered(placed));
   w.unpin(got.pin);
   // Requested pages are written first.
   CHECK_FALSE(w.answered(placed));
   w.write_all();
   CHECK(w.answered(placed));
-  CHECK(w.given_up.size() == 2);
+  CHECK(w.dropped.size() == 2);
   CHECK(w.state.stats().demotions == 1);
 }
 
@@ -141,9 +141,9 @@ TEST_CASE("admission: with lazy write-back a requested page is written only when
   // Unasked pages make room.
   save(w, {w.page(4), w.page(5)});
   CHECK(w.checks.empty());
-  CHECK(w.given_up.size() == 2);
+  CHECK(w.dropped.size() == 2);
   for (const auto& page : {w.page(0), w.page(4), w.page(5)})
-    if (std::find(w.given_up.begin(), w.given_up.end(), page) == w.given_up.end())
+    if (std::find(w.dropped.begin(), w.dropped.end(), page) == w.dropped.end())
       load(w, page);
   // None is left that could make room.
   CHECK_FALSE(w.checks.empty());
@@ -161,7 +161,7 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   CHECK_FALSE(w.answered(first));
   CHECK(w.state.needs_ticks());
   w.pass_time(50 * ms);
-  CHECK(w.given_up == std::vector{w.page(1)});
+  CHECK(w.dropped == std::vector{w.page(1)});
   CHECK(w.fill(w.reply(first).pin, {errc::ok}) == codes{errc::ok});
   save(w, {w.page(5)});
   const auto second = w.place({w.page(6)});
@@ -173,7 +173,7 @@ TEST_CASE("admission: a page is not evicted unwritten before its commit time has
   CHECK(w.state.stats().demotions == 1);
   w.fence({{3, 1}});
   w.pass_time(200 * ms);
-  CHECK(w.given_up == std::vector{w.page(1), w.page(0)});
+  CHECK(w.dropped == std::vector{w.page(1), w.page(0)});
   // A drain does not wait for the commit time.
   w.state.drain();
   w.flush();
@@ -184,7 +184,7 @@ TEST_CASE("admission: a fence drops unasked pages", "[io_worker_state]") {
   worker w(second_hit());
   save(w, {w.page(0), w.page(1)});
   CHECK(w.is_fenced(w.fence({{0, 1}})));
-  CHECK(w.given_up.empty());
+  CHECK(w.dropped.empty());
   CHECK(w.state.stats().unasked_pages == 1);
   CHECK(w.state.stats().resident_pages == 1);
 }
@@ -196,7 +196,7 @@ TEST_CASE("admission: a failed write is retried and the page stays", "[io_worker
   w.pass_checks();
   w.complete(errc::io_error);
   save(w, {w.page(4), w.page(5), w.page(6)});
-  CHECK(w.given_up.size() == 3);
+  CHECK(w.dropped.size() == 3);
   w.pass_time(std::chrono::seconds(2));
   w.write_all();
   CHECK(w.state.stats().written_pages == 1);
@@ -210,10 +210,10 @@ TEST_CASE("admission: a drain drops unasked pages and pages that are saved late"
   load(w, w.page(0));
   w.state.drain();
   w.flush();
-  CHECK(w.given_up == std::vector{w.page(1)});
+  CHECK(w.dropped == std::vector{w.page(1)});
   CHECK_FALSE(w.state.quiesced());
   CHECK(w.fill(late, {errc::ok}) == codes{errc::ok});
-  CHECK(w.given_up == std::vector{w.page(1), w.page(2)});
+  CHECK(w.dropped == std::vector{w.page(1), w.page(2)});
   w.write_all();
   CHECK(w.state.quiesced());
   CHECK(w.state.stats().written_pages == 1);
@@ -230,9 +230,9 @@ TEST_CASE("admission: pages that were read from the slab are not given up", "[io
   w.complete();
   w.unpin(w.reply(read).pin);
   CHECK(w.checks.empty());
-  w.given_up.clear();
+  w.dropped.clear();
   save(w, {w.page(5), w.page(6), w.page(7), w.page(8)});
-  CHECK(w.given_up.size() == 3);
+  CHECK(w.dropped.size() == 3);
   CHECK(w.state.stats().demotions == 2);
 }
 

@@ -87,14 +87,14 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
   order(w);
   REQUIRE(has_left(w));
   // The last page of the first batch is next.
-  CHECK(w.given_up == std::vector{w.page(3), w.page(2)});
+  CHECK(w.dropped == std::vector{w.page(3), w.page(2)});
   CHECK(in_memory(w) == slots{0, 1, 4, 5});
   CHECK(w.state.stats().unasked_pages == 4);
   CHECK(w.checks.empty());
   SECTION("in the order of eviction") {
     for (const slot_number slot : {6, 7, 8, 9})
       save(w, {w.page(slot)});
-    CHECK(w.given_up == std::vector{w.page(3), w.page(2), w.page(1), w.page(0), w.page(5), w.page(4)});
+    CHECK(w.dropped == std::vector{w.page(3), w.page(2), w.page(1), w.page(0), w.page(5), w.page(4)});
   }
   SECTION("written from their new place when they are requested") {
     w.look_up({w.page(4)});
@@ -108,7 +108,7 @@ TEST_CASE("emptying: held-back pages move unwritten and keep their turn, and the
   SECTION("never written") {
     w.state.drain();
     w.flush();
-    CHECK(w.given_up.size() == 6);
+    CHECK(w.dropped.size() == 6);
     CHECK(w.state.quiesced());
     CHECK(in_memory(w).empty());
   }
@@ -130,7 +130,7 @@ TEST_CASE("emptying: a page whose commit may be in flight moves, and is evictabl
   for (const slot_number slot : {5, 6, 7, 8})
     save(w, {w.page(slot)});
   // The last page of a save is evicted before the others.
-  CHECK(w.given_up == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
+  CHECK(w.dropped == std::vector{w.page(2), w.page(1), w.page(0), w.page(4)});
 }
 
 TEST_CASE("emptying: pages without room elsewhere wait for their commits and are then given up", "[io_worker_state]") {
@@ -144,10 +144,10 @@ TEST_CASE("emptying: pages without room elsewhere wait for their commits and are
   CHECK_FALSE(has_left(w));
   w.pass_time(199 * ms);
   CHECK_FALSE(has_left(w));
-  CHECK(w.given_up.empty());
+  CHECK(w.dropped.empty());
   w.now += ms;
   CHECK(has_left(w));
-  CHECK(w.given_up.size() == 4);
+  CHECK(w.dropped.size() == 4);
   CHECK(in_memory(w) == slots{4, 5, 6, 7});
   // They are reported only as given up, and nothing is written for them.
   CHECK(w.damaged.empty());
@@ -166,7 +166,7 @@ TEST_CASE("emptying: a page that is requested meanwhile is written like others",
   CHECK_FALSE(has_left(w));
   w.write_all();
   CHECK(has_left(w));
-  CHECK(w.given_up.empty());
+  CHECK(w.dropped.empty());
   CHECK(w.state.stats().demotions == 4);
   CHECK(w.state.stats().unasked_pages == 3);
 }

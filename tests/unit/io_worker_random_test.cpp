@@ -358,7 +358,7 @@ private:
   void flush() {
     borrow();
     // The slots of the listed pages are released.
-    for (auto gone = state_.take_given_up(); !gone.empty(); gone = state_.take_given_up()) {
+    for (auto gone = state_.take_dropped(); !gone.empty(); gone = state_.take_dropped()) {
       for (const auto& page : gone)
         if (auto& slot = pages_[page.where.slot];
             slot.where == page.where && (slot.is == status::reserved || slot.is == status::stored))
@@ -504,7 +504,7 @@ TEST_CASE("io worker: random clients, transfers, fences and deaths give right by
   CHECK(x.pages_read() > 350);
   CHECK(x.orphans() > 0);
   CHECK(x.stats().returned_extents > 0);
-  CHECK((x.stats().given_up_pages > 0) == rules.second_hit);
+  CHECK((x.stats().dropped_pages > 0) == rules.second_hit);
   CHECK((x.stats().prefetch_hits > 0) == (!rules.memory_only && rules.prefetch_pages_max > 0));
   CHECK((x.from_slab() > (rules.write_eagerly && !rules.second_hit ? 50U : 10U)) == !rules.memory_only);
 }

@@ -50,7 +50,7 @@ struct worker {
   std::vector<io::page_request> requests{};
   std::vector<io_worker_state::page_check> checks{};
   std::vector<damaged_page> damaged{};
-  std::vector<page_ref> given_up{};
+  std::vector<page_ref> dropped{};
   std::vector<io_worker_state::emptying_end> emptied{};
 
   static page_ref page(slot_number slot, generation_number generation = 1) {
@@ -82,7 +82,7 @@ struct worker {
     move_to(requests, state.take_requests());
     move_to(checks, state.take_checks());
     move_to(damaged, state.take_damaged());
-    move_to(given_up, state.take_given_up());
+    move_to(dropped, state.take_dropped());
     if (const auto ended = state.take_emptying_end())
       emptied.push_back(*ended);
     REQUIRE(state.check() == "");

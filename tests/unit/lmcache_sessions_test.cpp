@@ -55,20 +55,20 @@ TEST_CASE("An abandoned lookup is reported once, however its session ends", "[lm
   const auto a = *x.table.begin(1, "a", start);
   const auto again = *x.table.begin(1, "a", start);
   using lookups = std::vector<std::uint64_t>;
-  CHECK(x.table.take_given_up() == lookups{a});
+  CHECK(x.table.take_cancelled() == lookups{a});
   const auto b = *x.table.begin(1, "b", start);
   const auto c = *x.table.begin(2, "c", start);
   x.table.ended(1, "a");
-  CHECK(x.table.take_given_up() == lookups{again});
+  CHECK(x.table.take_cancelled() == lookups{again});
   x.table.client_disconnected(1);
-  CHECK(x.table.take_given_up() == lookups{b});
+  CHECK(x.table.take_cancelled() == lookups{b});
   x.table.tick(start + std::chrono::seconds(10));
-  CHECK(x.table.take_given_up() == lookups{c});
-  CHECK(x.table.take_given_up().empty());
+  CHECK(x.table.take_cancelled() == lookups{c});
+  CHECK(x.table.take_cancelled().empty());
   // An answered lookup is not abandoned.
   x.found(1, "d", 2, 100);
   x.table.ended(1, "d");
-  CHECK(x.table.take_given_up().empty());
+  CHECK(x.table.take_cancelled().empty());
   CHECK(x.ended() == leases{100});
 }
 

@@ -143,7 +143,7 @@ public:
     std::erase_if(protected_, [&](const auto& p) { return !keys_.contains(p.first) && children(p.first) == 0; });
   }
 
-  void give_up(const key_digest& key, rank_number rank) {
+  void drop_pages(const key_digest& key, rank_number rank) {
     auto& p = *page(key, rank);
     if (p.where.generation != 0)
       notified_.abort.insert({rank, p.where});
@@ -152,7 +152,7 @@ public:
   }
 
   /// The slot of a reservation that is given back by number: not before its time.
-  void give_up_later(const key_digest& key, rank_number rank) {
+  void drop_later(const key_digest& key, rank_number rank) {
     auto& p = *page(key, rank);
     withheld_.push_back({key, rank, p.where, p.deadline, false, false, false});
     p = {};

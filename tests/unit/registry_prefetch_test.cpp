@@ -56,9 +56,9 @@ words take(one_registry& r) {
   return out;
 }
 
-std::vector<errc> given_up(one_registry& r, std::vector<page_ref> pages, rank_number rank = 0) {
+std::vector<errc> dropped(one_registry& r, std::vector<page_ref> pages, rank_number rank = 0) {
   std::vector<errc> out;
-  const auto reply = r.state.give_up({r.space, rank, std::move(pages)}, at(0));
+  const auto reply = r.state.drop_pages({r.space, rank, std::move(pages)}, at(0));
   REQUIRE(reply);
   for (const auto code : reply->results)
     out.push_back(static_cast<errc>(code));
@@ -151,7 +151,7 @@ TEST_CASE("pages that an io worker has dropped are misses, and their slots are r
   one_registry r(1, telling());
   const auto pages = r.save(some_keys(0, 4));
   r.state.take_outbox();
-  CHECK(given_up(r, {pages[1], pages[3]}) == std::vector{errc::ok, errc::ok});
+  CHECK(dropped(r, {pages[1], pages[3]}) == std::vector{errc::ok, errc::ok});
   const auto slots = r.for_rank(r.state.take_outbox(), 0);
   CHECK(slots.release.slots.items == std::vector{pages[1].where, pages[3].where});
   CHECK(slots.suspect.slots.empty());
@@ -160,10 +160,10 @@ TEST_CASE("pages that an io worker has dropped are misses, and their slots are r
   // Again, of an older page, of no page.
   auto older = pages[0];
   ++older.where.generation;
-  CHECK(given_up(r, {pages[1], older, {key_of(77), {5, 1}}}) ==
+  CHECK(dropped(r, {pages[1], older, {key_of(77), {5, 1}}}) ==
         std::vector{errc::not_found, errc::not_found, errc::not_found});
   CHECK(r.count(some_keys(0, 1)) == 1);
-  CHECK_FALSE(r.state.give_up({r.space, 9, pages}, at(0)));
+  CHECK_FALSE(r.state.drop_pages({r.space, 9, pages}, at(0)));
 }
 
 TEST_CASE("the slot of a dropped page waits for the leases on its key", "[registry]") {
@@ -171,7 +171,7 @@ TEST_CASE("the slot of a dropped page waits for the leases on its key", "[regist
   const auto pages = r.save(some_keys(0, 1));
   r.match(alice, some_keys(0, 1));
   r.state.take_outbox();
-  CHECK(given_up(r, pages) == std::vector{errc::ok});
+  CHECK(dropped(r, pages) == std::vector{errc::ok});
   CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.empty());
   r.release(alice);
   CHECK(r.for_rank(r.state.take_outbox(), 0).release.slots.items == std::vector{pages[0].where});
@@ -182,13 +182,13 @@ TEST_CASE("a page that was dropped before its commit cannot be committed", "[reg
   const auto keys = some_keys(0, 2);
   const auto reserved = r.pages(keys, r.reserve(alice, keys));
   r.state.take_outbox();
-  CHECK(given_up(r, {reserved[1]}) == std::vector{errc::ok});
+  CHECK(dropped(r, {reserved[1]}) == std::vector{errc::ok});
   CHECK(r.for_rank(r.state.take_outbox(), 0).abort.slots.items == std::vector{reserved[1].where});
   CHECK(r.commit(alice, reserved) == std::vector{errc::ok, errc::expired});
   CHECK(r.count(keys) == 1);
   // Another writer may save it.
   CHECK(r.save({keys[1]}).size() == 1);
-  CHECK(given_up(r, {reserved[1]}) == std::vector{errc::not_found});
+  CHECK(dropped(r, {reserved[1]}) == std::vector{errc::not_found});
   CHECK(r.count(keys) == 2);
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("all pages of a reservation may be dropped", "[registry]") {
   one_registry r(1, telling());
   const auto keys = some_keys(0, 3);
   const auto reserved = r.pages(keys, r.reserve(alice, keys));
-  CHECK(given_up(r, reserved) == std::vector(3, errc::ok));
+  CHECK(dropped(r, reserved) == std::vector(3, errc::ok));
   CHECK(r.state.stats().reservations == 0);
   CHECK(r.commit(alice, reserved) == std::vector(3, errc::expired));
   CHECK(r.count(keys) == 0);

@@ -215,7 +215,7 @@ private:
         return;
       }
       if (p != nullptr && p->state == model_page::allocated && p->deadline <= time_)
-        give_up(key, rank);
+        drop_pages(key, rank);
     }
     model_plan expected{rank, lasts, keys, {}};
     std::set<key_digest> mine;
@@ -278,7 +278,7 @@ private:
     }
     for (const auto& key : plan.keys)
       if (state(key, plan.rank) == model_page::waiting && page(key, plan.rank)->plan == id)
-        give_up(key, plan.rank);
+        drop_pages(key, plan.rank);
     for (; next < slots.size(); ++next)
       notified_.unused.insert({plan.rank, slots[next]});
     REQUIRE(reply.results.items == plan.answers);
@@ -336,7 +336,7 @@ private:
     if (p->where.slot != slot)
       return errc::stale;
     if (p->deadline <= time_) {
-      give_up(key, rank);
+      drop_pages(key, rank);
       return errc::expired;
     }
     if (p->shared)
@@ -371,11 +371,11 @@ private:
       if (p.state == model_page::live)
         unpublish(key_digest(key), rank, true);
       else if (p.deadline <= time_)
-        give_up(key_digest(key), rank);
+        drop_pages(key_digest(key), rank);
       else if (p.shared)
         return errc::busy;
       else
-        give_up_later(key_digest(key), rank);
+        drop_later(key_digest(key), rank);
       return errc::ok;
     }
     return errc::not_found;
@@ -465,7 +465,7 @@ private:
     } else {
       REQUIRE(codes(real_.abort(request, now()).value()) == codes_t{errc::ok});
     }
-    give_up(key, rank);
+    drop_pages(key, rank);
   }
 
   void evict() {
@@ -486,7 +486,7 @@ private:
       for (rank_number rank = 0; rank < most_ranks; ++rank)
         if (const auto* p = page(key_of(n), rank); p != nullptr && p->deadline <= time_)
           if (p->state == model_page::allocated || p->state == model_page::reserved)
-            give_up(key_of(n), rank);
+            drop_pages(key_of(n), rank);
     std::erase_if(reserved_,
                   [&](const auto& t) { return state(t.second.first, t.second.second) != model_page::reserved; });
     std::erase_if(withheld_, [&](const model_withheld& w) {

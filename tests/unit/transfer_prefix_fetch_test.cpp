@@ -233,7 +233,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
   }
   if (when == 4)
     s.match_all();
-  s.lookup.give_up();
+  s.lookup.cancel();
   s.take();
   if (when < 4) {
     CHECK(s.held.empty());
@@ -244,7 +244,7 @@ TEST_CASE("prefix fetch: a cancelled lookup holds nothing, in any phase", "[brin
     CHECK(s.found().matched == 9);
     s.check_held({77, 2}, 9);
   }
-  s.lookup.give_up();
+  s.lookup.cancel();
   s.lookup.on_prefix_fetch(prefix_fetch_reply{3}, s.new_lease());
   CHECK(s.lookup.take_outbox().empty());
 }
@@ -324,7 +324,7 @@ TEST_CASE("prefix fetch: whatever peers, shards and time do, it ends and holds w
       s.take();
     }
     if (one_in(60)) {
-      s.lookup.give_up();
+      s.lookup.cancel();
       s.take();
     }
   }

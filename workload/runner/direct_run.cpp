@@ -93,7 +93,7 @@ void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scen
   auto shown = began;
   while (playing > 0) {
     self->receive([&](const next_request&) { return sums.next().value_or(scene->what->requests.size()); },
-                  [&](const still_wanted&) { return !sums.given_up().has_value(); },
+                  [&](const still_wanted&) { return !sums.abandoned().has_value(); },
                   [&](const run_event& x) { sums.note(x); }, [&](const caf::down_msg&) { --playing; },
                   caf::after(observer.interval()) >> [] {});
     // Messages arrive faster than the display needs.
@@ -103,7 +103,7 @@ void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scen
     shown = now;
     observer.progress(sums.progress(now - began), playing == 0);
     if (observer.wants_end())
-      sums.give_up({errc::cancelled, "interrupted"});
+      sums.abandon({errc::cancelled, "interrupted"});
   }
 }
 
@@ -155,7 +155,7 @@ result<direct_outcome> direct_run::play(caf::actor_system& system, node_client& 
   conduct(system, scene_, blocks, sums, observer);
   const auto ended = std::chrono::steady_clock::now();
 
-  direct_outcome out{sums.report(ended), sums.phases(), sums.first_wrong(), sums.slab_damaged(), sums.given_up()};
+  direct_outcome out{sums.report(ended), sums.phases(), sums.first_wrong(), sums.slab_damaged(), sums.abandoned()};
   out.report.plain_copy = copy;
   out.report.seconds = std::chrono::duration<double>(ended - began).count();
   out.report.cores = out.report.seconds > 0 ? (processor_seconds() - busy_before) / out.report.seconds : 0.0;

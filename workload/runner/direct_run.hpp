@@ -18,7 +18,7 @@ struct direct_outcome {
   /// The node refused to save because of a damaged slab.
   bool slab_damaged = false;
   /// The reason why the run ended before the trace.
-  std::optional<error> given_up;
+  std::optional<error> abandoned;
 };
 
 struct stage;

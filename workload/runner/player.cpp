@@ -221,7 +221,7 @@ void player::finish_request() {
 
 void player::node_lost(const error& why) {
   if (why.code != errc::unreachable) {
-    give_up(why);
+    abandon(why);
     return;
   }
   // The request restarts when the node is back: it is empty then, so nothing is counted twice as a hit.
@@ -232,11 +232,11 @@ void player::node_lost(const error& why) {
                 .then([this](bool wanted) { wanted ? begin_request() : quit(); },
                       [this](const caf::error&) { quit(); });
           },
-          [this](const caf::error& e) { give_up(from_caf(e)); });
+          [this](const caf::error& e) { abandon(from_caf(e)); });
 }
 
-void player::give_up(const error& why) {
-  tell(run_given_up{why});
+void player::abandon(const error& why) {
+  tell(run_abandoned{why});
   quit();
 }
 

@@ -68,7 +68,7 @@ private:
   bool has(rank_number rank, std::size_t block) const { return block < matched_ && good_[rank][block]; }
   void finish_request();
   void node_lost(const error& why);
-  void give_up(const error& why);
+  void abandon(const error& why);
 
   std::shared_ptr<const stage> scene_;
   caf::actor conductor_;

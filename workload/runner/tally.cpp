@@ -15,11 +15,11 @@ void tally::begin_after(const tally& earlier) {
   report_.save_failures = earlier.report_.save_failures;
   slab_damaged_ = earlier.slab_damaged_;
   first_wrong_ = earlier.first_wrong_;
-  given_up_ = earlier.given_up_;
+  abandoned_ = earlier.abandoned_;
 }
 
 std::optional<std::uint64_t> tally::next() noexcept {
-  if (given_up_ || next_ == end_)
+  if (abandoned_ || next_ == end_)
     return std::nullopt;
   return next_++;
 }
@@ -28,9 +28,9 @@ void tally::note(const run_event& event) {
   std::visit([this](const auto& x) { add(x); }, event);
 }
 
-void tally::give_up(const error& why) {
-  if (!given_up_)
-    given_up_ = why;
+void tally::abandon(const error& why) {
+  if (!abandoned_)
+    abandoned_ = why;
 }
 
 void tally::add(const lookup_ended& x) {
@@ -85,8 +85,8 @@ void tally::add(const request_ended& x) {
   report_.hit_blocks += x.hit_blocks;
 }
 
-void tally::add(const run_given_up& x) {
-  give_up(x.why);
+void tally::add(const run_abandoned& x) {
+  abandon(x.why);
 }
 
 replay_progress tally::progress(duration elapsed) const noexcept {

@@ -64,13 +64,13 @@ struct request_ended {
 };
 
 /// The run cannot continue.
-struct run_given_up {
+struct run_abandoned {
   error why;
 };
 
 /// The reports of replayers.
 using run_event =
-    std::variant<lookup_ended, transfer_began, load_ended, save_ended, blocks_produced, request_ended, run_given_up>;
+    std::variant<lookup_ended, transfer_began, load_ended, save_ended, blocks_produced, request_ended, run_abandoned>;
 
 /// Sums up the work of a run's replayers, and assigns its requests, in order and each of them once. One thread.
 class tally {
@@ -87,8 +87,8 @@ public:
   void begin_after(const tally& earlier);
 
   /// Cancels the run: no further request begins. The first reason counts.
-  void give_up(const error& why);
-  const std::optional<error>& given_up() const noexcept { return given_up_; }
+  void abandon(const error& why);
+  const std::optional<error>& abandoned() const noexcept { return abandoned_; }
 
   replay_progress progress(duration elapsed) const noexcept;
 
@@ -106,13 +106,13 @@ private:
   void add(const save_ended& x);
   void add(const blocks_produced& x);
   void add(const request_ended& x);
-  void add(const run_given_up& x);
+  void add(const run_abandoned& x);
 
   const std::uint64_t requests_;
   const std::uint64_t end_;
   const std::uint64_t page_bytes_;
   std::uint64_t next_;
-  std::optional<error> given_up_;
+  std::optional<error> abandoned_;
   replay_report report_;
   phase_times phases_;
   latency_samples lookup_times_;

@@ -105,7 +105,7 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
     return;
   if (no_room(reply)) {
     if (!wait_for_room(*t, what, now))
-      give_up(*t, what.positions, now);
+      abandon(*t, what.positions, now);
     pump(now);
     return;
   }
@@ -140,7 +140,7 @@ void save_state::on_place(call_id id, result<frame_reply> reply, timestamp now) 
   } else if (frames.pin != 0) {
     send_fill(*t, std::move(frames), now); // before its slots are given back, so that no writer waits for the frames
   }
-  give_up(*t, without, now);
+  abandon(*t, without, now);
   pump(now);
 }
 
@@ -162,7 +162,7 @@ void save_state::on_gather(call_id id, result<copy_reply> reply, timestamp now) 
     failed.push_back(position);
   }
   send_fill(*t, std::move(what.frames), now);
-  give_up(*t, failed, now);
+  abandon(*t, failed, now);
   pump(now);
 }
 
@@ -262,7 +262,7 @@ void save_state::on_abort(call_id id, result<finish_reply>, timestamp now) {
 
 void save_state::on_tick(timestamp now) {
   // These pages are reserved and not in progress, so their slots would never be filled.
-  expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
+  expire(now, [&](task& t, const std::vector<std::uint32_t>& idle) { abandon(t, idle, now); });
   for (auto& x : std::exchange(postponed_, {}))
     outbox_.emplace_back(std::move(x));
   look_for_room();
@@ -270,10 +270,10 @@ void save_state::on_tick(timestamp now) {
 }
 
 void save_state::cancel(std::span<const std::uint64_t> tags, timestamp now) {
-  cancel_tasks(tags, [&](task& t, const std::vector<std::uint32_t>& idle) { give_up(t, idle, now); });
+  cancel_tasks(tags, [&](task& t, const std::vector<std::uint32_t>& idle) { abandon(t, idle, now); });
 }
 
-void save_state::give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now) {
+void save_state::abandon(task& t, const std::vector<std::uint32_t>& positions, timestamp now) {
   if (!positions.empty())
     send_finish(t, positions, false, now);
   settle_all(t);

@@ -95,7 +95,7 @@ private:
   void send_fill(task& t, frame_hold frames, timestamp now);
   save_fill make_fill(task& t, frame_hold frames, timestamp now);
   /// Gives back the slots of pages that have one and are not in progress.
-  void give_up(task& t, const std::vector<std::uint32_t>& positions, timestamp now);
+  void abandon(task& t, const std::vector<std::uint32_t>& positions, timestamp now);
   void settle_all(task& t);
 
   std::vector<save_effect> outbox_;

@@ -165,7 +165,7 @@ caf::result<handshake_fetch_reply> directory::fetch(const handshake_fetch_reques
   }
   const auto asker = current_sender();
   if (!asker) {
-    state_.give_up(who);
+    state_.cancel(who);
     return handshake_fetch_reply{};
   }
   auto promise = make_response_promise();
@@ -201,7 +201,7 @@ void directory::asker_is_gone(const caf::actor_addr& asker) {
   if (found.empty())
     return;
   for (const auto who : found.mapped()) {
-    state_.give_up(who);
+    state_.cancel(who);
     waiting_.erase(who);
   }
 }

@@ -194,7 +194,7 @@ bool frame_table::evict() {
     vacated_.push_back(f);
     if (frames_[f].expendable) {
       // The page is not in the slab, so it is lost with its frame and must be reported.
-      give_up(f);
+      drop_pages(f);
       return true;
     }
     detach(f);
@@ -245,20 +245,20 @@ bool frame_table::keep(frame_number f) {
   return true;
 }
 
-void frame_table::give_up(frame_number f) {
-  given_up_.push_back(frames_[f].page);
+void frame_table::drop_pages(frame_number f) {
+  dropped_.push_back(frames_[f].page);
   forget_held_back(f);
   detach(f);
   become_free(f);
 }
 
-void frame_table::give_up_all() {
+void frame_table::drop_all() {
   for (frame_number f = 0; f < frames_.size() && held_back_ > 0; ++f) {
     if (!frames_[f].held_back)
       continue;
     withdraw(f);
     vacated_.push_back(f);
-    give_up(f);
+    drop_pages(f);
   }
 }
 

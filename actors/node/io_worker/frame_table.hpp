@@ -128,9 +128,9 @@ public:
   bool held_back(frame_number f) const noexcept { return frames_[f].held_back; }
   bool expendable(frame_number f) const noexcept { return frames_[f].expendable; }
   /// Drops all held-back pages, which are not pinned, and frees their frames.
-  void give_up_all();
+  void drop_all();
   /// Pages that were dropped unwritten since the last call.
-  std::vector<page_ref> take_given_up() { return std::exchange(given_up_, {}); }
+  std::vector<page_ref> take_dropped() { return std::exchange(dropped_, {}); }
   /// Frames whose pages were evicted or dropped unwritten since `forget_vacated`.
   std::span<const frame_number> vacated() const noexcept { return vacated_; }
   void forget_vacated() noexcept { vacated_.clear(); }
@@ -221,7 +221,7 @@ private:
   /// Frees the frame after its page was dropped and its transfer has ended, or orphans it until its last pin ends.
   void let_go(frame_number f);
   void detach(frame_number f) noexcept;
-  void give_up(frame_number f);
+  void drop_pages(frame_number f);
   /// Removes the frame from the policy because the state of its page changed.
   void withdraw(frame_number f);
   void forget_held_back(frame_number f) noexcept;
@@ -258,7 +258,7 @@ private:
   std::uint64_t evicted_ = 0;
   std::uint64_t held_back_ = 0;
   std::uint64_t expendable_ = 0;
-  std::vector<page_ref> given_up_;
+  std::vector<page_ref> dropped_;
   std::vector<frame_number> vacated_;
   std::shared_ptr<resident_slots> resident_;
 };

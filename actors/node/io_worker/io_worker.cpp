@@ -411,7 +411,7 @@ void io_worker::report_damage() {
 }
 
 void io_worker::report_dropped() {
-  const auto pages = state_.take_given_up();
+  const auto pages = state_.take_dropped();
   if (pages.empty() || shards_.empty())
     return;
   const auto heard = [this] {
@@ -421,7 +421,7 @@ void io_worker::report_dropped() {
   for (auto& part : transfer::split_by_shard(pages, static_cast<std::uint32_t>(shards_.size())))
     for (std::size_t first = 0; first < part.items.size(); first += reported_pages_max) {
       const auto last = std::min(part.items.size(), first + reported_pages_max);
-      give_up_request notified{parts_->name.space, parts_->name.rank, {}};
+      dropped_pages_request notified{parts_->name.space, parts_->name.rank, {}};
       notified.pages.items.assign(part.items.begin() + static_cast<std::ptrdiff_t>(first),
                                   part.items.begin() + static_cast<std::ptrdiff_t>(last));
       ++pending_reports_;

@@ -116,8 +116,8 @@ frame_number io_worker_state::take_frame(const page_ref& page, frame_state as) {
 }
 
 // Pages that were not requested again by the end of a run are not written then either.
-void io_worker_state::give_up_all() {
-  frames_.give_up_all();
+void io_worker_state::drop_all() {
+  frames_.drop_all();
   note_vacated();
 }
 
@@ -125,14 +125,14 @@ void io_worker_state::note_vacated() {
   for (const auto f : frames_.vacated())
     ahead_.lost(f);
   frames_.forget_vacated();
-  for (const auto& page : frames_.take_given_up()) {
-    ++stats_.given_up_pages;
+  for (const auto& page : frames_.take_dropped()) {
+    ++stats_.dropped_pages;
     unwritten_[page.where.slot] = page.where.generation;
-    given_up_out_.push_back(page);
+    dropped_out_.push_back(page);
   }
 }
 
-bool io_worker_state::was_given_up(const slot_ref& where) const noexcept {
+bool io_worker_state::was_dropped(const slot_ref& where) const noexcept {
   const auto found = unwritten_.find(where.slot);
   return found != unwritten_.end() && found->second == where.generation;
 }

@@ -86,7 +86,7 @@ errc io_worker_state::check_page(const page_ref& page, bool fetch) const {
     return errc::out_of_range;
   if (page.where.generation <= fenced_generation_[page.where.slot])
     return errc::stale;
-  if (was_given_up(page.where))
+  if (was_dropped(page.where))
     return fetch ? errc::not_found : errc::stale;
   if (fetch)
     return errc::ok;
@@ -327,7 +327,7 @@ result<io_worker_state::request_id> io_worker_state::fill(owner_id owner, const 
   }
   hold_back(unasked, now);
   if (draining_)
-    give_up_all();
+    drop_all();
   if (out.waiting == 0)
     fills_out_.push_back({id, std::move(out.reply)});
   else
@@ -381,7 +381,7 @@ void io_worker_state::drain() {
     answer_if_done(id);
   }
   stats_.prefetches_cancelled += ahead_.end_all();
-  give_up_all();
+  drop_all();
   if (frames_.emptying())
     end_emptying(errc::shutting_down, timestamp::min()); // no request waits for frames
   write_behind();

@@ -269,7 +269,7 @@ public:
   std::vector<damaged_page> take_damaged() { return std::exchange(damaged_out_, {}); }
   /// Pages that left memory unwritten. The shards that list them must be notified before any requests and answers are
   /// passed on.
-  std::vector<page_ref> take_given_up() { return std::exchange(given_up_out_, {}); }
+  std::vector<page_ref> take_dropped() { return std::exchange(dropped_out_, {}); }
 
   io_stats stats() const;
   const frame_table& frames() const noexcept { return frames_; }
@@ -351,8 +351,8 @@ private:
   /// Processes evicted and dropped frames: shards are notified of dropped pages, and none of the frames counts as
   /// promoted ahead any more.
   void note_vacated();
-  void give_up_all();
-  bool was_given_up(const slot_ref& where) const noexcept;
+  void drop_all();
+  bool was_dropped(const slot_ref& where) const noexcept;
   bool may_promote_ahead() const noexcept;
   void promote_ahead(timestamp now);
   void answer_if_done(request_id id);
@@ -438,7 +438,7 @@ private:
   std::vector<answered_fill> fills_out_;
   std::vector<fence_id> fenced_;
   std::vector<damaged_page> damaged_out_;
-  std::vector<page_ref> given_up_out_;
+  std::vector<page_ref> dropped_out_;
   io_stats stats_;
   std::uint64_t last_tag_ = 0;
   request_id last_request_ = 0;

@@ -96,7 +96,7 @@ void show(metrics_state& to, const rank_stats& x) {
   to.set("troupe_memory_unasked_bytes", "Pages in memory only that are not written until they are requested again.",
          rank, number(x.io.unasked_pages * x.io.frame_bytes));
   to.count("troupe_given_up_pages_total", "Pages dropped from memory unwritten because they were not requested again.",
-           rank, number(x.io.given_up_pages));
+           rank, number(x.io.dropped_pages));
   to.count("troupe_prefetched_pages_total", "Pages read from the slab because a lookup found them.", rank,
            number(x.io.prefetched_pages));
   to.count("troupe_prefetch_hits_total", "Prefetched pages that were fetched later.", rank, number(x.io.prefetch_hits));
@@ -345,7 +345,7 @@ std::vector<metric_family> families_of(const handshake_stats& x) {
           {"gone", x.gone},
           {"incompatible", x.incompatible}}),
       by("troupe_handshake_waits_total", "Fetches that waited, and those that ended without a result.", "outcome",
-         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}, {"given_up", x.waits_given_up}}),
+         {{"begun", x.waits}, {"timed_out", x.waits_timed_out}, {"cancelled", x.waits_cancelled}}),
       by("troupe_handshake_refused_total", "Requests to the directory that were refused, by reason.", "reason",
          {{"stale", x.refused_stale},
           {"conflict", x.refused_conflict},

@@ -38,7 +38,7 @@ public:
   void enqueue(caf::mailbox_element_ptr element, caf::execution_unit* host) override {
     auto content = element->move_content_to_message();
     if (follows_ && content.match_elements<caf::down_msg>())
-      return give_up(host);
+      return abandon(host);
     hand_on(std::move(content), host);
   }
 
@@ -49,7 +49,7 @@ public:
     if (asker_)
       asker_->get()->attach(caf::default_attachable::make_monitor(asker_->get()->address(), address()));
     else
-      give_up(nullptr);
+      abandon(nullptr);
   }
 
   const char* name() const override { return "answer_relay"; }
@@ -69,7 +69,7 @@ private:
       asker_->enqueue(front_, id_.response_id(), std::move(answer), host);
   }
 
-  void give_up(caf::execution_unit* host) {
+  void abandon(caf::execution_unit* host) {
     if (answered_.exchange(true, std::memory_order_relaxed))
       return;
     if (rights_)

@@ -173,11 +173,11 @@ registry::behavior_type registry::make_behavior() {
       [this](const invalidate_request& x) {
         return serve_change(request_kind::invalidate, x.pages.size(), [&](timestamp t) { return invalidate(x, t); });
       },
-      [this](const give_up_request& x) {
+      [this](const dropped_pages_request& x) {
         // Not refused: these pages no longer exist. A key that stayed would be found, and could be neither loaded nor
         // saved again.
         return serve_any_change(request_kind::invalidate, x.pages.size(),
-                                [&](timestamp t) { return state_.give_up(x, t); });
+                                [&](timestamp t) { return state_.drop_pages(x, t); });
       },
       [this](const children_request& x) -> caf::result<void> {
         const auto counted = state_.count_children(x, now());

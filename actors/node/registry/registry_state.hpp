@@ -100,7 +100,9 @@ public:
   result<finish_reply> invalidate(const invalidate_request& request, timestamp now) {
     return writes_.invalidate(request, now);
   }
-  result<result_codes> give_up(const give_up_request& request, timestamp now) { return writes_.give_up(request, now); }
+  result<result_codes> drop_pages(const dropped_pages_request& request, timestamp now) {
+    return writes_.drop_pages(request, now);
+  }
 
   // -- restoring, before anything but namespaces and ranks is added: shard_restoring
 

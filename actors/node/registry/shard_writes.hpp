@@ -90,7 +90,7 @@ public:
 
   /// Drops pages that exist nowhere any more. Live ones are unpublished, and reservations for them end: a later commit
   /// finds them expired. The number of pages is not limited, because no client sends this request.
-  result<result_codes> give_up(const give_up_request& request, timestamp now);
+  result<result_codes> drop_pages(const dropped_pages_request& request, timestamp now);
 
   /// What one rank has of an entry, if anything.
   std::optional<key_page> page_of(page_cell cell, rank_number rank) const;

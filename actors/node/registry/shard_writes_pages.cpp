@@ -265,7 +265,7 @@ result<finish_reply> shard_writes::invalidate(const invalidate_request& request,
   return reply;
 }
 
-result<result_codes> shard_writes::give_up(const give_up_request& request, timestamp now) {
+result<result_codes> shard_writes::drop_pages(const dropped_pages_request& request, timestamp now) {
   const auto found = spaces_.find_rank(request.space, request.rank);
   if (!found)
     return spaces_.refuse(found.error());

@@ -280,11 +280,11 @@ result<void> sweep_made_slabs(caf::actor_system& system, const space_keeper_acto
 /// store. Blocks.
 result<void> see_end(caf::scoped_actor& self, const std::vector<caf::actor>& children, duration patience) {
   bool all = true;
-  const auto give_up = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   for (const auto& x : children) {
     self->monitor(x);
     self->receive([](const caf::down_msg&) {},
-                  caf::after(std::max(give_up - std::chrono::steady_clock::now(), duration::zero())) >>
+                  caf::after(std::max(deadline - std::chrono::steady_clock::now(), duration::zero())) >>
                       [&] { all = false; });
   }
   if (!all)
