@@ -144,7 +144,7 @@ result<void> node_condition::ready() const {
   return fail(code, std::move(all));
 }
 
-std::vector<std::string> node_condition::shortcomings() const {
+std::vector<std::string> node_condition::degradations() const {
   std::lock_guard guard(mutex_);
   std::vector<std::string> out;
   for (const auto& x : reasons_)

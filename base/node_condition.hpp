@@ -106,7 +106,7 @@ public:
   result<void> ready() const;
 
   /// The degradations of a node that serves, as sentences.
-  std::vector<std::string> shortcomings() const;
+  std::vector<std::string> degradations() const;
 
   /// The reason why pages of the namespace cannot be saved, on any rank; nothing if they can. Free of cost while there
   /// is no trouble.

@@ -20,10 +20,10 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::string ready_text(const std::function<std::vector<std::string>()>& shortcomings) {
+std::string ready_text(const std::function<std::vector<std::string>()>& degradations) {
   std::string out = R"({"status":"ready")";
-  if (const auto all = shortcomings ? shortcomings() : std::vector<std::string>{}; !all.empty()) {
-    out += R"(,"shortcomings":[)";
+  if (const auto all = degradations ? degradations() : std::vector<std::string>{}; !all.empty()) {
+    out += R"(,"degradations":[)";
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (i > 0)
         out += ',';
@@ -67,7 +67,7 @@ void add_admin_routes(router& routes, admin_options options) {
               [shared](const request&, responder reply) {
                 const auto ready = shared->ready ? shared->ready() : result<void>{};
                 if (ready)
-                  std::move(reply).send(response::json(ready_text(shared->shortcomings)));
+                  std::move(reply).send(response::json(ready_text(shared->degradations)));
                 else
                   std::move(reply).fail(status::service_unavailable, ready.error().text);
               },

@@ -21,7 +21,7 @@ struct admin_options {
   /// Whether the node serves; if not, why. Called from io threads, several at once.
   std::function<result<void>()> ready;
   /// Degradations of a serving node, as sentences. Likewise.
-  std::function<std::vector<std::string>()> shortcomings;
+  std::function<std::vector<std::string>()> degradations;
   /// The sources of `/metrics`, in this order. No two may have a metric of the same name.
   std::vector<metrics_source> metrics;
   /// The role that may read `/metrics`, which contains names of namespaces.

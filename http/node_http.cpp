@@ -114,7 +114,7 @@ result<std::unique_ptr<node_http>> node_http::start(caf::actor_system& system, c
     return condition ? condition->ready() : result<void>{};
   };
   if (services.condition)
-    admin.shortcomings = [condition = services.condition] { return condition->shortcomings(); };
+    admin.degradations = [condition = services.condition] { return condition->degradations(); };
   admin.metrics = {source_of(*out->metrics_), source_of(system, services.node, services.metrics),
                    source_of_namespaces([service](auto then) { service->describe({}, std::move(then)); }),
                    source_of(services.condition, services.memory, services.disk), source_of_log()};

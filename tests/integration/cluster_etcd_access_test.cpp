@@ -82,7 +82,7 @@ private:
 struct let_in : test_cluster {
   let_in(std::size_t nodes, const nlohmann::json& etcd) : test_cluster(nodes) { options = {{"etcd", etcd}}; }
 
-  bool has_shortcoming(std::size_t i, const std::string& text) {
+  bool has_degradation(std::size_t i, const std::string& text) {
     return http(node(i), "GET", "/ready").body.find(text) != std::string::npos;
   }
   bool is_degraded(std::size_t i) { return sum_of_metric(node(i), "troupe_degraded{reason=\"etcd_away\"}") == 1; }
@@ -97,7 +97,7 @@ struct let_in : test_cluster {
   /// In the log, in /ready, and in metrics.
   void wait_for_trouble(std::size_t i, const std::string& text, std::size_t from = 0) {
     node(i).program().wait_for_line(stream::err, text, from);
-    CHECK(eventually([&] { return has_shortcoming(i, text.substr(0, text.find('"'))) && is_degraded(i); },
+    CHECK(eventually([&] { return has_degradation(i, text.substr(0, text.find('"'))) && is_degraded(i); },
                      std::chrono::milliseconds(20)));
     CHECK(http(node(i), "GET", "/ready").status == 200);
   }
@@ -253,7 +253,7 @@ TEST_CASE("nodes authenticate to etcd and again after token expiry and a passwor
   auto seen = nodes.node(0).log_mark();
   admin.change_password("second-secret");
   nodes.wait_for_trouble(0, "etcd refused the user or its password", seen);
-  CHECK(nodes.has_shortcoming(0, "this node cannot log in as 'troupe'"));
+  CHECK(nodes.has_degradation(0, "this node cannot log in as 'troupe'"));
   write_private(password.string(), "second-secret\n");
   nodes.node(0).program().wait_for_line(stream::err, "answers again", seen);
   nodes.wait_for_list(0, 2);

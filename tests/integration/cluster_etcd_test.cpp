@@ -28,7 +28,7 @@ struct listed_cluster : test_cluster {
     options = {{"etcd", etcd.config()}};
   }
 
-  bool has_shortcoming(std::size_t i, const char* text) {
+  bool has_degradation(std::size_t i, const char* text) {
     return http(node(i), "GET", "/ready").body.find(text) != std::string::npos;
   }
   bool is_ready(std::size_t i) { return http(node(i), "GET", "/ready").status == 200; }
@@ -145,7 +145,7 @@ TEST_CASE("nodes find each other through etcd alone while one joins, one is kill
   nodes.node(0).program().wait_for_line(stream::err, "peer disconnected", seen);
   nodes.check_shared(2, 0);
   nodes.node(0).program().wait_for_line(stream::err, "peer removed", seen);
-  CHECK_FALSE(nodes.has_shortcoming(0, "a peer is unreachable"));
+  CHECK_FALSE(nodes.has_degradation(0, "a peer is unreachable"));
   const auto series = "peer=\"127.0.0.1:" + std::to_string(nodes.ports[1]);
   CHECK(eventually([&] { return http(nodes.node(0), "GET", "/metrics").body.find(series) == std::string::npos; },
                    std::chrono::milliseconds(100)));
@@ -187,7 +187,7 @@ TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
   };
   const auto check_without = [&](const char* what) {
     INFO(what);
-    CHECK(nodes.has_shortcoming(0, "etcd"));
+    CHECK(nodes.has_degradation(0, "etcd"));
     CHECK(nodes.is_ready(0));
     CHECK(sum_of_metric(nodes.node(0), "troupe_degraded{reason=\"etcd_away\"}") == 1);
     nodes.check_shared(0, 1);
@@ -222,7 +222,7 @@ TEST_CASE("an etcd that is killed, frozen or emptied costs no page") {
   etcd.start();
   nodes.wait_for_list({0, 1, 2}, 3);
   nodes.check_shared(2, 1);
-  CHECK_FALSE(nodes.has_shortcoming(0, "etcd"));
+  CHECK_FALSE(nodes.has_degradation(0, "etcd"));
   nodes.stop_all();
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("A node is ready again when the namespace of a damaged slab is removed
     CHECK(x.begins(trouble::memory_full, 0, "no memory"));
     x.remove_slab(first, 0);
     CHECK(x.ready());
-    CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
+    CHECK(x.degradations() == std::vector<std::string>{"no memory"});
     CHECK(x.slabs().size() == 1);
     // It is reported if it is damaged again.
     x.add_slab({first, "a", 0});
@@ -94,7 +94,7 @@ TEST_CASE("Transient conditions are reported per part and affect neither saves n
   CHECK_FALSE(x.begins(trouble::index_slow, 0, "shard 0 is slower"));
   CHECK(x.begins(trouble::index_slow, 1, "shard 1 is slow"));
   CHECK(x.begins(trouble::memory_full, 0, "no memory"));
-  CHECK(x.shortcomings() == std::vector<std::string>{"shard 0 is slower", "shard 1 is slow", "no memory"});
+  CHECK(x.degradations() == std::vector<std::string>{"shard 0 is slower", "shard 1 is slow", "no memory"});
   CHECK(x.ready());
   CHECK_FALSE(x.refuses_saves(first));
   CHECK_FALSE(x.refuses_saves({}));
@@ -103,12 +103,12 @@ TEST_CASE("Transient conditions are reported per part and affect neither saves n
   CHECK(x.has(trouble::index_slow));
   CHECK(x.ends(trouble::index_slow, 1));
   CHECK_FALSE(x.has(trouble::index_slow));
-  CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
+  CHECK(x.degradations() == std::vector<std::string>{"no memory"});
   // A lasting error is reported separately and is the only reason to refuse saves.
   CHECK(x.index_failed("the disk is full"));
   CHECK(x.ready().error().text == "degraded: the disk is full");
   CHECK(x.ready().error().code == errc::io_error);
-  CHECK(x.shortcomings() == std::vector<std::string>{"no memory"});
+  CHECK(x.degradations() == std::vector<std::string>{"no memory"});
   CHECK_FALSE(x.refuses_saves({})->text.find("no memory") != std::string::npos);
 }
 
@@ -148,14 +148,14 @@ TEST_CASE("A transient condition of a slab ends by itself or when the slab is re
   CHECK(x.begins(trouble::writes_fail, second, 1, "of another one"));
   CHECK_FALSE(x.begins(trouble::writes_fail, first, 1, "rank 1, in other words"));
   CHECK(x.begins(trouble::disk_full, first, 1, "no room"));
-  CHECK(x.shortcomings() == std::vector<std::string>{"rank 0", "rank 1, in other words", "of another one", "no room"});
+  CHECK(x.degradations() == std::vector<std::string>{"rank 0", "rank 1, in other words", "of another one", "no room"});
   // The node serves.
   CHECK(x.ready());
   CHECK_FALSE(x.refuses_saves(first));
   CHECK(x.ends(trouble::writes_fail, first, 0));
   CHECK_FALSE(x.ends(trouble::writes_fail, first, 0));
   x.remove_slab(first, 1);
-  CHECK(x.shortcomings() == std::vector<std::string>{"of another one"});
+  CHECK(x.degradations() == std::vector<std::string>{"of another one"});
   CHECK(x.ends(trouble::writes_fail, second, 1));
   CHECK_FALSE(x.has(trouble::writes_fail));
 }

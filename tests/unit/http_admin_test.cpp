@@ -45,7 +45,7 @@ TEST_CASE("A node reports readiness, and the reasons why it is not ready", "[htt
     return state;
   };
   std::vector<std::string> lacks;
-  options.shortcomings = [&] {
+  options.degradations = [&] {
     const std::lock_guard guard(mutex);
     return lacks;
   };
@@ -63,7 +63,7 @@ TEST_CASE("A node reports readiness, and the reasons why it is not ready", "[htt
   CHECK(c.call(get("/ready")).body == R"({"status":"ready"})");
   lacks = {"the disk is \"slow\"", "no memory"};
   CHECK(c.call(get("/ready")).code == 200);
-  CHECK(c.call(get("/ready")).body == R"({"status":"ready","shortcomings":["the disk is \"slow\"","no memory"]})");
+  CHECK(c.call(get("/ready")).body == R"({"status":"ready","degradations":["the disk is \"slow\"","no memory"]})");
   // Whatever the reason's code, and although it still lives.
   set(fail(errc::shutting_down, "draining"));
   CHECK(c.call(get("/ready")).code == 503);

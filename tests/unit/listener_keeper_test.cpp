@@ -56,12 +56,12 @@ TEST_CASE("While a socket cannot be created the node reports it, retries, and re
   CHECK(x.keeper.look().size() == 2);
   CHECK(x.condition->has(trouble::socket_lost));
   CHECK(x.condition->ready()); // it serves connected clients
-  REQUIRE(x.condition->shortcomings().size() == 2);
-  CHECK(x.condition->shortcomings()[0].find("something else is there") != std::string::npos);
+  REQUIRE(x.condition->degradations().size() == 2);
+  CHECK(x.condition->degradations()[0].find("something else is there") != std::string::npos);
   CHECK(x.keeper.look().empty()); // reported once
   x.lock.can_be_made = true;
   CHECK(x.keeper.look().size() == 1);
-  CHECK(x.condition->shortcomings().size() == 1);
+  CHECK(x.condition->degradations().size() == 1);
   // Another process put it back.
   x.socket.there = true;
   CHECK(x.keeper.look().size() == 1);

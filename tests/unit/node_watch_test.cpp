@@ -36,14 +36,14 @@ TEST_CASE("A node without index memory for new keys reports it as long as it las
   for (const auto* part : {"700", "800", "registry.memory_bytes"})
     CHECK(begun[0].find(part) != std::string::npos);
   CHECK(w.condition->has(trouble::memory_full));
-  CHECK(w.condition->shortcomings() == begun);
+  CHECK(w.condition->degradations() == begun);
   CHECK(w.condition->ready());
   CHECK_FALSE(w.condition->refuses_saves({1, 1}));
   CHECK(w.watch.look(0, at(3)).empty()); // reported once
   share.set(0);
   CHECK(w.watch.look(0, at(4)).size() == 1);
   CHECK_FALSE(w.condition->has(trouble::memory_full));
-  CHECK(w.condition->shortcomings().empty());
+  CHECK(w.condition->degradations().empty());
 }
 
 namespace {
@@ -80,12 +80,12 @@ TEST_CASE("A node without host memory for pages reports it until it has some", "
   INFO(begun[0]);
   CHECK(has_all(begun[0], {"0 B of the 256 MiB", "memory.bytes", "there is none", "nothing can be saved"}));
   CHECK(condition->has(trouble::memory_short));
-  CHECK(condition->shortcomings() == begun);
+  CHECK(condition->degradations() == begun);
   CHECK(condition->ready());
   extents->counted.ready = 3;
   CHECK(watch.look(0, at(2)).empty()); // logged once
-  REQUIRE(condition->shortcomings().size() == 1);
-  CHECK(has_all(condition->shortcomings()[0], {"192 MiB of the 256 MiB", "fewer pages"}));
+  REQUIRE(condition->degradations().size() == 1);
+  CHECK(has_all(condition->degradations()[0], {"192 MiB of the 256 MiB", "fewer pages"}));
   extents->why.clear();
   CHECK(watch.look(0, at(3)).size() == 1);
   CHECK_FALSE(condition->has(trouble::memory_short));
@@ -109,8 +109,8 @@ TEST_CASE("A node that drops log lines reports it for a minute after the last on
   CHECK(w.watch.look(0, at(0)).empty());
   CHECK(w.watch.look(5, at(1)).size() == 1);
   CHECK(w.watch.look(9, at(30)).empty());
-  REQUIRE(w.condition->shortcomings().size() == 1);
-  CHECK(w.condition->shortcomings()[0].find("9 lines") != std::string::npos);
+  REQUIRE(w.condition->degradations().size() == 1);
+  CHECK(w.condition->degradations()[0].find("9 lines") != std::string::npos);
   CHECK(w.watch.look(9, at(89)).empty());
   CHECK(w.condition->has(trouble::log_dropped));
   CHECK(w.watch.look(9, at(90)).size() == 1);
@@ -149,7 +149,7 @@ TEST_CASE("A node whose client slots are taken by disconnected clients reports i
   for (const auto* part : {"2 of 3", "io.max_clients", "4711, 4712"})
     CHECK(begun[0].find(part) != std::string::npos);
   CHECK(w.condition->has(trouble::clients_full));
-  CHECK(w.condition->shortcomings() == begun);
+  CHECK(w.condition->degradations() == begun);
   CHECK(w.condition->ready());
   CHECK(w.watch.look({1, 2, 3, "4711, 4712"}).empty()); // reported once
   CHECK(w.watch.look({1, 1, 3, "4712"}).size() == 1);
