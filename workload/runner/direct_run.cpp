@@ -3,7 +3,7 @@
 #include "actors/support/actor_support.hpp"
 #include "workload/replay/text_table.hpp"
 #include "workload/runner/machine.hpp"
-#include "workload/runner/player.hpp"
+#include "workload/runner/replayer.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -22,7 +22,8 @@ std::size_t longest_request(const trace& what) {
 }
 
 /// Allocates device memory for all replayers: in host memory, it may take half of the host's.
-result<void> make_devices(stage& scene, const namespace_spec& space, std::size_t blocks, std::optional<int> gpu) {
+result<void> make_devices(replay_context& scene, const namespace_spec& space, std::size_t blocks,
+                          std::optional<int> gpu) {
   const auto bytes = space.geometry.page_bytes() * blocks * space.world_size;
   if (auto room = gpu ? result<void>{} : check_memory(bytes, "concurrent requests", "--concurrency or --page-bytes");
       !room)
@@ -38,7 +39,7 @@ result<void> make_devices(stage& scene, const namespace_spec& space, std::size_t
 }
 
 /// Serves each rank's device memory, waits until all is bound to the node, and sets the actors that replayers use.
-result<void> start_ranks(node_client& client, stage& scene) {
+result<void> start_ranks(node_client& client, replay_context& scene) {
   for (rank_number rank = 0; rank < scene.devices.size(); ++rank) {
     auto memory = node_client::rank_memory::of(rank, scene.devices[rank]->view(), scene.options.gpu);
     if (!memory)
@@ -67,10 +68,10 @@ std::uint64_t evicted_keys(caf::actor_system& system, const lookup_actor& lookup
 }
 
 /// Indexed by replayer and rank.
-using player_blocks = std::vector<std::vector<std::vector<std::uint32_t>>>;
+using replayer_blocks = std::vector<std::vector<std::vector<std::uint32_t>>>;
 
-player_blocks divide_blocks(const stage& scene, std::size_t longest) {
-  player_blocks out(scene.options.concurrency);
+replayer_blocks divide_blocks(const replay_context& scene, std::size_t longest) {
+  replayer_blocks out(scene.options.concurrency);
   for (auto& own : out)
     for (const auto& device : scene.devices)
       own.push_back(device->take(longest).value()); // made for exactly this many
@@ -79,13 +80,13 @@ player_blocks divide_blocks(const stage& scene, std::size_t longest) {
 
 /// Controls the replayers until all requests of the tally have ended, the node is lost for good, or the observer
 /// requests the end. Replayers report by messages, so that only this thread changes the tally.
-void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scene, const player_blocks& blocks,
-             tally& sums, run_observer& observer) {
+void conduct(caf::actor_system& system, const std::shared_ptr<const replay_context>& scene,
+             const replayer_blocks& blocks, tally& sums, run_observer& observer) {
   caf::scoped_actor self{system};
   const auto began = std::chrono::steady_clock::now();
   std::size_t playing = 0;
   for (const auto& own : blocks) {
-    const auto one = system.spawn<player>(scene, caf::actor_cast<caf::actor>(self.ptr()), own);
+    const auto one = system.spawn<replayer>(scene, caf::actor_cast<caf::actor>(self.ptr()), own);
     self->monitor(one);
     caf::anon_send(one, caf::ok_atom_v);
     ++playing;
@@ -110,7 +111,7 @@ void conduct(caf::actor_system& system, const std::shared_ptr<const stage>& scen
 } // namespace
 
 direct_run::direct_run(const trace& what, const run_options& options, bool compared)
-    : scene_(std::make_shared<stage>()) {
+    : scene_(std::make_shared<replay_context>()) {
   scene_->what = &what;
   scene_->options = options;
   scene_->compared = compared;

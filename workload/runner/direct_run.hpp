@@ -21,7 +21,7 @@ struct direct_outcome {
   std::optional<error> abandoned;
 };
 
-struct stage;
+struct replay_context;
 
 /// Plays a trace on the coordinators of a client: several concurrent requests, each of which looks up, loads, fills and
 /// saves on all ranks. Owns the memory that pages are copied from and to, so it must outlive the client.
@@ -38,7 +38,7 @@ public:
                               run_observer& observer);
 
 private:
-  std::shared_ptr<stage> scene_;
+  std::shared_ptr<replay_context> scene_;
 };
 
 } // namespace troupe::replay

@@ -1,4 +1,4 @@
-#include "workload/runner/player.hpp"
+#include "workload/runner/replayer.hpp"
 
 #include "actors/support/actor_support.hpp"
 #include "messages/answer_codes.hpp"
@@ -9,23 +9,23 @@
 
 namespace troupe::replay {
 
-player::player(caf::actor_config& config, std::shared_ptr<const stage> scene, caf::actor conductor,
-               std::vector<std::vector<std::uint32_t>> blocks)
-    : caf::event_based_actor(config), scene_(std::move(scene)), conductor_(std::move(conductor)),
+replayer::replayer(caf::actor_config& config, std::shared_ptr<const replay_context> scene, caf::actor controller,
+                   std::vector<std::vector<std::uint32_t>> blocks)
+    : caf::event_based_actor(config), scene_(std::move(scene)), controller_(std::move(controller)),
       blocks_(std::move(blocks)) {}
 
-caf::behavior player::make_behavior() {
+caf::behavior replayer::make_behavior() {
   return {
       [this](caf::ok_atom) { ask_for_request(); },
   };
 }
 
-void player::tell(run_event event) {
-  send(conductor_, std::move(event));
+void replayer::tell(run_event event) {
+  send(controller_, std::move(event));
 }
 
-void player::ask_for_request() {
-  request(conductor_, caf::infinite, next_request{})
+void replayer::ask_for_request() {
+  request(controller_, caf::infinite, next_request{})
       .then(
           [this](std::uint64_t number) {
             request_ = number;
@@ -39,7 +39,7 @@ void player::ask_for_request() {
           [this](const caf::error&) { quit(); });
 }
 
-void player::begin_request() {
+void replayer::begin_request() {
   lost_ = false;
   matched_ = 0;
   lease_ = {};
@@ -57,7 +57,7 @@ void player::begin_request() {
           [this](const caf::error& e) { node_lost(from_caf(e)); });
 }
 
-void player::looked_up(const lookup_result& found) {
+void replayer::looked_up(const lookup_result& found) {
   matched_ = found.matched;
   lease_ = found.lease;
   good_.assign(blocks_.size(), std::vector<bool>(matched_, false));
@@ -67,7 +67,7 @@ void player::looked_up(const lookup_result& found) {
     save();
 }
 
-transfer_task player::task_for(rank_number rank, std::size_t first, std::size_t last) const {
+transfer_task replayer::task_for(rank_number rank, std::size_t first, std::size_t last) const {
   const auto part = [first, last](const auto& of) {
     return std::vector(of.begin() + static_cast<std::ptrdiff_t>(first), of.begin() + static_cast<std::ptrdiff_t>(last));
   };
@@ -78,7 +78,7 @@ transfer_task player::task_for(rank_number rank, std::size_t first, std::size_t 
   return out;
 }
 
-void player::load() {
+void replayer::load() {
   for (rank_number rank = 0; rank < blocks_.size() && scene_->compared; ++rank)
     for (std::size_t i = 0; i < matched_; ++i)
       scene_->devices[rank]->poison(blocks_[rank][i]);
@@ -97,7 +97,7 @@ void player::load() {
   }
 }
 
-void player::loaded(rank_number rank, std::size_t first, const result<transfer_result>& outcome, timestamp began) {
+void replayer::loaded(rank_number rank, std::size_t first, const result<transfer_result>& outcome, timestamp began) {
   load_ended counts;
   counts.began = began;
   counts.ended = now();
@@ -116,7 +116,7 @@ void player::loaded(rank_number rank, std::size_t first, const result<transfer_r
     lost_ ? node_lost({errc::unreachable, "the node was lost during a load"}) : save();
 }
 
-void player::compare(rank_number rank, std::size_t first, const transfer_result& outcome, load_ended& counts) {
+void replayer::compare(rank_number rank, std::size_t first, const transfer_result& outcome, load_ended& counts) {
   const auto count = std::min<std::size_t>(matched_ - first, scene_->batch_keys);
   for (std::size_t i = 0; i < count; ++i) {
     const auto code = code_at(outcome.results, i);
@@ -139,7 +139,7 @@ void player::compare(rank_number rank, std::size_t first, const transfer_result&
   }
 }
 
-void player::save() {
+void replayer::save() {
   const auto began = now();
   std::uint64_t produced = 0;
   for (rank_number rank = 0; rank < blocks_.size(); ++rank)
@@ -170,7 +170,7 @@ void player::save() {
     finish_request();
 }
 
-void player::save_run(rank_number rank, std::size_t first, std::size_t last) {
+void replayer::save_run(rank_number rank, std::size_t first, std::size_t last) {
   auto task = task_for(rank, first, last);
   if (first > 0)
     task.parent = keys_[first - 1];
@@ -183,7 +183,7 @@ void player::save_run(rank_number rank, std::size_t first, std::size_t last) {
             [this, count, began](const caf::error& e) { saved(count, failed<transfer_result>(e), began); });
 }
 
-void player::saved(std::size_t count, const result<transfer_result>& outcome, timestamp began) {
+void replayer::saved(std::size_t count, const result<transfer_result>& outcome, timestamp began) {
   save_ended counts;
   counts.began = began;
   counts.ended = now();
@@ -208,7 +208,7 @@ void player::saved(std::size_t count, const result<transfer_result>& outcome, ti
     lost_ ? node_lost({errc::unreachable, "the node was lost during a save"}) : finish_request();
 }
 
-void player::finish_request() {
+void replayer::finish_request() {
   if (lease_.owner != 0)
     request(scene_->lookup, caf::infinite, release_atom_v, lease_)
         .then([] {},
@@ -219,7 +219,7 @@ void player::finish_request() {
   ask_for_request();
 }
 
-void player::node_lost(const error& why) {
+void replayer::node_lost(const error& why) {
   if (why.code != errc::unreachable) {
     abandon(why);
     return;
@@ -228,14 +228,14 @@ void player::node_lost(const error& why) {
   request(scene_->link, caf::infinite, wait_attached_atom_v, scene_->options.patience)
       .then(
           [this](const attach_reply&) {
-            request(conductor_, caf::infinite, still_wanted{})
+            request(controller_, caf::infinite, still_wanted{})
                 .then([this](bool wanted) { wanted ? begin_request() : quit(); },
                       [this](const caf::error&) { quit(); });
           },
           [this](const caf::error& e) { abandon(from_caf(e)); });
 }
 
-void player::abandon(const error& why) {
+void replayer::abandon(const error& why) {
   tell(run_abandoned{why});
   quit();
 }

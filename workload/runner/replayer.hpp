@@ -13,7 +13,7 @@
 namespace troupe::replay {
 
 /// The data that all replayers of a run share; constant during the run.
-struct stage {
+struct replay_context {
   const trace* what = nullptr;
   run_options options;
   /// Whether blocks are filled and compared; otherwise only transfers are measured.
@@ -37,12 +37,12 @@ struct still_wanted {};
 /// Plays requests one after the other, and asks its controller for the next until none is left; there is one replayer
 /// for each concurrent request. For each request: look up the longest complete prefix, load it on every rank and
 /// compare every byte, produce the missing blocks, save them, release. It reports to the controller.
-class player : public caf::event_based_actor {
+class replayer : public caf::event_based_actor {
 public:
   /// `conductor` answers `next_request` and `still_wanted`, receives `run_event`, and outlives the replayer.
   /// `blocks[r]` are this replayer's blocks in the device memory of rank r, enough for the longest request.
-  player(caf::actor_config& config, std::shared_ptr<const stage> scene, caf::actor conductor,
-         std::vector<std::vector<std::uint32_t>> blocks);
+  replayer(caf::actor_config& config, std::shared_ptr<const replay_context> scene, caf::actor controller,
+           std::vector<std::vector<std::uint32_t>> blocks);
 
   const char* name() const override { return "player"; }
 
@@ -70,8 +70,8 @@ private:
   void node_lost(const error& why);
   void abandon(const error& why);
 
-  std::shared_ptr<const stage> scene_;
-  caf::actor conductor_;
+  std::shared_ptr<const replay_context> scene_;
+  caf::actor controller_;
   std::vector<std::vector<std::uint32_t>> blocks_;
   std::uint64_t request_ = 0;
   std::vector<key_digest> keys_;
